@@ -1,0 +1,1 @@
+"""The configuration: typed, strict, all optional."""

@@ -1,0 +1,1 @@
+"""Values: what was read, frozen. Nothing here reads, decides or writes."""

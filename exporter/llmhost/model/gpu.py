@@ -1,0 +1,76 @@
+"""What NVML says of the host's GPUs. Bytes are bytes; every field is optional by itself, as NVML's calls are."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from llmhost.model.ids import GpuUuid, ProcessId
+from llmhost.model.reading import Cause, Reading
+
+
+class MemoryApi(StrEnum):
+    """Which of NVML's two memory calls answered (nvml.h: nvmlMemory_t, nvmlMemory_v2_t)."""
+
+    V1 = "v1"  # used includes reserved; reserved is not told
+    V2 = "v2"  # total = reserved + used + free
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuMemory:
+    api: MemoryApi
+    total_bytes: int
+    used_bytes: int
+    free_bytes: int
+    reserved_bytes: int | None  # None with the v1 call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuHolder:
+    """One entry of NVML's process lists, merged over compute, graphics and MPS with max, never sum.
+
+    `process` has start ticks where /proc knew the pid right after the list was taken, or knew it when the entry
+    first appeared; None where NVML lists a pid that /proc did not have. `used_bytes` is None where the driver does not
+    tell (WSL2, MIG without privilege): unknown, not 0.
+    """
+
+    pid: int
+    process: ProcessId | None
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU, or a MIG instance as a GPU of its own: `parent_uuid` set, index "0:3".
+
+    A GPU that was listed since boot and is lost or failing stays, with `fault` set and its last known identity.
+    A MIG-enabled parent has neither memory nor holders: its instances have.
+    """
+
+    uuid: GpuUuid
+    index: str
+    name: str
+    pci_bus_id: str  # "" where the device tells none
+    parent_uuid: GpuUuid | None
+    fault: Cause | None
+    fault_detail: str
+    memory: Reading[GpuMemory]
+    holders: Reading[tuple[GpuHolder, ...]]
+    utilization_ratio: float | None  # 0..1
+    temperature_celsius: float | None
+    power_watts: float | None
+    fabric_ready: bool | None  # None where there is no NVLink fabric
+    unified_memory: bool  # GPU memory is the host's memory (GB10, Thor): no total of its own
+
+    @property
+    def up(self) -> bool:
+        return self.fault is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvmlReport:
+    driver_version: str
+    nvml_version: str
+    library_on_disk_version: str | None  # what the next process will load; None if its name does not tell
+    driver_mismatch: bool
+    gpus: tuple[Gpu, ...]  # a MIG parent right before its instances, else by index
+    listed: int  # GPUs that NVML lists now, MIG instances not counted
+    listed_most: int  # most listed since boot, as far as this exporter saw

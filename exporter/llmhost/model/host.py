@@ -1,0 +1,15 @@
+"""What the kernel says of the host itself."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """`boottime_ahead_seconds` = CLOCK_BOOTTIME − CLOCK_MONOTONIC: time spent in suspend; turns start ticks into
+    systemd's monotonic times."""
+
+    boot_id: str
+    ticks_per_second: int
+    boottime_ahead_seconds: float
+    memory_total_bytes: int
+    memory_available_bytes: int

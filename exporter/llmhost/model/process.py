@@ -1,0 +1,69 @@
+"""What /proc says of processes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from llmhost.model.ids import ProcessId, UnitId
+
+
+class Role(StrEnum):
+    """What part of an engine a process is, from its command line (design: Role)."""
+
+    API_SERVER = "api_server"
+    LAUNCHER = "launcher"
+    COORDINATOR = "coordinator"
+    CORE = "core"
+    WORKER = "worker"
+    TRACKER = "tracker"
+    OTHER = "other"
+
+
+class Home(StrEnum):
+    """Where in the cgroup tree a process lives."""
+
+    SERVICE = "service"  # a *.service of the system manager or of a user's
+    CONTAINER = "container"  # a container's or pod's scope
+    SESSION = "session"  # a login session's or any other scope
+    NONE = "none"  # no unit: kernel threads, the root cgroup, a cgroup that systemd did not make
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What a process's cgroup path says of its unit. `unit` is set for SERVICE only. Never guessed from uid or name."""
+
+    home: Home
+    unit: UnitId | None = None
+    container_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    id: ProcessId
+    ppid: int
+    pgrp: int
+    session: int
+    state: str  # one letter, proc(5): R S D Z T I …
+    kernel_thread: bool
+    uid: int | None  # owner of /proc/PID; None when it vanished
+    comm: str  # at most 15 bytes
+    argv: tuple[str, ...]  # () for zombies, kernel threads, and where it could not be read
+    placement: Placement
+    engine: str  # "vllm", "sglang", …, or "" when it is no known engine's process
+    role: Role
+
+    @property
+    def zombie(self) -> bool:
+        return self.state in "ZX"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTable:
+    by_pid: Mapping[int, Process]
+    unreadable: int  # processes of which cmdline or cgroup could not be read
+    children: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # ppid → pids
+
+    def of(self, process: ProcessId) -> Process | None:
+        """Find exactly this process, not another that got its pid."""
+        found = self.by_pid.get(process.pid)
+        return found if found is not None and found.id == process else None

@@ -1,0 +1,78 @@
+"""A reading is a value, or the reason why there is none. Absent beats zero (docs/design.md, rule 5)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeAlias, TypeVar
+
+T = TypeVar("T")
+U = TypeVar("U")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+
+
+class Cause(StrEnum):
+    """Why something could not be read. The values are label values of `llmhost_collector_fault`: change none."""
+
+    DISABLED = "disabled"  # switched off in the config
+    STARTING = "starting"  # the source has not answered for the first time yet
+    TIMEOUT = "timeout"  # no answer within the deadline
+    NO_PERMISSION = "no_permission"
+    UNKNOWN = "unknown"
+    # NVML; the codes are nvml.h's nvmlReturn_t
+    NO_LIBRARY = "no_library"  # libnvidia-ml.so.1 not found (12)
+    NO_DRIVER = "no_driver"  # kernel module not loaded (9)
+    DRIVER_MISMATCH = "driver_mismatch"  # library and loaded driver differ (18)
+    NO_GPU = "no_gpu"  # the driver answers and has no GPU
+    LOST = "lost"  # GPU fell off the bus (15)
+    RESET_REQUIRED = "reset_required"  # (16)
+    NOT_SUPPORTED = "not_supported"  # (3)
+    RELEASED = "released"  # we let go of the driver because somebody asked us to
+    # D-Bus and systemd
+    NO_BUS = "no_bus"  # no system bus to connect to
+    NO_SYSTEMD = "no_systemd"  # a bus, but nobody owns org.freedesktop.systemd1
+    BUS_ERROR = "bus_error"  # the bus or systemd answered with an error
+    # procfs
+    NO_PROCFS = "no_procfs"  # nothing readable at --path.procfs
+    PID_NAMESPACE = "pid_namespace"  # our pids are not the host's, so attribution would be a guess
+
+
+@dataclass(frozen=True, slots=True)
+class Ok(Generic[T]):
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It should be there and could not be read."""
+
+    cause: Cause
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """It cannot be there: the device has no such thing, or nobody asked for it."""
+
+    why: str = ""
+
+
+Reading: TypeAlias = Ok[T] | Failed | NotApplicable
+
+
+def value_or_none(reading: Reading[T]) -> T | None:
+    return reading.value if isinstance(reading, Ok) else None
+
+
+def mapped(reading: Reading[T], function: Callable[[T], U]) -> Reading[U]:
+    return Ok(function(reading.value)) if isinstance(reading, Ok) else reading
+
+
+def both(first: Reading[A], second: Reading[B]) -> Reading[tuple[A, B]]:
+    """Two readings as one: the first that is missing decides."""
+    if not isinstance(first, Ok):
+        return first
+    if not isinstance(second, Ok):
+        return second
+    return Ok((first.value, second.value))

@@ -1,0 +1,18 @@
+"""Everything that was read at one time."""
+
+from dataclasses import dataclass
+
+from llmhost.model.gpu import NvmlReport
+from llmhost.model.host import Host
+from llmhost.model.process import ProcessTable
+from llmhost.model.reading import Reading
+from llmhost.model.unit import UnitsReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    at: float  # seconds since the epoch
+    host: Reading[Host]
+    nvml: Reading[NvmlReport]
+    processes: Reading[ProcessTable]
+    units: Reading[UnitsReport]

@@ -1,0 +1,67 @@
+"""What systemd says of a service unit. Times in seconds; names and values as systemd spells them."""
+
+from dataclasses import dataclass
+
+from llmhost.model.ids import UnitId
+
+# systemd.unit(5), org.freedesktop.systemd1(5); `refreshing` since 256.
+ACTIVE_STATES = (
+    "active",
+    "reloading",
+    "inactive",
+    "failed",
+    "activating",
+    "deactivating",
+    "maintenance",
+    "refreshing",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitSettings:
+    """What the unit's files say; constant until the next daemon-reload. None: infinite, or this systemd has none."""
+
+    service_type: str = ""
+    restart: str = ""
+    kill_mode: str = ""
+    restart_delay_seconds: float | None = None
+    start_timeout_seconds: float | None = None
+    stop_timeout_seconds: float | None = None
+    start_limit_burst: int | None = None
+    start_limit_interval_seconds: float | None = None
+    exec_start: tuple[tuple[str, ...], ...] = ()  # argv per ExecStart=, specifiers expanded, variables not
+    exec_start_pre: tuple[tuple[str, ...], ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()  # Environment= alone; what EnvironmentFile= adds is not told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One service. Times: `_at` on CLOCK_REALTIME since the epoch, `_monotonic` on CLOCK_MONOTONIC; None where unset."""
+
+    id: UnitId
+    load_state: str  # loaded, not-found, masked, bad-setting, …; stub: a unit file that systemd has not loaded
+    unit_file_state: str  # enabled, disabled, static, …; "" where systemd says nothing
+    active_state: str
+    sub_state: str
+    result: str = ""
+    nrestarts: int | None = None
+    invocation_id: str = ""
+    main_pid: int = 0
+    control_pid: int = 0
+    control_group: str = ""
+    exec_main_status: int | None = None  # None until a main process of this activation has ended
+    state_change_at: float | None = None
+    active_enter_at: float | None = None
+    inactive_exit_monotonic: float | None = None
+    inactive_enter_monotonic: float | None = None
+    active_exit_monotonic: float | None = None
+    condition_monotonic: float | None = None
+    exec_main_start_monotonic: float | None = None
+    settings: UnitSettings | None = None  # None while systemd has not loaded the unit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitsReport:
+    systemd_version: str
+    units: tuple[Unit, ...]  # watched ones, by id
+    resyncs: tuple[tuple[str, int], ...] = ()  # reason → times, since this exporter started
