@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """`boottime_ahead_seconds` = CLOCK_BOOTTIME − CLOCK_MONOTONIC: time spent in suspend; turns start ticks into
-    systemd's monotonic times."""
+    """`boottime_ahead_seconds` is CLOCK_BOOTTIME − CLOCK_MONOTONIC: time spent in suspend.
+
+    It turns a process's start ticks into systemd's monotonic times.
+    """
 
     boot_id: str
     ticks_per_second: int

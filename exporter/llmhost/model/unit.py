@@ -36,7 +36,10 @@ class UnitSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """One service. Times: `_at` on CLOCK_REALTIME since the epoch, `_monotonic` on CLOCK_MONOTONIC; None where unset."""
+    """One service.
+
+    Times named `_at` are on CLOCK_REALTIME since the epoch, `_monotonic` ones on CLOCK_MONOTONIC; None where unset.
+    """
 
     id: UnitId
     load_state: str  # loaded, not-found, masked, bad-setting, …; stub: a unit file that systemd has not loaded
