@@ -1,4 +1,4 @@
-"""What a test needs from the machine: without it, a skip for people and a failure in CI, where nothing may be missing."""
+"""What a test needs from the machine: a skip for people who lack it, a failure in CI, where nothing may be missing."""
 
 import os
 import shutil
