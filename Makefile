@@ -1,0 +1,64 @@
+# Needs make, bash and Python 3.11 or newer; the rest is set up on first use, in .venv and .tools.
+# PYTHON=/path/to/python3.12 picks another Python; ARGS="…" goes to the command that is run.
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+.DEFAULT_GOAL := help
+PYTHON ?=
+ARGS ?=
+export PYTHON
+
+python := .venv/bin/python
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+.PHONY: run
+run: ready-to-run ## run the exporter on :10061 (ARGS="--config llmhost.yml")
+	@exec .venv/bin/llmhost serve $(ARGS)
+
+.PHONY: test
+test: lint check ## everything that CI runs: formatting, lints, types, all tests
+
+.PHONY: lint
+lint: ready-to-test ## formatting, lints and types alone
+	$(python) -m ruff format --check exporter tests grafana
+	$(python) -m ruff check exporter tests grafana
+	$(python) -m mypy
+
+.PHONY: check
+check: ready-to-test ## the tests alone, alert rules and dashboards too (ARGS="-k resident")
+	$(python) -m pytest $(ARGS)
+
+.PHONY: bench
+bench: ready-to-test ## measure what a scrape costs
+	$(python) -m tests.bench.scrape $(ARGS)
+
+.PHONY: golden
+golden: ready-to-test ## write the expected pages of tests/hosts anew; then read the diff
+	$(python) -m pytest tests/hosts --update-golden
+
+.PHONY: docs
+docs: ready-to-test ## write docs/metrics.md from the catalogue
+	@$(python) -m llmhost.metrics.docs >.metrics.md || { rm -f .metrics.md; exit 1; }
+	mv .metrics.md docs/metrics.md
+
+.PHONY: dashboards
+dashboards: ready-to-test ## write grafana/*.json from grafana/generate.py
+	$(python) grafana/generate.py
+
+.PHONY: wheel
+wheel: ready-to-test ## build the wheel into dist/
+	$(python) -m pip wheel --quiet --no-input --no-deps --no-build-isolation -w dist .
+
+.PHONY: clean
+clean: ## remove what the other targets made
+	rm -rf .venv .tools dist build .mypy_cache .ruff_cache .pytest_cache
+
+.PHONY: ready-to-run
+ready-to-run: ## set up .venv for run
+	@tests/setup/venv
+
+.PHONY: ready-to-test
+ready-to-test: ## set up .venv, .tools and Debian packages for test
+	@tests/setup/venv dev
+	@tests/setup/debian
