@@ -44,11 +44,21 @@ class Ok(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class StuckCall:
+    """A call that has not come back: its name, what it is about ("" for nothing in particular), and for how long."""
+
+    call: str
+    subject: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """It should be there and could not be read."""
 
     cause: Cause
     detail: str = ""
+    stuck: StuckCall | None = None
 
 
 @dataclass(frozen=True, slots=True)

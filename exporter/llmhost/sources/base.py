@@ -2,7 +2,7 @@
 
 from typing import Protocol, TypeVar
 
-from llmhost.model.reading import Cause
+from llmhost.model.reading import Cause, StuckCall
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -10,10 +10,11 @@ T_co = TypeVar("T_co", covariant=True)
 class SourceError(Exception):
     """Nothing could be read, and why. The only exception that a source raises on purpose."""
 
-    def __init__(self, cause: Cause, detail: str = "") -> None:
+    def __init__(self, cause: Cause, detail: str = "", stuck: StuckCall | None = None) -> None:
         super().__init__(f"{cause}: {detail}" if detail else str(cause))
         self.cause = cause
         self.detail = detail
+        self.stuck = stuck  # the call that has not come back, where the source knows it
 
 
 class Source(Protocol[T_co]):

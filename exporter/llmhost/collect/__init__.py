@@ -1,0 +1,1 @@
+"""Asking the sources: threads, deadlines, single flight. The only place that catches what a source raises."""

@@ -1,0 +1,163 @@
+"""One long-lived daemon thread per source, asked by tickets.
+
+A plain daemon thread and not an executor: a thread that hangs in a read keeps no executor from being shut down, and the
+process can end (docs/design.md, rule 1).
+"""
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from llmhost.model.reading import Cause, Failed, Ok, Reading
+from llmhost.sources.base import Source, SourceError
+
+T = TypeVar("T")
+
+# A source that keeps its own deadline tells more than "late": give it the time to.
+_SOURCE_SAYS_SO_FIRST_SECONDS = 0.1
+
+log = logging.getLogger(__name__)
+
+
+class Clock(Protocol):
+    def time(self) -> float: ...  # seconds since the epoch
+    def monotonic(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How a collector fares. Data and health are apart: this is never inferred from values."""
+
+    collector: str
+    fault: Failed | None  # of the last attempt, or of one that has not come back in time
+    duration_seconds: float | None  # of the last attempt that came back
+    last_success_at: float | None
+    failures: Mapping[Cause, int]
+
+
+class Ticket(Generic[T]):
+    """One attempt, which several may wait for."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.late = False  # somebody stopped waiting for it
+        self._done = threading.Event()
+        self._reading: Reading[T] | None = None
+
+    def resolve(self, reading: Reading[T]) -> None:
+        self._reading = reading
+        self._done.set()
+
+    def wait(self, seconds: float) -> Reading[T] | None:
+        """Wait for the attempt's reading; None if it has not come back in that time."""
+        self._done.wait(max(0.0, seconds))
+        return self._reading
+
+
+class Worker(Generic[T]):
+    def __init__(self, collector: str, source: Source[T], clock: Clock) -> None:
+        self.collector = collector
+        self._source = source
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._ticket: Ticket[T] | None = None
+        self._taken = False
+        self._closed = False
+        self._fault: Failed | None = Failed(Cause.STARTING)
+        self._duration: float | None = None
+        self._last_success: float | None = None
+        self._failures: dict[Cause, int] = {}
+        self._logged: Cause | None = None
+        self._thread = threading.Thread(target=self._run, name=f"llmhost-{collector}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def ask(self, deadline: float) -> Ticket[T]:
+        """Ask for a reading by `deadline` on the monotonic clock; joins the attempt under way if there is one."""
+        with self._lock:
+            if self._ticket is None:
+                self._ticket = Ticket(deadline)
+                self._taken = False
+                self._wake.notify()
+            return self._ticket
+
+    def answer(self, ticket: Ticket[T], deadline: float) -> Reading[T]:
+        """Wait for the reading until `deadline`; past it, what the source is busy with is the reading."""
+        reading = ticket.wait(deadline + _SOURCE_SAYS_SO_FIRST_SECONDS - self._clock.monotonic())
+        if reading is not None:
+            return reading
+        late = Failed(Cause.TIMEOUT, self._source.doing())
+        if not ticket.late:
+            ticket.late = True
+            self._note(late)
+        return late
+
+    def health(self) -> Health:
+        with self._lock:
+            return Health(
+                collector=self.collector,
+                fault=self._fault,
+                duration_seconds=self._duration,
+                last_success_at=self._last_success,
+                failures=dict(self._failures),
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._wake.notify()
+        self._source.close()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                while not self._closed and (self._ticket is None or self._taken):
+                    self._wake.wait()
+                if self._closed:
+                    return
+                ticket = self._ticket
+                self._taken = True
+            if ticket is not None:
+                self._attempt(ticket)
+
+    def _attempt(self, ticket: Ticket[T]) -> None:
+        began = self._clock.monotonic()
+        reading: Reading[T]
+        try:
+            reading = Ok(self._source.read(ticket.deadline))
+        except SourceError as error:
+            reading = Failed(error.cause, error.detail, error.stuck)
+        except Exception as error:
+            log.exception("collector %s: a bug in its source", self.collector)
+            reading = Failed(Cause.UNKNOWN, f"{type(error).__name__}: {error}")
+        with self._lock:
+            self._duration = self._clock.monotonic() - began
+            self._ticket = None
+        if not (ticket.late and isinstance(reading, Failed) and reading.cause is Cause.TIMEOUT):  # counted already
+            self._note(reading)
+        ticket.resolve(reading)
+
+    def _note(self, reading: Reading[T]) -> None:
+        """Keep the books, and log what changed: once per fault, not once per scrape."""
+        with self._lock:
+            if not isinstance(reading, Failed):
+                self._fault = None
+                self._last_success = self._clock.time()
+                if self._logged is not None:
+                    log.info("collector %s works again", self.collector)
+                self._logged = None
+                return
+            self._fault = reading
+            self._failures[reading.cause] = self._failures.get(reading.cause, 0) + 1
+            if self._logged != reading.cause:
+                self._logged = reading.cause
+                log.warning(
+                    "collector %s failed: %s%s",
+                    self.collector,
+                    reading.cause,
+                    f" ({reading.detail})" if reading.detail else "",
+                )

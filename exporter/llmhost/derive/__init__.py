@@ -1,0 +1,1 @@
+"""What it means. Pure: no clock, no I/O, no globals."""

@@ -1,0 +1,124 @@
+"""Everything that follows from one snapshot."""
+
+from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from llmhost.config.schema import Config
+from llmhost.derive.activation import is_of_present_activation
+from llmhost.derive.attribution import GpuAttribution, attribute
+from llmhost.derive.gpu_set import GpuSet, gpu_set
+from llmhost.derive.need import Need, needed, needed_ratio, startable
+from llmhost.derive.wanted import wanted
+from llmhost.model.engines import EngineArguments, engine_of_command, expand_variables, parse_engine_arguments
+from llmhost.model.gpu import Gpu
+from llmhost.model.ids import GpuUuid, ProcessId, UnitId
+from llmhost.model.process import Process, ProcessTable, Role
+from llmhost.model.reading import Ok, Reading, both, mapped
+from llmhost.model.snapshot import Snapshot
+from llmhost.model.unit import Unit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """What only past snapshots tell; empty until the ledger of past starts is kept."""
+
+    gpu_sets: Mapping[UnitId, GpuSet] = field(default_factory=dict)
+    orphans: AbstractSet[ProcessId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitFacts:
+    unit: Unit
+    engine: str  # "" where no engine is known to run
+    guarded: bool
+    wanted: Reading[bool]
+    gpus: Reading[GpuSet]
+    needed: Reading[Need]
+    startable: Reading[bool]
+    processes: Reading[Mapping[Role, int]]
+    leftovers: Reading[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    attribution: Reading[Mapping[GpuUuid, Reading[GpuAttribution]]]
+    units: Reading[tuple[UnitFacts, ...]]
+
+
+def derive(snapshot: Snapshot, config: Config, remembered: Remembered) -> Facts:
+    units = {unit.id: unit for unit in snapshot.units.value.units} if isinstance(snapshot.units, Ok) else {}
+    members = mapped(snapshot.processes, _by_unit)
+    return Facts(
+        attribution=attribute(snapshot, units, remembered.orphans),
+        units=mapped(
+            snapshot.units,
+            lambda report: tuple(_unit_facts(unit, snapshot, members, config, remembered) for unit in report.units),
+        ),
+    )
+
+
+def _by_unit(table: ProcessTable) -> Mapping[UnitId, tuple[Process, ...]]:
+    members: dict[UnitId, list[Process]] = {}
+    for process in table.by_pid.values():
+        if process.placement.unit is not None:
+            members.setdefault(process.placement.unit, []).append(process)
+    return {unit: tuple(found) for unit, found in members.items()}
+
+
+def _unit_facts(
+    unit: Unit,
+    snapshot: Snapshot,
+    members: Reading[Mapping[UnitId, tuple[Process, ...]]],
+    config: Config,
+    remembered: Remembered,
+) -> UnitFacts:
+    mine = mapped(members, lambda by_unit: by_unit.get(unit.id, ()))
+    engine, arguments = _engine(unit, mine)
+    gpus: Reading[tuple[Gpu, ...]] = mapped(snapshot.nvml, lambda report: report.gpus)
+    listed = gpus.value if isinstance(gpus, Ok) else ()
+    uuids: Reading[GpuSet] = (
+        gpu_set(unit, listed, arguments, config.units.gpus, remembered.gpu_sets) if isinstance(gpus, Ok) else gpus
+    )
+    need = needed(needed_ratio(engine, arguments, config.policy), uuids, listed, snapshot.host)
+    return UnitFacts(
+        unit=unit,
+        engine=engine,
+        guarded=_is_guarded(unit),
+        wanted=wanted(unit),
+        gpus=uuids,
+        needed=need,
+        startable=startable(unit, uuids, need, listed, snapshot.host),
+        processes=mapped(mine, lambda found: Counter(process.role for process in found)),
+        leftovers=mapped(
+            both(mine, snapshot.host),
+            lambda seen: sum(
+                not process.zombie and is_of_present_activation(process, unit, seen[1]) is False for process in seen[0]
+            ),
+        ),
+    )
+
+
+def _engine(unit: Unit, mine: Reading[tuple[Process, ...]]) -> tuple[str, EngineArguments | None]:
+    """Find which engine the unit runs, and with which arguments: its API server's own, else those of ExecStart=."""
+    running = mine.value if isinstance(mine, Ok) else ()
+    for process in running:
+        if process.engine and process.role in {Role.API_SERVER, Role.LAUNCHER}:
+            arguments = parse_engine_arguments(process.engine, process.argv)
+            if arguments is not None:
+                return process.engine, arguments
+    if unit.settings is not None:
+        for command in unit.settings.exec_start:
+            argv = expand_variables(command, dict(unit.settings.environment))
+            engine = engine_of_command(argv)
+            if engine:
+                return engine, parse_engine_arguments(engine, argv)
+    return next((process.engine for process in running if process.engine), ""), None
+
+
+def _is_guarded(unit: Unit) -> bool:
+    commands = unit.settings.exec_start_pre if unit.settings is not None else ()
+    return any(
+        "guard" in command and any(word.rsplit("/", 1)[-1] == "llmhost" for word in command) for command in commands
+    )

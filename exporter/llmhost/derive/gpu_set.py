@@ -1,0 +1,82 @@
+"""Which GPUs a unit uses: its GPU set."""
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from llmhost.config.schema import UnitGpus
+from llmhost.model.engines import EngineArguments
+from llmhost.model.gpu import Gpu
+from llmhost.model.ids import GpuUuid, UnitId
+from llmhost.model.reading import Cause, Failed, Ok, Reading
+from llmhost.model.unit import Unit
+
+GpuSet = tuple[GpuUuid, ...]
+
+
+def gpu_set(
+    unit: Unit,
+    gpus: Sequence[Gpu],
+    arguments: EngineArguments | None,
+    configured: Sequence[UnitGpus],
+    learnt: Mapping[UnitId, GpuSet],
+) -> Reading[GpuSet]:
+    """Find the unit's GPU set; the first that tells decides.
+
+    Configured; CUDA_VISIBLE_DEVICES of its Environment=; learnt from its last ready activation; the first
+    tensor × pipeline × data parallel GPUs of its engine's arguments; all GPUs.
+    """
+    for row in configured:
+        if fnmatchcase(unit.id.name, row.pattern):
+            return _resolve(row.gpus, gpus, "the configured GPU set")
+    environment = dict(unit.settings.environment) if unit.settings is not None else {}
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return _visible(visible, environment, gpus)
+    if unit.id in learnt:
+        return Ok(learnt[unit.id])
+    whole = [gpu.uuid for gpu in gpus if gpu.parent_uuid is None]
+    if arguments is None:
+        return Ok(tuple(whole))
+    if arguments.has_config_file:
+        return Failed(Cause.UNKNOWN, "a config file of the engine may say how many GPUs it uses")
+    size = arguments.tensor_parallel * arguments.pipeline_parallel * arguments.data_parallel
+    if size > len(whole):
+        return Failed(Cause.UNKNOWN, f"the engine's arguments ask for {size} GPUs, the driver lists {len(whole)}")
+    return Ok(tuple(whole[:size]))
+
+
+def _visible(visible: str, environment: Mapping[str, str], gpus: Sequence[Gpu]) -> Reading[GpuSet]:
+    """Read CUDA_VISIBLE_DEVICES (CUDA C++ programming guide, environment variables).
+
+    Plain numbers count in CUDA's order, which is the driver's only with CUDA_DEVICE_ORDER=PCI_BUS_ID or where all
+    GPUs are alike. The first entry that is no GPU ends the list.
+    """
+    entries = [entry.strip() for entry in visible.split(",")]
+    plain = any(entry.isdigit() for entry in entries)
+    alike = len({gpu.name for gpu in gpus}) <= 1
+    if plain and not alike and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        return Failed(Cause.UNKNOWN, "CUDA_VISIBLE_DEVICES has plain numbers, and the GPUs differ")
+    named: list[str] = []
+    for entry in entries:
+        if not entry.isdigit() and not entry.startswith(("GPU-", "MIG-")):
+            break
+        named.append(entry)
+    return _resolve(tuple(named), gpus, "CUDA_VISIBLE_DEVICES")
+
+
+def _resolve(names: tuple[str, ...], gpus: Sequence[Gpu], where: str) -> Reading[GpuSet]:
+    found: list[GpuUuid] = []
+    for name in names:
+        matches = [gpu.uuid for gpu in gpus if _is_named(gpu, name)]
+        if len(matches) != 1:
+            return Failed(Cause.UNKNOWN, f"{where} names {name}, which the driver does not list")
+        found.append(matches[0])
+    return Ok(tuple(found))
+
+
+def _is_named(gpu: Gpu, name: str) -> bool:
+    """Match an index, a UUID (CUDA takes any unambiguous beginning of it) or a PCI bus id (with or without domain)."""
+    if name.startswith(("GPU-", "MIG-")):
+        return gpu.uuid.startswith(name)
+    bus = gpu.pci_bus_id.lower()
+    return gpu.index == name or (":" in name and gpu.parent_uuid is None and bool(bus) and bus.endswith(name.lower()))

@@ -1,0 +1,1 @@
+"""The metrics: declared once in the catalogue, built strictly, rendered by prometheus_client."""

@@ -1,0 +1,217 @@
+"""Every metric, declared once: name, type, labels, help. docs/metrics.md is generated from this.
+
+A family's label set never varies. Enum labels come in three modes: `all` values are always emitted (0 included),
+`sparse` only what there is, `current` one series with value 1.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class Kind(StrEnum):
+    GAUGE = "gauge"
+    COUNTER = "counter"
+
+
+class Mode(StrEnum):
+    ALL = "all"
+    SPARSE = "sparse"
+    CURRENT = "current"
+
+
+class Section(StrEnum):
+    GPUS = "GPUs"
+    UNITS = "Units"
+    EXPORTER = "The exporter itself"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    name: str
+    kind: Kind
+    section: Section
+    labels: tuple[str, ...]
+    help: str
+    mode: Mode | None = None  # of the last label, where it is an enum
+
+
+def _family(
+    section: Section, name: str, help_: str, *labels: str, kind: Kind = Kind.GAUGE, mode: Mode | None = None
+) -> Family:
+    return Family(name=f"llmhost_{name}", kind=kind, section=section, labels=labels, help=help_, mode=mode)
+
+
+def _gpu(name: str, help_: str, *labels: str, mode: Mode | None = None) -> Family:
+    return _family(Section.GPUS, f"gpu_{name}", help_, "gpu", "uuid", *labels, mode=mode)
+
+
+def _unit(name: str, help_: str, *labels: str, mode: Mode | None = None) -> Family:
+    return _family(Section.UNITS, f"unit_{name}", help_, "unit", "manager", *labels, mode=mode)
+
+
+def _own(name: str, help_: str, *labels: str, kind: Kind = Kind.GAUGE, mode: Mode | None = None) -> Family:
+    return _family(Section.EXPORTER, name, help_, *labels, kind=kind, mode=mode)
+
+
+GPU_INFO = _gpu(
+    "info",
+    "Facts of the GPU, value 1. memory_api v1: used includes reserved.",
+    "name",
+    "pci_bus_id",
+    "driver_version",
+    "parent_uuid",
+    "unified_memory",
+    "memory_api",
+)
+GPU_UP = _gpu("up", "1: the GPU answers. 0: it was seen since boot and is lost or failing.")
+GPU_FAULT = _gpu("fault", "Why the GPU is not up, value 1.", "cause", mode=Mode.CURRENT)
+GPU_MEMORY_TOTAL = _gpu("memory_total_bytes", "Memory of the GPU, reserved included.")
+GPU_MEMORY_USED = _gpu(
+    "memory_used_bytes", "Memory in use, without the driver's reserve (see memory_api of llmhost_gpu_info)."
+)
+GPU_MEMORY_FREE = _gpu("memory_free_bytes", "Memory that can be allocated.")
+GPU_MEMORY_RESERVED = _gpu("memory_reserved_bytes", "Memory that the driver keeps for itself.")
+GPU_HOLDER_MEMORY = _gpu(
+    "holder_memory_bytes",
+    "Memory held by processes, by systemd unit and kind of holder.",
+    "unit",
+    "manager",
+    "kind",
+    mode=Mode.SPARSE,
+)
+GPU_HOLDER_PROCESSES = _gpu(
+    "holder_processes",
+    "Processes that hold memory, by systemd unit and kind of holder.",
+    "unit",
+    "manager",
+    "kind",
+    mode=Mode.SPARSE,
+)
+GPU_UNATTRIBUTED = _gpu(
+    "unattributed_memory_bytes",
+    "Memory in use that no visible process holds: used less all holders, at least 0.",
+)
+GPU_UTILIZATION = _gpu("utilization_ratio", "Share of time in which a kernel ran, as NVML samples it, 0 to 1.")
+GPU_TEMPERATURE = _gpu("temperature_celsius", "Temperature of the GPU.")
+GPU_POWER = _gpu("power_watts", "Power draw of the GPU and its board.")
+GPU_FABRIC_READY = _gpu(
+    "fabric_ready", "1: registration with the NVLink fabric is complete. Absent where there is no fabric."
+)
+GPUS = _family(Section.GPUS, "gpus", "GPUs that the driver lists now, MIG instances not counted.")
+GPUS_EXPECTED = _family(
+    Section.GPUS, "gpus_expected", "GPUs that should be there: configured, else the most seen since boot."
+)
+DRIVER_MISMATCH = _family(
+    Section.GPUS,
+    "driver_mismatch",
+    "1: the NVML library on disk and the loaded driver differ, so the next start of a GPU program will fail.",
+)
+NVML_STUCK_CALL = _family(
+    Section.GPUS,
+    "nvml_stuck_call_seconds",
+    "For how long the driver has not come back from this call; gpu is empty for calls that are about no GPU.",
+    "call",
+    "gpu",
+    mode=Mode.SPARSE,
+)
+
+UNIT_INFO = _unit(
+    "info",
+    "Facts of the unit, value 1. They change: join on unit and manager only.",
+    "load_state",
+    "unit_file_state",
+    "service_type",
+    "engine",
+    "restart",
+    "kill_mode",
+    "guarded",
+)
+UNIT_ACTIVE_STATE = _unit("active_state", "ActiveState, as systemd spells it.", "state", mode=Mode.ALL)
+UNIT_SUB_STATE = _unit("sub_state", "SubState, as systemd spells it, value 1.", "state", mode=Mode.CURRENT)
+UNIT_RESULT = _unit("result", "Result of the last run, as systemd spells it, value 1.", "result", mode=Mode.CURRENT)
+UNIT_WANTED = _unit(
+    "wanted",
+    "1: up, failing or waiting to restart, or enabled and not stopped by an operator since. 0: stopped on purpose.",
+)
+UNIT_NRESTARTS = _unit(
+    "nrestarts",
+    "NRestarts as systemd has it: resettable, blind to manual restarts, counts refused attempts.",
+)
+UNIT_STATE_CHANGE = _unit("state_change_timestamp_seconds", "When the unit last changed state.")
+UNIT_EXEC_MAIN_STATUS = _unit("exec_main_status", "Exit status of the last main process; absent until one has ended.")
+UNIT_RESTART_DELAY = _unit("restart_delay_seconds", "RestartSec= of the unit; absent if infinite.")
+UNIT_START_TIMEOUT = _unit(
+    "start_timeout_seconds", "TimeoutStartSec= of the unit, for each of its commands; absent if infinite."
+)
+UNIT_STOP_TIMEOUT = _unit("stop_timeout_seconds", "TimeoutStopSec= of the unit; absent if infinite.")
+UNIT_START_LIMIT_BURST = _unit("start_limit_burst", "StartLimitBurst= of the unit; 0 means no limit.")
+UNIT_START_LIMIT_INTERVAL = _unit(
+    "start_limit_interval_seconds", "StartLimitIntervalSec= of the unit; 0 means no limit."
+)
+UNIT_PROCESSES = _unit("processes", "Processes in the unit's cgroup by role in the engine.", "role", mode=Mode.ALL)
+UNIT_LEFTOVER_PROCESSES = _unit(
+    "leftover_processes", "Processes of ended activations of the unit that are still alive."
+)
+UNIT_NEEDED = _unit(
+    "gpu_memory_needed_bytes", "What a start of the unit will ask to be free on the GPU.", "gpu", "uuid"
+)
+UNIT_STARTABLE = _unit(
+    "startable",
+    "1: a start now would find the memory free. 0: it would be refused. Absent: the unit is up, or it cannot be told.",
+)
+
+COLLECTOR_SUCCESS = _own("collector_success", "1: the collector read everything it is there for.", "collector")
+COLLECTOR_FAULT = _own("collector_fault", "Why the collector failed, value 1.", "collector", "cause", mode=Mode.CURRENT)
+COLLECTOR_DURATION = _own("collector_duration_seconds", "Time of the collector's last attempt.", "collector")
+COLLECTOR_LAST_SUCCESS = _own(
+    "collector_last_success_timestamp_seconds",
+    "When the collector last succeeded; absent until it has.",
+    "collector",
+)
+COLLECTOR_FAILURES = _own(
+    "collector_failures_total",
+    "Failed attempts of the collector since the exporter started.",
+    "collector",
+    "cause",
+    kind=Kind.COUNTER,
+    mode=Mode.SPARSE,
+)
+CONFIG_RELOAD_SUCCESS = _own(
+    "config_reload_success", "1: the last reload of the config took effect. 0: the file is bad, the old one runs on."
+)
+CONFIG_LAST_SUCCESS = _own("config_reload_last_success_timestamp_seconds", "When the config in force was loaded.")
+UNREADABLE_PROCESSES = _own("unreadable_processes", "Processes of which something could not be read.")
+DROPPED_SERIES = _own(
+    "dropped_series_total",
+    "Series left out because their family was over its bound.",
+    "family",
+    kind=Kind.COUNTER,
+    mode=Mode.SPARSE,
+)
+RESYNCS = _own(
+    "resyncs_total",
+    "Times that all unit states were read anew because the bus or systemd came back or reloaded.",
+    "reason",
+    kind=Kind.COUNTER,
+    mode=Mode.SPARSE,
+)
+POLICY_RESIDENT = _own(
+    "policy_resident_bytes", "policy.resident: memory of others on a GPU that is too much for a clean start."
+)
+POLICY_SEGMENT_GRACE = _own(
+    "policy_segment_grace_seconds", "policy.segment_grace: a segment is stale when unheld for this long."
+)
+POLICY_ORPHAN_GRACE = _own(
+    "policy_orphan_grace_seconds", "policy.orphan_grace: a process is an orphan when in that condition for this long."
+)
+POLICY_UTILIZATION = _own(
+    "policy_utilization_ratio", "policy.utilization: what vLLM asks for when its arguments do not say."
+)
+POLICY_READY = _own("policy_ready_seconds", "policy.ready: a load may always take this long.")
+BUILD_INFO = _own("build_info", "The exporter's version, value 1.", "version", "revision", "python_version")
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {value.name: value for value in tuple(globals().values()) if isinstance(value, Family)}
+)

@@ -1,0 +1,122 @@
+"""The one collector: an observation in, prometheus_client's metrics out. A section that fails costs itself only."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from prometheus_client import PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from llmhost.collect.observer import Observation
+from llmhost.collect.worker import Health
+from llmhost.config.schema import Config
+from llmhost.derive.facts import Facts, Remembered, derive
+from llmhost.metrics.catalog import FAMILIES, Family, Kind
+from llmhost.metrics.families import SECTIONS, Own, Section, View
+from llmhost.metrics.page import Labels, Page
+from llmhost.model.reading import Cause, Failed
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """The configuration that a page is made by."""
+
+    config: Config
+    loaded_at: float
+    reload_success: bool
+
+
+class Exposition:
+    """Makes pages. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        *,
+        observe: Callable[[float], Observation],
+        in_force: Callable[[], InForce],
+        version: str,
+        revision: str,
+        python_version: str,
+        sections: tuple[tuple[str, Section], ...] = SECTIONS,
+    ) -> None:
+        self._observe = observe
+        self._in_force = in_force
+        self._version = version
+        self._revision = revision
+        self._python_version = python_version
+        self._sections = sections
+        self._lock = threading.Lock()
+        self._dropped: dict[str, int] = {}
+        empty = CollectorRegistry(auto_describe=False)
+        self._own: tuple[Collector, ...] = (ProcessCollector(registry=empty), PlatformCollector(registry=empty))
+
+    def metrics(self, deadline: float) -> Iterator[Metric]:
+        """Observe by `deadline` on the monotonic clock and yield every family that has series."""
+        page = self.page(deadline)
+        series = {family.name: series for family, series in page.families()}
+        for name, family in FAMILIES.items():
+            if name in series:
+                yield _metric(family, series[name])
+        for collector in self._own:
+            yield from collector.collect()
+
+    def page(self, deadline: float) -> Page:
+        in_force = self._in_force()
+        observation = self._observe(deadline)
+        facts = derive(observation.snapshot, in_force.config, Remembered())
+        page = Page(in_force.config.series.max_per_family)
+        for blamed, section in self._sections:
+            part = Page(in_force.config.series.max_per_family)
+            try:
+                section(self._view(in_force, observation, facts), part)
+                page.take(part)
+            except Exception as error:
+                log.exception("a bug in section %s of the page", section.__name__)
+                observation = _with_fault(observation, blamed, f"{type(error).__name__}: {error}")
+            self._count_dropped(part.dropped)
+        return page
+
+    def _view(self, in_force: InForce, observation: Observation, facts: Facts) -> View:
+        with self._lock:
+            dropped = dict(self._dropped)
+        return View(
+            observation=observation,
+            facts=facts,
+            config=in_force.config,
+            own=Own(
+                version=self._version,
+                revision=self._revision,
+                python_version=self._python_version,
+                config_reload_success=in_force.reload_success,
+                config_loaded_at=in_force.loaded_at,
+                dropped=dropped,
+            ),
+        )
+
+    def _count_dropped(self, dropped: Mapping[str, int]) -> None:
+        with self._lock:
+            for family, count in dropped.items():
+                self._dropped[family] = self._dropped.get(family, 0) + count
+
+
+def _with_fault(observation: Observation, collector: str, detail: str) -> Observation:
+    """Show a bug of ours in the collector whose series it cost."""
+
+    def marked(health: Health) -> Health:
+        if health.collector != collector or health.fault is not None:
+            return health
+        return replace(health, fault=Failed(Cause.UNKNOWN, detail))
+
+    return replace(observation, health=tuple(marked(health) for health in observation.health))
+
+
+def _metric(family: Family, series: Mapping[Labels, float]) -> Metric:
+    kind = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
+    metric = kind(family.name, family.help, labels=family.labels)
+    for labels, value in series.items():
+        metric.add_metric(labels, value)
+    return metric

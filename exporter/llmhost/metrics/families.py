@@ -1,0 +1,216 @@
+"""From what was observed and derived to series. Pure; each function is one section of the page and stands by itself."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+
+from llmhost.collect.observer import Observation
+from llmhost.config.schema import Config
+from llmhost.derive.attribution import HolderKind
+from llmhost.derive.facts import Facts, UnitFacts
+from llmhost.metrics import catalog
+from llmhost.metrics.page import Page
+from llmhost.model.gpu import Gpu, NvmlReport
+from llmhost.model.ids import UnitId
+from llmhost.model.process import Role
+from llmhost.model.reading import Failed, Ok, value_or_none
+from llmhost.model.unit import ACTIVE_STATES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """What the exporter says of itself beside what it observed."""
+
+    version: str
+    revision: str
+    python_version: str
+    config_reload_success: bool
+    config_loaded_at: float
+    dropped: Mapping[str, int]  # family → series, since the exporter started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """All that the page is made from."""
+
+    observation: Observation
+    facts: Facts
+    config: Config
+    own: Own
+
+
+def gpu_series(view: View, page: Page) -> None:
+    report = view.observation.snapshot.nvml
+    if isinstance(report, Failed) and report.stuck is not None:
+        page.add(catalog.NVML_STUCK_CALL, report.stuck.seconds, call=report.stuck.call, gpu=report.stuck.subject)
+    if not isinstance(report, Ok):
+        return
+    for gpu in report.value.gpus:
+        _device(gpu, report.value, page)
+    page.add(catalog.GPUS, report.value.listed)
+    expected = view.config.gpus.expected
+    page.add(catalog.GPUS_EXPECTED, report.value.listed_most if expected is None else expected)
+    page.add(catalog.DRIVER_MISMATCH, report.value.driver_mismatch)
+
+
+def _device(gpu: Gpu, report: NvmlReport, page: Page) -> None:
+    memory = value_or_none(gpu.memory)
+    page.add(
+        catalog.GPU_INFO,
+        1,
+        gpu=gpu.index,
+        uuid=gpu.uuid,
+        name=gpu.name,
+        pci_bus_id=gpu.pci_bus_id,
+        driver_version=report.driver_version,
+        parent_uuid=gpu.parent_uuid or "",
+        unified_memory="true" if gpu.unified_memory else "false",
+        memory_api="" if memory is None else memory.api,
+    )
+    page.add(catalog.GPU_UP, gpu.up, gpu=gpu.index, uuid=gpu.uuid)
+    if gpu.fault is not None:
+        page.add(catalog.GPU_FAULT, 1, gpu=gpu.index, uuid=gpu.uuid, cause=gpu.fault)
+    if memory is not None:
+        for family, value in (
+            (catalog.GPU_MEMORY_TOTAL, memory.total_bytes),
+            (catalog.GPU_MEMORY_USED, memory.used_bytes),
+            (catalog.GPU_MEMORY_FREE, memory.free_bytes),
+            (catalog.GPU_MEMORY_RESERVED, memory.reserved_bytes),
+        ):
+            page.add(family, value, gpu=gpu.index, uuid=gpu.uuid)
+    for family, reading in (
+        (catalog.GPU_UTILIZATION, gpu.utilization_ratio),
+        (catalog.GPU_TEMPERATURE, gpu.temperature_celsius),
+        (catalog.GPU_POWER, gpu.power_watts),
+        (catalog.GPU_FABRIC_READY, gpu.fabric_ready),
+    ):
+        page.add(family, reading, gpu=gpu.index, uuid=gpu.uuid)
+
+
+def holder_series(view: View, page: Page) -> None:
+    report, attribution = view.observation.snapshot.nvml, view.facts.attribution
+    if not isinstance(report, Ok) or not isinstance(attribution, Ok):
+        return
+    for gpu in report.value.gpus:
+        mine = attribution.value.get(gpu.uuid)
+        if not isinstance(mine, Ok):
+            continue
+        memory: dict[tuple[str, str, HolderKind], int | None] = {}
+        count: dict[tuple[str, str, HolderKind], int] = {}
+        for holder in mine.value.holders:
+            key = (*_unit_labels(holder.unit), holder.kind)
+            before = memory.get(key, 0)
+            memory[key] = None if before is None or holder.used_bytes is None else before + holder.used_bytes
+            count[key] = count.get(key, 0) + 1
+        for unit, manager, kind in sorted(count):
+            labels = {"gpu": gpu.index, "uuid": gpu.uuid, "unit": unit, "manager": manager, "kind": kind}
+            page.add(catalog.GPU_HOLDER_MEMORY, memory[unit, manager, kind], **labels)
+            page.add(catalog.GPU_HOLDER_PROCESSES, count[unit, manager, kind], **labels)
+        page.add(catalog.GPU_UNATTRIBUTED, value_or_none(mine.value.unattributed_bytes), gpu=gpu.index, uuid=gpu.uuid)
+
+
+def _unit_labels(unit: UnitId | None) -> tuple[str, str]:
+    return ("", "") if unit is None else (unit.name, unit.manager)
+
+
+def unit_series(view: View, page: Page) -> None:
+    report, facts = view.observation.snapshot.nvml, view.facts.units
+    if not isinstance(facts, Ok):
+        return
+    indexes = {gpu.uuid: gpu.index for gpu in report.value.gpus} if isinstance(report, Ok) else {}
+    for one in facts.value:
+        labels = {"unit": one.unit.id.name, "manager": one.unit.id.manager}
+        _state(one, labels, page)
+        _settings(one, labels, page)
+        processes = value_or_none(one.processes)
+        if processes is not None:
+            for role in Role:
+                page.add(catalog.UNIT_PROCESSES, processes.get(role, 0), **labels, role=role)
+        page.add(catalog.UNIT_LEFTOVER_PROCESSES, value_or_none(one.leftovers), **labels)
+        for uuid, wanted_bytes in (value_or_none(one.needed) or {}).items():
+            page.add(catalog.UNIT_NEEDED, wanted_bytes, **labels, gpu=indexes[uuid], uuid=uuid)
+        page.add(catalog.UNIT_STARTABLE, value_or_none(one.startable), **labels)
+
+
+def _state(one: UnitFacts, labels: Mapping[str, str], page: Page) -> None:
+    unit = one.unit
+    settings = unit.settings
+    page.add(
+        catalog.UNIT_INFO,
+        1,
+        **labels,
+        load_state=unit.load_state,
+        unit_file_state=unit.unit_file_state,
+        service_type=settings.service_type if settings is not None else "",
+        engine=one.engine,
+        restart=settings.restart if settings is not None else "",
+        kill_mode=settings.kill_mode if settings is not None else "",
+        guarded="true" if one.guarded else "false",
+    )
+    for state in ACTIVE_STATES:
+        page.add(catalog.UNIT_ACTIVE_STATE, unit.active_state == state, **labels, state=state)
+    page.add(catalog.UNIT_SUB_STATE, 1, **labels, state=unit.sub_state)
+    if unit.result:
+        page.add(catalog.UNIT_RESULT, 1, **labels, result=unit.result)
+    page.add(catalog.UNIT_WANTED, value_or_none(one.wanted), **labels)
+    page.add(catalog.UNIT_NRESTARTS, unit.nrestarts, **labels)
+    page.add(catalog.UNIT_STATE_CHANGE, unit.state_change_at, **labels)
+    page.add(catalog.UNIT_EXEC_MAIN_STATUS, unit.exec_main_status, **labels)
+
+
+def _settings(one: UnitFacts, labels: Mapping[str, str], page: Page) -> None:
+    settings = one.unit.settings
+    if settings is None:
+        return
+    for family, value in (
+        (catalog.UNIT_RESTART_DELAY, settings.restart_delay_seconds),
+        (catalog.UNIT_START_TIMEOUT, settings.start_timeout_seconds),
+        (catalog.UNIT_STOP_TIMEOUT, settings.stop_timeout_seconds),
+        (catalog.UNIT_START_LIMIT_BURST, settings.start_limit_burst),
+        (catalog.UNIT_START_LIMIT_INTERVAL, settings.start_limit_interval_seconds),
+    ):
+        page.add(family, value, **labels)
+
+
+def collector_series(view: View, page: Page) -> None:
+    for health in view.observation.health:
+        page.add(catalog.COLLECTOR_SUCCESS, health.fault is None, collector=health.collector)
+        if health.fault is not None:
+            page.add(catalog.COLLECTOR_FAULT, 1, collector=health.collector, cause=health.fault.cause)
+        page.add(catalog.COLLECTOR_DURATION, health.duration_seconds, collector=health.collector)
+        page.add(catalog.COLLECTOR_LAST_SUCCESS, health.last_success_at, collector=health.collector)
+        for cause, count in sorted(health.failures.items()):
+            page.add(catalog.COLLECTOR_FAILURES, count, collector=health.collector, cause=cause)
+
+
+def own_series(view: View, page: Page) -> None:
+    own, snapshot = view.own, view.observation.snapshot
+    page.add(catalog.CONFIG_RELOAD_SUCCESS, own.config_reload_success)
+    page.add(catalog.CONFIG_LAST_SUCCESS, own.config_loaded_at)
+    if isinstance(snapshot.processes, Ok):
+        page.add(catalog.UNREADABLE_PROCESSES, snapshot.processes.value.unreadable)
+    if isinstance(snapshot.units, Ok):
+        for reason, count in snapshot.units.value.resyncs:
+            page.add(catalog.RESYNCS, count, reason=reason)
+    for name, count in sorted(own.dropped.items()):
+        page.add(catalog.DROPPED_SERIES, count, family=name)
+    for threshold in fields(view.config.policy):
+        page.add(catalog.FAMILIES[f"llmhost_policy_{threshold.name}"], getattr(view.config.policy, threshold.name))
+    page.add(
+        catalog.BUILD_INFO,
+        1,
+        version=own.version,
+        revision=own.revision,
+        python_version=own.python_version,
+    )
+
+
+Section = Callable[[View, Page], None]
+
+# Which collector a section's failure is charged to, and the section.
+SECTIONS: tuple[tuple[str, Section], ...] = (
+    ("nvml", gpu_series),
+    ("nvml", holder_series),
+    ("systemd", unit_series),
+    ("", collector_series),
+    ("", own_series),
+)
