@@ -1,0 +1,298 @@
+#include "fakenvml.h"
+
+typedef struct {
+    u64 mask, last;
+} EvSet;
+
+/* ---- init, system ---- */
+static Ret do_init(const char *fn) {
+    Ctx c;
+    Ret r = enter(fn, NULL, &c, -1);
+    if (r) LEAVE(r);
+    if (W.init) LEAVE(W.init);
+    if (!refs) init_epoch = W.epoch;
+    refs++;
+    LEAVE(OK);
+}
+
+API Ret nvmlInit_v2(void) { return do_init(__func__); }
+
+API Ret nvmlInitWithFlags(u32 flags) {
+    (void)flags;
+    return do_init(__func__);
+}
+
+API Ret nvmlShutdown(void) {
+    ENTER(NULL);
+    refs--;
+    LEAVE(OK);
+}
+
+API const char *nvmlErrorString(Ret r) {
+    static __thread char b[40];
+    snprintf(b, sizeof b, "fake error %d", r);
+    return b;
+}
+
+static Ret put(char *dst, u32 n, const char *s) {
+    if (!dst) return INVAL;
+    if (strlen(s) >= n) return SMALL;
+    strcpy(dst, s);
+    return OK;
+}
+
+API Ret nvmlSystemGetDriverVersion(char *v, u32 n) {
+    ENTER(NULL);
+    LEAVE(put(v, n, W.driver));
+}
+
+API Ret nvmlSystemGetNVMLVersion(char *v, u32 n) {
+    ENTER(NULL);
+    LEAVE(put(v, n, W.nvml));
+}
+
+API Ret nvmlSystemGetCudaDriverVersion_v2(int *v) {
+    ENTER(NULL);
+    *v = W.cuda;
+    LEAVE(OK);
+}
+
+/* ---- device lookup and identity ---- */
+API Ret nvmlDeviceGetCount_v2(u32 *n) {
+    ENTER(NULL);
+    *n = W.ng;
+    LEAVE(OK);
+}
+
+API Ret nvmlDeviceGetHandleByIndex_v2(u32 i, Slot **h) {
+    Ctx c;
+    Ret r = enter(__func__, NULL, &c, i);
+    if (r) LEAVE(r);
+    for (int k = 0; k < W.ng; k++)
+        if (W.g[k].idx == (int)i) {
+            *h = slot(W.g[k].uuid, 0);
+            LEAVE(*h ? OK : UNKNOWN);
+        }
+    LEAVE(INVAL);
+}
+
+API Ret nvmlDeviceGetHandleByUUID(const char *uuid, Slot **h) {
+    ENTER(NULL);
+    for (int k = 0; k < W.ng; k++)
+        if (!strcmp(W.g[k].uuid, uuid)) {
+            *h = slot(uuid, 0);
+            LEAVE(*h ? OK : UNKNOWN);
+        }
+    for (int k = 0; k < W.nm; k++)
+        if (!strcmp(W.m[k].uuid, uuid)) {
+            *h = slot(uuid, 1);
+            LEAVE(*h ? OK : UNKNOWN);
+        }
+    LEAVE(NOTFOUND);
+}
+
+API Ret nvmlDeviceGetUUID(void *d, char *v, u32 n) {
+    DEV(d);
+    LEAVE(put(v, n, ((Slot *)d)->uuid));
+}
+
+API Ret nvmlDeviceGetName(void *d, char *v, u32 n) {
+    DEV(d);
+    LEAVE(put(v, n, c.g->name));
+}
+
+API Ret nvmlDeviceGetSerial(void *d, char *v, u32 n) {
+    DEV(d);
+    LEAVE(c.g->serial[0] ? put(v, n, c.g->serial) : NOSUP);
+}
+
+API Ret nvmlDeviceGetIndex(void *d, u32 *v) {
+    DEV(d);
+    *v = c.g->idx;
+    LEAVE(OK);
+}
+
+API Ret nvmlDeviceGetMinorNumber(void *d, u32 *v) {
+    DEV(d);
+    *v = c.g->idx;
+    LEAVE(OK);
+}
+
+typedef struct {
+    char legacy[16];
+    u32 domain, bus, device, id, subid;
+    char busid[32];
+} Pci;
+
+API Ret nvmlDeviceGetPciInfo_v3(void *d, Pci *p) {
+    DEV(d);
+    memset(p, 0, sizeof *p);
+    snprintf(p->busid, sizeof p->busid, "%s", c.g->bus);
+    snprintf(p->legacy, sizeof p->legacy, "%s", c.g->bus + 4);
+    sscanf(c.g->bus, "%x:%x:%x", &p->domain, &p->bus, &p->device);
+    p->id = 0x233010de;
+    LEAVE(OK);
+}
+
+/* ---- gauges ---- */
+typedef struct {
+    u32 gpu, mem;
+} Util;
+
+#define GAUGE(fn, field)                                                                                               \
+    API Ret fn(void *d, u32 *v) {                                                                                      \
+        DEV(d);                                                                                                        \
+        if (c.g->field < 0) LEAVE(NOSUP);                                                                              \
+        *v = c.g->field;                                                                                               \
+        LEAVE(OK);                                                                                                     \
+    }
+GAUGE(nvmlDeviceGetPowerUsage, power)
+GAUGE(nvmlDeviceGetEnforcedPowerLimit, limit)
+GAUGE(nvmlDeviceGetPersistenceMode, persist)
+
+API Ret nvmlDeviceGetTemperature(void *d, u32 s, u32 *v) {
+    DEV(d);
+    (void)s;
+    if (c.g->temp < 0) LEAVE(NOSUP);
+    *v = c.g->temp;
+    LEAVE(OK);
+}
+
+API Ret nvmlDeviceGetUtilizationRates(void *d, Util *u) {
+    DEV(d);
+    if (c.m || c.g->mig || c.g->util < 0) LEAVE(NOSUP);
+    u->gpu = c.g->util;
+    u->mem = c.g->memutil;
+    LEAVE(OK);
+}
+
+API Ret nvmlDeviceGetEccMode(void *d, u32 *cur, u32 *pend) {
+    DEV(d);
+    if (c.g->ecc < 0) LEAVE(NOSUP);
+    *cur = *pend = c.g->ecc;
+    LEAVE(OK);
+}
+
+API Ret nvmlDeviceGetTotalEccErrors(void *d, u32 type, u32 counter, u64 *v) {
+    DEV(d);
+    (void)counter;
+    if (c.g->ecc < 1) LEAVE(NOSUP);
+    *v = type == 1 ? c.g->eccdb : 0;
+    LEAVE(OK);
+}
+
+API Ret nvmlDeviceGetProcessUtilization(void *d, void *s, u32 *n, u64 ts) {
+    DEV(d);
+    (void)s;
+    (void)ts;
+    *n = 0;
+    LEAVE(NOTFOUND);
+}
+
+API Ret nvmlDeviceGetProcessesUtilizationInfo(void *d, void *s) {
+    DEV(d);
+    (void)s;
+    LEAVE(NOTFOUND);
+}
+
+/* ---- MIG ---- */
+API Ret nvmlDeviceGetMigMode(void *d, u32 *cur, u32 *pend) {
+    DEV(d);
+    if (c.g->mig < 0) LEAVE(NOSUP);
+    *cur = *pend = c.g->mig;
+    LEAVE(OK);
+}
+
+API Ret nvmlDeviceGetMaxMigDeviceCount(void *d, u32 *n) {
+    DEV(d);
+    *n = c.g->mig > 0 ? c.g->maxmig : 0;
+    LEAVE(OK);
+}
+
+API Ret nvmlDeviceGetMigDeviceHandleByIndex(void *d, u32 i, Slot **h) {
+    DEV(d);
+    for (int k = 0; k < W.nm; k++)
+        if (W.m[k].gpu == c.g->idx && W.m[k].idx == (int)i) {
+            *h = slot(W.m[k].uuid, 1);
+            LEAVE(*h ? OK : UNKNOWN);
+        }
+    LEAVE(NOTFOUND);
+}
+
+API Ret nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *d, Slot **h) {
+    DEV(d);
+    if (!c.m) LEAVE(INVAL);
+    *h = slot(c.g->uuid, 0);
+    LEAVE(OK);
+}
+
+API Ret nvmlDeviceIsMigDeviceHandle(void *d, u32 *v) {
+    DEV(d);
+    *v = c.m != NULL;
+    LEAVE(OK);
+}
+
+API Ret nvmlDeviceGetGpuInstanceId(void *d, u32 *v) {
+    DEV(d);
+    if (!c.m) LEAVE(INVAL);
+    *v = c.m->gi;
+    LEAVE(OK);
+}
+
+API Ret nvmlDeviceGetComputeInstanceId(void *d, u32 *v) {
+    DEV(d);
+    if (!c.m) LEAVE(INVAL);
+    *v = c.m->ci;
+    LEAVE(OK);
+}
+
+/* ---- events: an `event` line with a new id is delivered once to every set that watches its GPU ---- */
+API Ret nvmlEventSetCreate(EvSet **s) {
+    ENTER(NULL);
+    *s = calloc(1, sizeof **s);
+    for (int i = 0; i < W.ne; i++)
+        if (W.e[i].id > (*s)->last) (*s)->last = W.e[i].id;
+    LEAVE(OK);
+}
+
+API Ret nvmlEventSetFree(EvSet *s) {
+    ENTER(NULL);
+    free(s);
+    LEAVE(OK);
+}
+
+API Ret nvmlDeviceGetSupportedEventTypes(void *d, u64 *t) {
+    DEV(d);
+    *t = 8;
+    LEAVE(OK);
+}
+
+API Ret nvmlDeviceRegisterEvents(void *d, u64 types, EvSet *s) {
+    DEV(d);
+    if (types & ~8ULL || c.m) LEAVE(NOSUP);
+    s->mask |= 1ULL << c.g->idx;
+    LEAVE(OK);
+}
+
+typedef struct {
+    Slot *dev;
+    u64 type, data;
+    u32 gi, ci;
+} EvData;
+
+API Ret nvmlEventSetWait_v2(EvSet *s, EvData *out, u32 ms) {
+    for (u64 end = now_ms() + ms;; nap(5)) {
+        ENTER(NULL);
+        Event *b = NULL;
+        for (int i = 0; i < W.ne; i++)
+            if (W.e[i].id > s->last && s->mask >> W.e[i].gpu & 1 && (!b || W.e[i].id < b->id)) b = &W.e[i];
+        for (int k = 0; b && k < W.ng; k++)
+            if (W.g[k].idx == b->gpu) {
+                s->last = b->id;
+                *out = (EvData){slot(W.g[k].uuid, 0), 8, b->xid, ~0u, ~0u};
+                LEAVE(OK);
+            }
+        if (now_ms() >= end) LEAVE(TIMEOUT);
+        pthread_mutex_unlock(&rm);
+    }
+}
