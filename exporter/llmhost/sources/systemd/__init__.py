@@ -1,0 +1,1 @@
+"""What systemd says of service units, over D-Bus. The only importer of dbus_next and asyncio."""

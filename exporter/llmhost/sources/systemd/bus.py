@@ -1,0 +1,316 @@
+"""A connection to a D-Bus bus that can be trusted in a daemon.
+
+dbus-next 0.2.3 is unmaintained, and its asyncio MessageBus has nine defects that freeze, kill or leak in a long-lived
+process. Its values, messages and addresses are sound. So those are used, and the transport is asyncio's own:
+
+1. a peer that closes during authentication ends the attempt (there: an endless loop that freezes the event loop);
+2. a full socket buffer makes a write wait (there: it drops the connection);
+3. a call on a closed connection fails at once (there: it hangs for ever);
+4. every call has a timeout, after which nothing of it is left (there: none, and its handler leaks);
+5. sockets are closed, also those of failed attempts (there: by the garbage collector, some day);
+6. the reader lets others run every few milliseconds (there: never while there is something to read);
+7. each address of a list is tried, and the first that answers counts (there: an early failure is raised even so);
+8. a message that cannot be understood is skipped (there: it drops the connection);
+9. the effective uid authenticates, as the bus checks it (there: the real uid).
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dbus_next._private.address import parse_address
+from dbus_next.errors import InvalidAddressError
+from dbus_next.message import Message
+
+from llmhost.sources.systemd.wire import FIXED_BYTES, Kind, Received, UndecodableError, decode, rest_bytes
+
+log = logging.getLogger(__name__)
+
+BUS = "org.freedesktop.DBus"
+BUS_PATH = "/org/freedesktop/DBus"
+SYSTEM_BUS_VARIABLE = "DBUS_SYSTEM_BUS_ADDRESS"
+DEFAULT_SYSTEM_BUS = (
+    "unix:path=/var/run/dbus/system_bus_socket"  # D-Bus specification, "Well-known Message Bus Instances"
+)
+MAX_CALLS_IN_FLIGHT = 32  # dbus-daemon refuses more than max_replies_per_connection; this many hide all latency
+_YIELD_SECONDS = 0.005  # how long the reader may keep the event loop
+
+
+class BusUnreachableError(Exception):
+    """No connection to the bus could be made."""
+
+
+class BusClosedError(ConnectionError):
+    """The connection is gone."""
+
+
+class CallFailedError(Exception):
+    """The callee answered with an error, named as D-Bus names it."""
+
+    def __init__(self, what: str, name: str, text: str) -> None:
+        super().__init__(f"{what}: {name}: {text}")
+        self.name = name
+
+
+class CallTimeoutError(Exception):
+    """The callee did not answer in time."""
+
+
+def system_bus_address() -> str:
+    """Where the system bus is. Raises BusUnreachableError where the environment names none."""
+    address = os.environ.get(SYSTEM_BUS_VARIABLE, DEFAULT_SYSTEM_BUS)
+    if not address:
+        raise BusUnreachableError(f"{SYSTEM_BUS_VARIABLE} is set and empty")
+    return address
+
+
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """Whom to call. `name` is the bus's own or a unique one, so that a reply from anybody else shows as forged."""
+
+    name: str
+    path: str
+    interface: str
+
+
+BUS_DRIVER = Callee(BUS, BUS_PATH, BUS)
+
+
+class _Pending:
+    """A call that waits for its reply."""
+
+    __slots__ = ("callee", "future", "on_reply", "what")
+
+    def __init__(
+        self, what: str, callee: str, future: asyncio.Future[list[Any]], on_reply: Callable[[list[Any]], None] | None
+    ) -> None:
+        self.what = what
+        self.callee = callee
+        self.future = future
+        self.on_reply = on_reply
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class SafeBus:
+    """One connection, used from one event loop. Made by `connect`; low-level messages only.
+
+    `on_signal` is called for every signal, in the order of arrival, before anything later is read. It must not block.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        on_signal: Callable[[Received], None],
+        call_timeout_seconds: float,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._on_signal = on_signal
+        self._call_timeout_seconds = call_timeout_seconds
+        self._in_flight = asyncio.Semaphore(MAX_CALLS_IN_FLIGHT)
+        self._pending: dict[int, _Pending] = {}
+        self._serial = 0
+        self._closed_by: Exception | None = None
+        self._read_task = asyncio.create_task(self._read_all(), name="llmhost-bus-reader")
+        self.unique_name = ""
+        self.sent = 0  # messages
+        self.received = 0
+        self.skipped = 0  # messages that could not be understood
+        self.forged = 0  # replies from another than whom we asked
+        self.received_at = time.monotonic()  # when the last message came
+
+    @classmethod
+    async def connect(
+        cls, address: str, *, on_signal: Callable[[Received], None] = lambda _: None, call_timeout_seconds: float = 5.0
+    ) -> "SafeBus":
+        """Connect, authenticate, say Hello. Raises BusUnreachableError, and CallTimeoutError when a bus is silent."""
+        try:
+            addresses = parse_address(address)  # type: ignore[no-untyped-call]
+        except (InvalidAddressError, ValueError) as error:
+            raise BusUnreachableError(f"bad bus address {address!r}: {error}") from error
+        failures = []
+        silent = False
+        for transport, options in addresses:
+            try:
+                async with asyncio.timeout(call_timeout_seconds):
+                    reader, writer = await _open(transport, options)
+                    try:
+                        await _authenticate(reader, writer)
+                        bus = cls(reader, writer, on_signal=on_signal, call_timeout_seconds=call_timeout_seconds)
+                    except BaseException:
+                        writer.transport.abort()
+                        raise
+                    try:
+                        (bus.unique_name,) = await bus.call(BUS_DRIVER, "Hello")
+                    except BaseException:
+                        await bus.close()
+                        raise
+                    return bus
+            except (TimeoutError, CallTimeoutError):
+                silent = True
+                failures.append(f"{transport}:{options}: no answer in {call_timeout_seconds:g} s")
+            except (OSError, EOFError, ValueError, CallFailedError) as error:
+                failures.append(f"{transport}:{options}: {error}")
+        why = "; ".join(failures)
+        raise CallTimeoutError(why) if silent else BusUnreachableError(why)
+
+    async def call(
+        self,
+        callee: Callee,
+        member: str,
+        signature: str = "",
+        *body: Any,  # noqa: ANN401 - D-Bus values are of any type
+        on_reply: Callable[[list[Any]], None] | None = None,
+    ) -> list[Any]:
+        """Call a method and return the body of its reply, variants as their values.
+
+        `on_reply` is called with that body at its place among the signals; by the time that this coroutine goes on,
+        later messages may have been handled. Raises CallFailedError, CallTimeoutError, BusClosedError, and ValueError
+        for what D-Bus cannot carry.
+        """
+        what = f"{member}({', '.join(map(str, body))})"
+        async with self._in_flight:
+            if self._closed_by is not None:
+                raise BusClosedError(f"{what}: {self._closed_by}")
+            self._serial += 1
+            serial = self._serial
+            message = Message(
+                destination=callee.name,
+                path=callee.path,
+                interface=callee.interface,
+                member=member,
+                signature=signature,
+                body=list(body),
+                serial=serial,
+            )
+            frame = bytes(message._marshall())  # type: ignore[no-untyped-call]  # noqa: SLF001
+            pending = _Pending(what, callee.name, asyncio.get_running_loop().create_future(), on_reply)
+            self._pending[serial] = pending
+            try:
+                # What is in flight is bounded, and so is what the transport keeps for a bus that reads slowly.
+                self._writer.write(frame)
+                self.sent += 1
+                async with asyncio.timeout(self._call_timeout_seconds):
+                    return await pending.future
+            except TimeoutError:
+                raise CallTimeoutError(f"no answer to {what} in {self._call_timeout_seconds:g} s") from None
+            finally:
+                del self._pending[serial]
+
+    async def wait_closed(self) -> Exception:
+        """Wait until the connection is gone, and say why."""
+        await asyncio.wait([self._read_task])
+        return self._closed_by or BusClosedError("closed")
+
+    async def close(self) -> None:
+        """Close the socket; calls that wait fail at once. Never waits for the peer."""
+        self._end(BusClosedError("closed"))
+        self._read_task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._read_task
+        with contextlib.suppress(Exception):
+            await self._writer.wait_closed()
+
+    def _end(self, why: Exception) -> None:
+        if self._closed_by is None:
+            self._closed_by = why
+        self._writer.transport.abort()
+        for pending in self._pending.values():
+            pending.fail(BusClosedError(f"{pending.what}: {self._closed_by}"))
+
+    async def _read_all(self) -> None:
+        try:
+            began = time.monotonic()
+            while True:
+                fixed = await self._reader.readexactly(FIXED_BYTES)
+                frame = fixed + await self._reader.readexactly(rest_bytes(fixed))
+                self._handle(frame)
+                now = time.monotonic()
+                if now - began > _YIELD_SECONDS:
+                    await asyncio.sleep(0)  # reading from a buffer that is full never yields by itself
+                    began = time.monotonic()
+        except asyncio.IncompleteReadError:
+            self._end(BusClosedError("the bus closed the connection"))
+        except OSError as error:
+            self._end(BusClosedError(str(error)))
+
+    def _handle(self, frame: bytes) -> None:
+        self.received += 1
+        self.received_at = time.monotonic()
+        try:
+            message = decode(frame)
+            if message.kind == Kind.SIGNAL:
+                self._on_signal(message)
+            elif message.kind in (Kind.METHOD_RETURN, Kind.ERROR):
+                self._settle(message)
+            # Nobody has a reason to call us; a call is left unanswered like a message of an unknown kind.
+        except UndecodableError as error:
+            self.skipped += 1
+            log.warning("skipped a D-Bus message: %s", error)
+        except Exception:
+            # A bug in a handler must cost one message, not the reader.
+            self.skipped += 1
+            log.exception("could not handle a D-Bus message")
+
+    def _settle(self, message: Received) -> None:
+        pending = self._pending.get(message.reply_serial)
+        if pending is None or pending.future.done():
+            return  # its call has timed out
+        if message.sender not in (pending.callee, BUS):
+            self.forged += 1
+            return
+        try:
+            body = message.body()
+            if message.kind == Kind.ERROR:
+                pending.fail(CallFailedError(pending.what, message.error_name, " ".join(map(str, body[:1]))))
+                return
+            if pending.on_reply is not None:
+                pending.on_reply(body)
+        except Exception as error:
+            # The caller must learn of it, or it would wait for a reply that has come.
+            pending.fail(CallFailedError(pending.what, "undecodable reply", str(error)))
+            raise
+        pending.future.set_result(body)
+
+
+async def _open(transport: str, options: dict[str, str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if transport != "unix":
+        raise ValueError("only unix sockets are supported")
+    if "path" in options:
+        where = options["path"]
+    elif "abstract" in options:
+        where = "\0" + options["abstract"]
+    else:
+        raise ValueError("a unix address needs path= or abstract=")
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, where)
+        return await asyncio.open_unix_connection(sock=sock)
+    except BaseException:
+        sock.close()
+        raise
+
+
+async def _authenticate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """SASL EXTERNAL (D-Bus specification, "Authentication Protocol")."""
+    uid = str(os.geteuid()).encode().hex()
+    writer.write(f"\0AUTH EXTERNAL {uid}\r\n".encode())
+    answer = await reader.readline()
+    if not answer.endswith(b"\n"):
+        raise EOFError("the bus closed the connection during authentication")
+    if not answer.startswith(b"OK "):
+        raise ConnectionRefusedError(
+            f"the bus did not accept uid {os.geteuid()}: {answer.decode(errors='replace').strip()}"
+        )
+    writer.write(b"BEGIN\r\n")

@@ -1,0 +1,207 @@
+"""Properties of a service, as D-Bus gives them, turned into the model. Pure.
+
+Names and types are those of org.freedesktop.systemd1(5). Every conversion is checked: a property that is missing (older
+systemd) or of another type (a later one, or a fault) is an absent field, never a zero. The latter is also told.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from llmhost.model.ids import UnitId
+from llmhost.model.unit import Unit, UnitSettings
+
+Properties: TypeAlias = Mapping[
+    str, Any
+]  # as D-Bus has them: names to str, int, bool, bytes, lists; variants taken off
+
+INFINITY = 2**64 - 1  # USEC_INFINITY, and the value of limits that are off
+_MICROSECONDS = 1_000_000
+
+# What a PropertiesChanged may bring; everything else is constant until a reload, or never signalled.
+SIGNALLED = frozenset(
+    {
+        "ActiveState",
+        "SubState",
+        "InvocationID",
+        "StateChangeTimestamp",
+        "ActiveEnterTimestamp",
+        "InactiveExitTimestampMonotonic",
+        "InactiveEnterTimestampMonotonic",
+        "ActiveExitTimestampMonotonic",
+        "ConditionTimestampMonotonic",
+        "Result",
+        "NRestarts",
+        "MainPID",
+        "ControlPID",
+        "ExecMainCode",
+        "ExecMainStatus",
+        "ExecMainStartTimestampMonotonic",
+    }
+)
+USED = SIGNALLED | {
+    "Id",
+    "LoadState",
+    "UnitFileState",
+    "Transient",
+    "ControlGroup",
+    "Type",
+    "Restart",
+    "KillMode",
+    "RestartUSec",
+    "TimeoutStartUSec",
+    "TimeoutStopUSec",
+    "StartLimitBurst",
+    "StartLimitIntervalUSec",
+    "ExecStart",
+    "ExecStartPre",
+    "Environment",
+}
+
+
+class UnreadableUnitError(ValueError):
+    """What makes a unit a unit is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    unit: Unit
+    wrong: tuple[str, ...]  # properties that were there and not of their type
+
+
+class _Checked:
+    """Properties, taken out by type; remembers those of a wrong one."""
+
+    def __init__(self, properties: Properties) -> None:
+        self._properties = properties
+        self.wrong: list[str] = []
+
+    def _of(self, name: str, kind: type) -> Any:  # noqa: ANN401
+        value = self._properties.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            self.wrong.append(f"{name}: {type(value).__name__} instead of {kind.__name__}")
+            return None
+        return value
+
+    def text(self, name: str) -> str:
+        value: str | None = self._of(name, str)
+        return value or ""
+
+    def number(self, name: str) -> int | None:
+        value: int | None = self._of(name, int)
+        return value
+
+    def pid(self, name: str) -> int:
+        return self.number(name) or 0
+
+    def invocation_id(self) -> str:
+        value: bytes | None = self._of("InvocationID", bytes)
+        return value.hex() if value else ""
+
+    def span_seconds(self, name: str) -> float | None:
+        """A time span; None where infinite. 0 stays 0: it is what was set."""
+        value = self.number(name)
+        return None if value is None or value == INFINITY else value / _MICROSECONDS
+
+    def point_seconds(self, name: str) -> float | None:
+        """A point in time; None where it has not come yet."""
+        value = self.number(name)
+        return None if value is None or value in (0, INFINITY) else value / _MICROSECONDS
+
+    def commands(self, name: str) -> tuple[tuple[str, ...], ...]:
+        """Argument vectors of an Exec*= list, of type a(sasbttttuii)."""
+        found = []
+        for command in self._of(name, list) or ():
+            argv = command[1] if isinstance(command, list) and len(command) > 1 else None
+            if not isinstance(argv, list) or not all(isinstance(argument, str) for argument in argv):
+                self.wrong.append(f"{name}: not a list of commands")
+                return ()
+            found.append(tuple(argv))
+        return tuple(found)
+
+    def environment(self) -> tuple[tuple[str, str], ...]:
+        found = []
+        for assignment in self._of("Environment", list) or ():
+            if not isinstance(assignment, str):
+                self.wrong.append("Environment: not a list of str")
+                return ()
+            name, _, value = assignment.partition("=")
+            found.append((name, value))
+        return tuple(found)
+
+
+def exec_start(value: object) -> tuple[tuple[str, ...], ...]:
+    """Argument vectors of the value of an ExecStart property; () where it is none."""
+    return _Checked({"ExecStart": value}).commands("ExecStart")
+
+
+def parse_unit(properties: Properties) -> Parsed:
+    """Read a unit from the properties of its Unit and Service interfaces together.
+
+    Raises UnreadableUnitError, naming the property, where name, load state, active state or sub state are missing.
+    """
+    checked = _Checked(properties)
+    required = {name: checked.text(name) for name in ("Id", "LoadState", "ActiveState", "SubState")}
+    for name, value in required.items():
+        if not value:
+            raise UnreadableUnitError(f"{properties.get('Id', 'a unit')} has no readable {name}")
+    unit = Unit(
+        id=UnitId(required["Id"]),
+        load_state=required["LoadState"],
+        unit_file_state=checked.text("UnitFileState"),
+        active_state=required["ActiveState"],
+        sub_state=required["SubState"],
+        result=checked.text("Result"),
+        nrestarts=checked.number("NRestarts"),
+        invocation_id=checked.invocation_id(),
+        main_pid=checked.pid("MainPID"),
+        control_pid=checked.pid("ControlPID"),
+        control_group=checked.text("ControlGroup"),
+        # The code says how the main process ended (CLD_EXITED, …); while it is 0 the status means nothing.
+        exec_main_status=checked.number("ExecMainStatus") if checked.number("ExecMainCode") else None,
+        state_change_at=checked.point_seconds("StateChangeTimestamp"),
+        active_enter_at=checked.point_seconds("ActiveEnterTimestamp"),
+        inactive_exit_monotonic=checked.point_seconds("InactiveExitTimestampMonotonic"),
+        inactive_enter_monotonic=checked.point_seconds("InactiveEnterTimestampMonotonic"),
+        active_exit_monotonic=checked.point_seconds("ActiveExitTimestampMonotonic"),
+        condition_monotonic=checked.point_seconds("ConditionTimestampMonotonic"),
+        exec_main_start_monotonic=checked.point_seconds("ExecMainStartTimestampMonotonic"),
+        settings=_settings(checked) if required["LoadState"] == "loaded" else None,
+    )
+    return Parsed(unit, tuple(checked.wrong))
+
+
+def _settings(checked: _Checked) -> UnitSettings:
+    """Interval and burst as systemd has them: a 0 in either means that there is no start limit (systemd.unit(5))."""
+    return UnitSettings(
+        service_type=checked.text("Type"),
+        restart=checked.text("Restart"),
+        kill_mode=checked.text("KillMode"),
+        restart_delay_seconds=checked.span_seconds("RestartUSec"),
+        start_timeout_seconds=checked.span_seconds("TimeoutStartUSec"),
+        stop_timeout_seconds=checked.span_seconds("TimeoutStopUSec"),
+        start_limit_burst=checked.number("StartLimitBurst"),
+        start_limit_interval_seconds=checked.span_seconds("StartLimitIntervalUSec"),
+        exec_start=checked.commands("ExecStart"),
+        exec_start_pre=checked.commands("ExecStartPre"),
+        environment=checked.environment(),
+    )
+
+
+def unloaded_unit(name: str, unit_file_state: str | None) -> Unit:
+    """Describe a unit that systemd has not loaded. `unit_file_state` is None where there is no such file either."""
+    if unit_file_state is None:
+        load_state = "not-found"
+    elif unit_file_state.startswith("masked"):  # masked, masked-runtime
+        load_state = "masked"
+    else:
+        load_state = "stub"
+    return Unit(
+        id=UnitId(name),
+        load_state=load_state,
+        unit_file_state=unit_file_state or "",
+        active_state="inactive",
+        sub_state="dead",
+    )
