@@ -1,0 +1,105 @@
+"""Whose memory it is."""
+
+import pytest
+from tests.fakes.values import GIB, gpu, held, in_service, memory, process, snapshot, unit
+
+from llmhost.derive.attribution import GpuAttribution, HolderKind, attribute
+from llmhost.model.gpu import Gpu, GpuHolder
+from llmhost.model.ids import GpuUuid, ProcessId, UnitId
+from llmhost.model.process import Home, Placement, Process
+from llmhost.model.reading import Cause, Failed, Ok
+from llmhost.model.unit import Unit
+
+
+def attributed(
+    gpus: list[Gpu], processes: list[Process], *units: Unit, orphans: frozenset[ProcessId] = frozenset()
+) -> GpuAttribution:
+    result = attribute(snapshot(gpus=gpus, processes=processes), {one.id: one for one in units}, orphans)
+    assert isinstance(result, Ok)
+    first = result.value[GpuUuid("GPU-0")]
+    assert isinstance(first, Ok)
+    return first.value
+
+
+def kind_of(one: Process, *units: Unit, orphans: frozenset[ProcessId] = frozenset()) -> HolderKind:
+    holding = gpu(holders=Ok((held(one.id.pid, GIB, one.id.start_ticks),)))
+    (holder,) = attributed([holding], [one], *units, orphans=orphans).holders
+    return holder.kind
+
+
+UP = unit()  # vllm.service, its activation began at 9 s, tick 900
+WAITING = unit(active="activating", sub="auto-restart")
+
+
+@pytest.mark.parametrize(
+    ("one", "units", "kind"),
+    [
+        (process(7, in_service("vllm.service"), start=950), [UP], HolderKind.CURRENT),
+        (process(7, in_service("vllm.service"), start=800), [UP], HolderKind.LEFTOVER),
+        (process(7, in_service("vllm.service"), start=950), [WAITING], HolderKind.LEFTOVER),
+        (process(7, in_service("vllm.service"), start=950), [], HolderKind.OTHER),  # systemd does not say
+        (process(7, in_service("vllm.service", "user@1000")), [UP], HolderKind.OTHER),  # another manager's
+        (process(7, Placement(Home.CONTAINER, container_id="ab")), [UP], HolderKind.CONTAINER),
+        (process(7, Placement(Home.SESSION)), [UP], HolderKind.SESSION),
+        (process(7, Placement(Home.NONE)), [UP], HolderKind.OTHER),
+        (process(7, Placement(Home.SESSION), comm="Xorg"), [UP], HolderKind.SYSTEM),
+        (process(7, in_service("nvidia-mps.service"), comm="nvidia-cuda-mps"), [UP], HolderKind.SYSTEM),
+    ],
+)
+def test_the_first_kind_that_fits_is_the_holders(one: Process, units: list[Unit], kind: HolderKind) -> None:
+    assert kind_of(one, *units) is kind
+
+
+def test_an_orphan_is_one_unless_its_unit_proves_more() -> None:
+    orphan = process(7, Placement(Home.SESSION))
+    assert kind_of(orphan, orphans=frozenset({orphan.id})) is HolderKind.ORPHAN
+    leftover = process(7, in_service("vllm.service"), start=800)
+    assert kind_of(leftover, UP, orphans=frozenset({leftover.id})) is HolderKind.LEFTOVER
+
+
+def test_a_pid_that_proc_does_not_have_is_gone_and_its_memory_counts() -> None:
+    result = attributed([gpu(memory=memory(used=10 * GIB), holders=Ok((held(3591263, 10 * GIB, None),)))], [])
+    assert [(holder.kind, holder.unit, holder.used_bytes) for holder in result.holders] == [
+        (HolderKind.GONE, None, 10 * GIB)
+    ]
+    assert result.unattributed_bytes == Ok(0)
+
+
+def test_another_process_that_got_the_pid_is_not_blamed() -> None:
+    reused = process(4242, in_service("sshd.service"), start=5000)
+    result = attributed([gpu(holders=Ok((held(4242, GIB, start=1000),)))], [reused], unit("sshd.service"))
+    assert result.holders[0].kind is HolderKind.GONE
+    assert result.holders[0].unit is None
+
+
+def test_unattributed_is_what_is_used_less_what_is_held() -> None:
+    holders = (held(1, 5 * GIB), held(2, 8 * GIB))
+    result = attributed([gpu(memory=memory(used=58 * GIB), holders=Ok(holders))], [process(1), process(2)])
+    assert result.unattributed_bytes == Ok(45 * GIB)
+
+
+def test_shared_buffers_never_make_it_negative() -> None:
+    result = attributed([gpu(memory=memory(used=GIB), holders=Ok((held(1, 2 * GIB),)))], [process(1)])
+    assert result.unattributed_bytes == Ok(0)
+
+
+def test_a_holder_of_unknown_size_leaves_the_rest_unknown() -> None:
+    holders: tuple[GpuHolder, ...] = (held(1, None), held(2, GIB))
+    result = attributed([gpu(memory=memory(used=14 * GIB), holders=Ok(holders))], [process(1), process(2)])
+    assert isinstance(result.unattributed_bytes, Failed)
+    assert result.unattributed_bytes.cause is Cause.NOT_SUPPORTED
+    assert len(result.holders) == 2
+
+
+def test_without_processes_nobody_is_blamed() -> None:
+    blind = snapshot(gpus=[gpu()], processes=None)
+    result = attribute(blind, {UnitId("vllm.service"): UP}, frozenset())
+    assert result == blind.processes
+
+
+def test_a_gpu_whose_lists_failed_costs_itself_only() -> None:
+    lost = gpu(1, holders=Failed(Cause.LOST), memory=Failed(Cause.LOST), fault=Cause.LOST)
+    result = attribute(snapshot(gpus=[gpu(0), lost], processes=[]), {}, frozenset())
+    assert isinstance(result, Ok)
+    assert isinstance(result.value[GpuUuid("GPU-0")], Ok)
+    assert result.value[GpuUuid("GPU-1")] == Failed(Cause.LOST)
