@@ -1,0 +1,154 @@
+"""The one table of keys covers the schema, and what is written is what is read."""
+
+import io
+import random
+from dataclasses import fields, is_dataclass
+from operator import attrgetter
+from pathlib import Path
+
+import yaml
+
+from llmhost.cli.check_config import run
+from llmhost.cli.exits import Exit
+from llmhost.config.keys import KEYS
+from llmhost.config.load import dump, load, parse
+from llmhost.config.schema import (
+    CollectorsConfig,
+    Config,
+    GpusConfig,
+    PidNamespace,
+    Policy,
+    SeriesConfig,
+    UnitGpus,
+    UnitsConfig,
+    WebConfig,
+)
+
+EXAMPLE = Path(__file__).parents[2] / "systemd" / "llmhost.yml.example"
+
+
+def attributes(value: object, prefix: str = "") -> list[str]:
+    found: list[str] = []
+    assert is_dataclass(value)
+    for field in fields(value):
+        inner = getattr(value, field.name)
+        path = f"{prefix}{field.name}"
+        found += attributes(inner, f"{path}.") if is_dataclass(inner) else [path]
+    return found
+
+
+def any_config(draw: random.Random) -> Config:
+    def flag() -> bool:
+        return draw.random() < 0.5
+
+    def seconds(lowest: float, highest: float) -> float:
+        return draw.choice([float(draw.randint(int(lowest) + 1, int(highest))), draw.uniform(lowest, highest)])
+
+    names = draw.sample(["vllm", "a-*", "[!ab]?", "x@*", r"dev-\x2d1", "on", "1", "~", "llm-3.1"], k=4)
+    gpus = ["0", "7", "1:3", "12:59", "GPU-0a-1b", "MIG-GPU-0a/1/2", "07:00.0", "00000000:8A:00.0"]
+    return Config(
+        units=UnitsConfig(
+            patterns=tuple(f"{n}.service" for n in draw.sample([n for n in names if n != "~"], k=draw.randrange(3))),
+            discover=flag(),
+            gpus=tuple(
+                UnitGpus(pattern=f"{name}.service", gpus=tuple(draw.sample(gpus, k=draw.randint(1, 5))))
+                for name in names[: draw.randrange(4)]
+                if name != "~"
+            ),
+        ),
+        gpus=GpusConfig(expected=draw.choice([None, 0, 8, 1024])),
+        policy=Policy(
+            resident_bytes=draw.choice([0, 1, draw.randrange(1 << 50), draw.randrange(1 << 10) << 30]),
+            segment_grace_seconds=seconds(0.1, 86400),
+            orphan_grace_seconds=seconds(0.1, 86400),
+            utilization_ratio=draw.choice([1.0, 0.92, draw.random() or 1.0, 1e-7]),
+            ready_seconds=seconds(1, 604800),
+        ),
+        pid_namespace=draw.choice(list(PidNamespace)),
+        collectors=CollectorsConfig(nvml=flag(), systemd=flag(), procfs=flag()),
+        web=WebConfig(
+            listen=draw.choice([":10061", "[::1]:0", "127.0.0.1:1", "localhost:65535", "[::]:9100", "a-b.example:80"]),
+            deadline_seconds=seconds(0.1, 600),
+            max_connections=draw.randint(1, 4096),
+        ),
+        series=SeriesConfig(max_per_family=draw.randint(1, 1_000_000)),
+    )
+
+
+def test_every_field_of_the_config_has_exactly_one_key() -> None:
+    assert sorted(key.attribute for key in KEYS) == sorted(attributes(Config()))
+    assert len({key.path for key in KEYS}) == len(KEYS)
+
+
+def test_what_is_written_is_read_back_to_the_same() -> None:
+    draw = random.Random(3)
+    for _ in range(60):
+        config = any_config(draw)
+        assert parse(dump(config), name="dumped") == config
+
+
+def test_the_defaults_are_written_with_every_key_and_their_units() -> None:
+    written = yaml.safe_load(dump(Config()))
+    assert written["policy"] == {
+        "resident": "1000MiB",
+        "segment_grace": "30s",
+        "orphan_grace": "15s",
+        "utilization": 0.92,
+        "ready": "30m",
+    }
+    assert {f"{s}.{k}" for s, keys in written.items() for k in keys} == {key.path for key in KEYS}
+    assert parse(dump(Config()), name="dumped") == Config()
+
+
+def test_the_example_file_has_every_key_at_its_default() -> None:
+    assert load(EXAMPLE) == Config()
+    written = yaml.safe_load(EXAMPLE.read_text())
+    assert {f"{s}.{k}" for s, keys in written.items() for k in keys} == {key.path for key in KEYS}
+
+
+def test_each_key_changes_its_own_field_and_no_other() -> None:
+    changed = {
+        "units.patterns": "[a]",
+        "units.discover": "false",
+        "units.gpus": "{a: [0]}",
+        "gpus.expected": "3",
+        "policy.resident": "1B",
+        "policy.segment_grace": "1s",
+        "policy.orphan_grace": "1s",
+        "policy.utilization": "0.5",
+        "policy.ready": "1s",
+        "host.pid_namespace": "trust",
+        "collectors.nvml": "false",
+        "collectors.systemd": "false",
+        "collectors.procfs": "false",
+        "web.listen": "':1'",
+        "web.deadline": "1s",
+        "web.max_connections": "1",
+        "series.max_per_family": "1",
+    }
+    assert changed.keys() == {key.path for key in KEYS}
+    for key in KEYS:
+        config = parse(f"{key.section}: {{{key.name}: {changed[key.path]}}}", name="x")
+        differing = [a for a in attributes(config) if attrgetter(a)(config) != attrgetter(a)(Config())]
+        assert differing == [key.attribute]
+
+
+def test_check_config_prints_the_config_in_effect(tmp_path: Path) -> None:
+    path = tmp_path / "llmhost.yml"
+    path.write_text("units: {patterns: [vllm]}\npolicy: {resident: 2048MiB}")
+    out, err = io.StringIO(), io.StringIO()
+    assert run(path, out, err) is Exit.GOOD
+    assert "patterns:\n  - vllm.service\n" in out.getvalue()
+    assert "resident: 2GiB\n" in out.getvalue()
+    assert parse(out.getvalue(), name="printed") == load(path)
+    assert err.getvalue() == ""
+
+
+def test_check_config_tells_a_mistake_in_one_line_and_ends_with_2(tmp_path: Path) -> None:
+    path = tmp_path / "llmhost.yml"
+    path.write_text("units:\n  discovery: true\n")
+    out, err = io.StringIO(), io.StringIO()
+    assert run(path, out, err) is Exit.WRONG_USE
+    assert int(Exit.WRONG_USE) == 2
+    assert err.getvalue() == f'{path}:2: units.discovery: unknown key; did you mean "discover"?\n'
+    assert out.getvalue() == ""
