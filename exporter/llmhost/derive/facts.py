@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from llmhost.config.schema import Config
 from llmhost.derive.activation import is_of_present_activation
 from llmhost.derive.attribution import GpuAttribution, attribute
+from llmhost.derive.command import expand_variables
 from llmhost.derive.gpu_set import GpuSet, gpu_set
 from llmhost.derive.need import Need, needed, needed_ratio, startable
 from llmhost.derive.wanted import wanted
-from llmhost.model.engines import EngineArguments, engine_of_command, expand_variables, parse_engine_arguments
+from llmhost.model.engine_arguments import EngineArguments, parse_engine_arguments
+from llmhost.model.engine_command import is_engine_command
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
@@ -104,14 +106,13 @@ def _engine(unit: Unit, mine: Reading[tuple[Process, ...]]) -> tuple[str, Engine
     """Find which engine the unit runs, and with which arguments: its API server's own, else those of ExecStart=."""
     running = mine.value if isinstance(mine, Ok) else ()
     for process in running:
-        if process.engine and process.role in {Role.API_SERVER, Role.LAUNCHER}:
-            arguments = parse_engine_arguments(process.engine, process.argv)
-            if arguments is not None:
-                return process.engine, arguments
+        # a title such as VLLM::APIServer_0 has taken the arguments' place; its launcher still has them
+        if process.role in {Role.API_SERVER, Role.LAUNCHER} and is_engine_command(process.argv):
+            return process.engine, parse_engine_arguments(process.engine, process.argv)
     if unit.settings is not None:
         for command in unit.settings.exec_start:
             argv = expand_variables(command, dict(unit.settings.environment))
-            engine = engine_of_command(argv)
+            engine = is_engine_command(argv)
             if engine:
                 return engine, parse_engine_arguments(engine, argv)
     return next((process.engine for process in running if process.engine), ""), None

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from llmhost.config.schema import UnitGpus
-from llmhost.model.engines import EngineArguments
+from llmhost.model.engine_arguments import EngineArguments
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.reading import Cause, Failed, Ok, Reading
@@ -39,7 +39,10 @@ def gpu_set(
         return Ok(tuple(whole))
     if arguments.has_config_file:
         return Failed(Cause.UNKNOWN, "a config file of the engine may say how many GPUs it uses")
-    size = arguments.tensor_parallel * arguments.pipeline_parallel * arguments.data_parallel
+    tensor, pipeline, data = arguments.tensor_parallel, arguments.pipeline_parallel, arguments.data_parallel
+    if tensor is None or pipeline is None or data is None:
+        return Failed(Cause.UNKNOWN, "the engine's arguments say how many GPUs it uses by a variable")
+    size = tensor * pipeline * data
     if size > len(whole):
         return Failed(Cause.UNKNOWN, f"the engine's arguments ask for {size} GPUs, the driver lists {len(whole)}")
     return Ok(tuple(whole[:size]))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from llmhost.config.schema import Policy
 from llmhost.derive.activation import is_up
 from llmhost.derive.gpu_set import GpuSet
-from llmhost.model.engines import EngineArguments
+from llmhost.model.engine_arguments import EngineArguments
 from llmhost.model.gpu import Gpu
 from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid
@@ -28,6 +28,8 @@ def needed_ratio(engine: str, arguments: EngineArguments | None, policy: Policy)
         return NotApplicable("no engine is known to run here")
     if arguments.utilization is not None:
         return Ok(arguments.utilization)
+    if arguments.utilization_given:
+        return Failed(Cause.UNKNOWN, "the engine's arguments say how much memory it takes by a variable")
     if engine != "vllm":
         return NotApplicable("the engine's arguments do not say")
     if arguments.has_config_file:

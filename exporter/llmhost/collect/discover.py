@@ -1,0 +1,21 @@
+"""Which units deserve watching though no pattern names them: those that run an engine or hold GPU memory."""
+
+from llmhost.model.gpu import NvmlReport
+from llmhost.model.ids import SYSTEM_MANAGER, ProcessId
+from llmhost.model.process import ProcessTable
+from llmhost.model.reading import Ok, Reading
+
+
+def units_of_interest(nvml: Reading[NvmlReport], processes: Reading[ProcessTable]) -> set[str]:
+    """Names of the system manager's units. Users' units are seen in cgroups only: their managers are not asked."""
+    if not isinstance(processes, Ok):
+        return set()
+    table = processes.value
+    holders: set[ProcessId] = set()
+    if isinstance(nvml, Ok):
+        for gpu in nvml.value.gpus:
+            if isinstance(gpu.holders, Ok):
+                holders.update(holder.process for holder in gpu.holders.value if holder.process is not None)
+    interesting = [process for process in table.by_pid.values() if process.engine or process.id in holders]
+    units = {process.placement.unit for process in interesting}
+    return {unit.name for unit in units if unit is not None and unit.manager == SYSTEM_MANAGER}

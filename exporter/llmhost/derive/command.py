@@ -1,0 +1,27 @@
+"""A unit's command line as systemd will run it."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+_BRACED = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_WORD = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+
+
+def expand_variables(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Expand ${NAME} within words, and $NAME as a word of its own into the words of its value (systemd.service(5)).
+
+    A variable that `environment` does not have stays as it is: EnvironmentFile= or the manager may set it, and to
+    guess that it is empty would be to guess.
+    """
+    words: list[str] = []
+    for word in command:
+        alone = _WORD.fullmatch(word)
+        if alone is not None and alone[1] in environment:
+            words.extend(environment[alone[1]].split())
+        else:
+            words.append(_BRACED.sub(lambda found: _replaced(found, environment), word))
+    return tuple(words)
+
+
+def _replaced(found: re.Match[str], environment: Mapping[str, str]) -> str:
+    return "$" if found[0] == "$$" else environment.get(found[1], found[0])

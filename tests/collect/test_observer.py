@@ -1,0 +1,245 @@
+"""Workers and the observer: deadlines, single flight, isolation, with sources that misbehave on purpose."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+import pytest
+from tests.fakes.values import GIB, HOST, gpu, held, in_service, process, report, table
+
+from llmhost.collect.discover import units_of_interest
+from llmhost.collect.observer import Observation, Observer
+from llmhost.collect.worker import Worker
+from llmhost.model.gpu import NvmlReport
+from llmhost.model.host import Host
+from llmhost.model.process import ProcessTable, Role
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, StuckCall
+from llmhost.model.unit import UnitsReport
+from llmhost.sources.base import SourceError
+
+T = TypeVar("T")
+
+
+class Scripted(Generic[T]):
+    """A source whose read is any function; counts its reads."""
+
+    def __init__(self, read: Callable[[], T]) -> None:
+        self._read = read
+        self.reads = 0
+        self.closed = False
+
+    def read(self, _deadline: float) -> T:
+        self.reads += 1
+        return self._read()
+
+    def doing(self) -> str:
+        return "nvmlDeviceGetMemoryInfo on GPU 3"
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class RealClock:
+    def time(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+def started(name: str, read: Callable[[], T]) -> tuple[Worker[T], Scripted[T]]:
+    source = Scripted(read)
+    worker = Worker(name, source, RealClock())
+    worker.start()
+    return worker, source
+
+
+def fail(cause: Cause) -> Callable[[], NvmlReport]:
+    def read() -> NvmlReport:
+        raise SourceError(cause, "as told", StuckCall("nvmlInit", "", 2.0))
+
+    return read
+
+
+def hung(release: threading.Event) -> Callable[[], NvmlReport]:
+    def read() -> NvmlReport:
+        release.wait(10)
+        return report([gpu()])
+
+    return read
+
+
+def nobody(names: Iterable[str]) -> None:
+    """Watch nothing."""
+
+
+def observer(
+    nvml: Worker[NvmlReport] | None,
+    processes: Worker[ProcessTable] | None = None,
+    units: Worker[UnitsReport] | None = None,
+    watch: Callable[[Iterable[str]], None] = nobody,
+) -> Observer:
+    host, _ = started("host", lambda: HOST)
+    return Observer(
+        host=host,
+        nvml=nvml,
+        processes=processes,
+        units=units,
+        discover=units_of_interest,
+        watch=watch,
+        clock=RealClock(),
+    )
+
+
+def soon(seconds: float) -> float:
+    return time.monotonic() + seconds
+
+
+def test_one_look_has_every_reading_and_every_collectors_health() -> None:
+    nvml, _ = started("nvml", lambda: report([gpu()]))
+    processes, _ = started("procfs", lambda: table([process(5)]))
+    units, _ = started("systemd", lambda: UnitsReport(systemd_version="252", units=()))
+    seen = observer(nvml, processes, units).observe(soon(5))
+    assert seen.snapshot.host == Ok(HOST)
+    assert seen.snapshot.nvml == Ok(report([gpu()]))
+    assert seen.snapshot.processes == Ok(table([process(5)]))
+    assert seen.snapshot.units == Ok(UnitsReport(systemd_version="252", units=()))
+    assert abs(seen.snapshot.at - time.time()) < 5
+    assert [(one.collector, one.fault) for one in seen.health] == [("nvml", None), ("procfs", None), ("systemd", None)]
+
+
+def test_a_source_that_fails_costs_its_own_reading_only() -> None:
+    nvml, _ = started("nvml", fail(Cause.NO_DRIVER))
+    processes, _ = started("procfs", lambda: table([]))
+    seen = observer(nvml, processes).observe(soon(5))
+    assert seen.snapshot.nvml == Failed(Cause.NO_DRIVER, "as told", StuckCall("nvmlInit", "", 2.0))
+    assert isinstance(seen.snapshot.processes, Ok)
+    assert seen.health[0].failures == {Cause.NO_DRIVER: 1}
+    assert seen.health[0].last_success_at is None
+
+
+def test_a_bug_in_a_source_is_a_fault_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> NvmlReport:
+        raise ZeroDivisionError("oops")
+
+    nvml, _ = started("nvml", broken)
+    assert observer(nvml).observe(soon(5)).snapshot.nvml == Failed(Cause.UNKNOWN, "ZeroDivisionError: oops")
+    assert "collector nvml: a bug in its source" in caplog.text
+
+
+def test_a_hung_source_is_late_says_what_it_does_and_is_not_asked_twice() -> None:
+    release = threading.Event()
+    nvml, source = started("nvml", hung(release))
+    look = observer(nvml)
+    for attempt in range(3):
+        began = time.monotonic()
+        seen = look.observe(soon(0.2))
+        assert 0.2 <= time.monotonic() - began < 2
+        assert seen.snapshot.nvml == Failed(Cause.TIMEOUT, "nvmlDeviceGetMemoryInfo on GPU 3")
+        assert seen.health[0].failures == {Cause.TIMEOUT: 1}, attempt  # one attempt, however many waited
+    assert source.reads == 1
+    release.set()
+    assert isinstance(look.observe(soon(5)).snapshot.nvml, Ok)
+
+
+def test_two_who_look_at_once_cost_one_read() -> None:
+    release = threading.Event()
+    nvml, source = started("nvml", hung(release))
+    look = observer(nvml)
+    seen: list[Observation] = []
+    lookers = [threading.Thread(target=lambda: seen.append(look.observe(soon(8)))) for _ in range(5)]
+    for looker in lookers:
+        looker.start()
+    while source.reads == 0:
+        time.sleep(0.001)
+    time.sleep(0.1)  # all five have asked by now
+    release.set()
+    for looker in lookers:
+        looker.join(8)
+    assert len(seen) == 5
+    assert all(isinstance(one.snapshot.nvml, Ok) for one in seen)
+    assert source.reads == 1
+
+
+def test_what_is_disabled_is_not_applicable_and_has_no_health() -> None:
+    seen = observer(None).observe(soon(5))
+    assert isinstance(seen.snapshot.nvml, NotApplicable)
+    assert seen.health == ()
+
+
+def test_a_fault_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    working: list[bool] = []
+
+    def read() -> NvmlReport:
+        if working:
+            return report([])
+        raise SourceError(Cause.NO_DRIVER, "not loaded")
+
+    nvml, _ = started("nvml", read)
+    look = observer(nvml)
+    look.observe(soon(5))
+    look.observe(soon(5))
+    working.append(True)
+    look.observe(soon(5))
+    assert [record.message for record in caplog.records] == [
+        "collector nvml failed: no_driver (not loaded)",
+        "collector nvml works again",
+    ]
+
+
+def test_units_that_hold_memory_or_run_an_engine_are_watched_before_units_are_asked() -> None:
+    holding = process(5, in_service("train.service"))
+    engine = process(6, in_service("llm.service"), engine="vllm", role=Role.API_SERVER)
+    of_user = process(7, in_service("mine.service", "user@1000"), engine="vllm", role=Role.API_SERVER)
+    idle = process(8, in_service("sshd.service"))
+    order: list[object] = []
+    nvml, _ = started("nvml", lambda: report([gpu(holders=Ok((held(5, GIB),)))]))
+    processes, _ = started("procfs", lambda: table([holding, engine, of_user, idle]))
+
+    def read_units() -> UnitsReport:
+        order.append("units")
+        return UnitsReport(systemd_version="252", units=())
+
+    units, _ = started("systemd", read_units)
+    observer(nvml, processes, units, watch=lambda names: order.append(set(names))).observe(soon(5))
+    assert order == [{"train.service", "llm.service"}, "units"]
+
+
+def test_a_hung_driver_delays_the_units_by_half_of_the_time_at_most() -> None:
+    release = threading.Event()
+    nvml, _ = started("nvml", hung(release))
+    units, source = started("systemd", lambda: UnitsReport(systemd_version="252", units=()))
+    seen = observer(nvml, None, units).observe(soon(0.4))
+    assert isinstance(seen.snapshot.units, Ok)
+    assert source.reads == 1
+    release.set()
+
+
+def test_the_hosts_fault_is_procfs_fault() -> None:
+    def no_host() -> Host:
+        raise SourceError(Cause.NO_PROCFS, "no meminfo")
+
+    host, _ = started("host", no_host)
+    processes, _ = started("procfs", lambda: table([]))
+    look = Observer(
+        host=host,
+        nvml=None,
+        processes=processes,
+        units=None,
+        discover=units_of_interest,
+        watch=nobody,
+        clock=RealClock(),
+    )
+    (health,) = look.observe(soon(5)).health
+    assert health.fault == Failed(Cause.NO_PROCFS, "no meminfo")
+
+
+def test_closing_closes_the_source_though_it_hangs() -> None:
+    release = threading.Event()
+    nvml, source = started("nvml", hung(release))
+    nvml.ask(soon(5))
+    nvml.close()
+    assert source.closed
+    release.set()

@@ -1,0 +1,99 @@
+"""Which GPUs a unit uses, by the first source that tells."""
+
+import pytest
+from tests.fakes.values import gpu, settings, unit
+
+from llmhost.config.schema import UnitGpus
+from llmhost.derive.gpu_set import gpu_set
+from llmhost.model.engine_arguments import parse_engine_arguments
+from llmhost.model.gpu import Gpu
+from llmhost.model.ids import GpuUuid, UnitId
+from llmhost.model.reading import Failed, Ok, Reading
+
+EIGHT = [gpu(index) for index in range(8)]
+MIXED = [gpu(0), gpu(1, name="NVIDIA L4")]
+
+
+def uuids(*indexes: int) -> Ok[tuple[GpuUuid, ...]]:
+    return Ok(tuple(GpuUuid(f"GPU-{index}") for index in indexes))
+
+
+def of_arguments(command: str) -> Reading[tuple[GpuUuid, ...]]:
+    arguments = parse_engine_arguments("vllm", tuple(command.split()))
+    return gpu_set(unit(), EIGHT, arguments, (), {})
+
+
+def of_visible(value: str, gpus: list[Gpu] = EIGHT, **more: str) -> Reading[tuple[GpuUuid, ...]]:
+    one = unit(settings=settings("", {"CUDA_VISIBLE_DEVICES": value, **more}))
+    return gpu_set(one, gpus, None, (), {})
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("0", "5"), uuids(0, 5)),
+        (("GPU-3",), uuids(3)),
+        (("00000000:12:00.0", "13:00.0"), uuids(2, 3)),
+    ],
+)
+def test_a_configured_set_names_index_uuid_or_pci_bus_id(
+    names: tuple[str, ...], found: Ok[tuple[GpuUuid, ...]]
+) -> None:
+    rows = (UnitGpus(pattern="other@*.service", gpus=("7",)), UnitGpus(pattern="vllm*.service", gpus=names))
+    assert gpu_set(unit(), EIGHT, None, rows, {}) == found
+
+
+def test_a_configured_gpu_that_is_not_there_leaves_the_set_unknown() -> None:
+    result = gpu_set(unit(), EIGHT, None, (UnitGpus(pattern="*", gpus=("8",)),), {})
+    assert isinstance(result, Failed)
+    assert result.detail == "the configured GPU set names 8, which the driver does not list"
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("0,1,2,3", uuids(0, 1, 2, 3)),
+        (" 4 , 5", uuids(4, 5)),
+        ("GPU-6,GPU-7", uuids(6, 7)),
+        ("0,-1,2", uuids(0)),  # the first that is no GPU ends the list
+        ("", Ok(())),
+        ("-1", Ok(())),
+        ("NoDevFiles", Ok(())),
+    ],
+)
+def test_cuda_visible_devices_is_read_as_cuda_reads_it(value: str, found: Ok[tuple[GpuUuid, ...]]) -> None:
+    assert of_visible(value) == found
+
+
+def test_plain_numbers_mean_nothing_on_gpus_that_differ_unless_in_pci_order() -> None:
+    assert isinstance(of_visible("0", MIXED), Failed)
+    assert of_visible("1", MIXED, CUDA_DEVICE_ORDER="PCI_BUS_ID") == uuids(1)
+    assert of_visible("GPU-1", MIXED) == uuids(1)
+
+
+def test_what_was_learnt_beats_the_arguments() -> None:
+    learnt = {UnitId("vllm.service"): (GpuUuid("GPU-4"),)}
+    arguments = parse_engine_arguments("vllm", ("vllm", "serve", "m", "-tp", "8"))
+    assert gpu_set(unit(), EIGHT, arguments, (), learnt) == uuids(4)
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("vllm serve m", uuids(0)),
+        ("vllm serve m -tp 4", uuids(0, 1, 2, 3)),
+        ("vllm serve m --tensor-parallel-size=2 -pp 2 -dp 2", uuids(0, 1, 2, 3, 4, 5, 6, 7)),
+    ],
+)
+def test_the_arguments_say_how_many_of_the_first(command: str, found: Ok[tuple[GpuUuid, ...]]) -> None:
+    assert of_arguments(command) == found
+
+
+@pytest.mark.parametrize("command", ["vllm serve m -tp 16", "vllm serve m -tp ${TP}", "vllm serve --config a.yaml"])
+def test_arguments_that_do_not_tell_leave_the_set_unknown(command: str) -> None:
+    assert isinstance(of_arguments(command), Failed)
+
+
+def test_a_unit_that_says_nothing_uses_all_gpus_and_mig_instances_count_for_nobody() -> None:
+    split = [gpu(0), gpu(1, uuid=GpuUuid("MIG-1"), index="0:0", parent_uuid=GpuUuid("GPU-0"))]
+    assert gpu_set(unit(), split, None, (), {}) == uuids(0)
