@@ -1,0 +1,229 @@
+"""The one table of inference engines: which process is whose, and which part of it (docs/design.md: Role).
+
+Pure, and in `model` so that sources, config and derivations read the same table. What is looked at, in this order:
+the process title (`VLLM::EngineCore`), the command line, `comm` where it is a title or where there is no command line
+(zombies). `exe` is not looked at: reading it takes privilege that the rest does not.
+
+Titles are setproctitle's: the title replaces argv[0], padded with NULs or blanks, and its first 15 bytes become comm
+(`VLLM::EngineCor`, `VLLM::Worker_TP`), so the patterns below match cut titles too. Sources: vLLM's
+`set_process_title` calls (V1: EngineCore[_DPn], EngineCoreProc_n before, Worker[_DPn_PPn_TPn_EPn], APIServer_n or
+APIServer_DPn, DPCoordinator; vllm-omni: StageEngineCoreProc_DPn), prefix VLLM_PROCESS_NAME_PREFIX, default VLLM;
+SGLang's `setproctitle("sglang::…")` calls. Everything with an engine's prefix is that engine's, with role `other` when
+the title is new to us. A custom vLLM prefix is accepted for titles that nobody else has (`myteam::EngineCore`, but not
+a bare `myteam::Worker`), and only in full: not in comm alone.
+
+Roles of other engines: what holds the model on a GPU is a `worker` (SGLang's scheduler, ollama's runner), what listens
+is an `api_server`. SGLang's router, a client of other servers, is none.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from posixpath import basename
+
+from llmhost.model.process import Process, Role
+
+_TITLES: tuple[tuple[re.Pattern[str], str, Role], ...] = tuple(
+    (re.compile(pattern), engine, role)
+    for pattern, engine, role in (
+        (r"(?i:vllm)::(?:Stage)?Engi", "vllm", Role.CORE),
+        (r"(?i:vllm)::APIServer", "vllm", Role.API_SERVER),
+        (r"(?i:vllm)::DPCoord", "vllm", Role.COORDINATOR),
+        (r"(?i:vllm)::[A-Za-z]*Worker", "vllm", Role.WORKER),
+        (r"(?i:vllm)::", "vllm", Role.OTHER),
+        (r"[^\s:/]+::(?:Stage|DP|DPMoE)?EngineCore(?:[A-Z_]|$)", "vllm", Role.CORE),
+        (r"[^\s:/]+::DPCoordinator$", "vllm", Role.COORDINATOR),
+        (r"[^\s:/]+::APIServer_(?:DP)?\d", "vllm", Role.API_SERVER),
+        (r"[^\s:/]+::Worker_(?:DP|PP|PCP|TP|DCP|EP)\d", "vllm", Role.WORKER),
+        (r"ray::RayWorker(?:Wrapper|Proc)", "vllm", Role.WORKER),  # vLLM's executor on Ray
+        (r"sglang::tokeniz", "sglang", Role.API_SERVER),  # tokenizer_worker: one of several HTTP workers
+        (r"sglang::data_p", "sglang", Role.COORDINATOR),  # data_parallel_controller
+        (r"sglang::detoken", "sglang", Role.OTHER),
+        (r"sglang::(?:\w*schedul|semi_pd|gpu_wor|async_draft)", "sglang", Role.WORKER),
+        (r"sglang::", "sglang", Role.OTHER),
+    )
+)
+
+# Program → subcommand ("" for any) → engine and role.
+_PROGRAMS: Mapping[str, Mapping[str, tuple[str, Role]]] = {
+    "vllm": {"serve": ("vllm", Role.API_SERVER)},
+    "vllm-omni": {"serve": ("vllm", Role.API_SERVER)},
+    "vllm-rs": {"frontend": ("vllm", Role.API_SERVER), "serve": ("vllm", Role.API_SERVER)},  # VLLM_USE_RUST_FRONTEND
+    "sglang": {"serve": ("sglang", Role.API_SERVER)},
+    "llama-server": {"": ("llamacpp", Role.API_SERVER)},
+    "text-generation-launcher": {"": ("tgi", Role.LAUNCHER)},
+    "text-generation-router": {"": ("tgi", Role.API_SERVER)},
+    "text-generation-server": {"serve": ("tgi", Role.WORKER)},
+    "ollama": {
+        "serve": ("ollama", Role.API_SERVER),
+        "start": ("ollama", Role.API_SERVER),
+        "runner": ("ollama", Role.WORKER),
+    },
+    "ollama_llama_server": {"": ("ollama", Role.WORKER)},  # ollama before 0.5
+    "tritonserver": {"": ("triton", Role.API_SERVER)},
+    "triton_python_backend_stub": {"": ("triton", Role.WORKER)},
+}
+
+# `python -m MODULE`, or `python …/MODULE.py` with slashes for dots; then a subcommand ("" for any), engine and role.
+_MODULES: tuple[tuple[re.Pattern[str], str, str, Role], ...] = tuple(
+    (re.compile(rf"(?:.*\.)?(?:{pattern})"), subcommand, engine, role)
+    for pattern, subcommand, engine, role in (
+        (r"vllm\.entrypoints\.(?:\w+\.)*(?:api_server|grpc_server)", "", "vllm", Role.API_SERVER),
+        (r"vllm(?:_omni)?\.entrypoints\.cli\.main", "serve", "vllm", Role.API_SERVER),
+        (r"vllm", "serve", "vllm", Role.API_SERVER),
+        (r"sglang\.launch_server", "", "sglang", Role.API_SERVER),
+        (r"llama_cpp\.server", "", "llamacpp", Role.API_SERVER),
+        (r"text_generation_server\.cli", "serve", "tgi", Role.WORKER),
+    )
+)
+
+# Names that fit into comm whole; "text-generation" is what is left of three.
+_COMMS: Mapping[str, tuple[str, Role]] = {
+    "vllm": ("vllm", Role.API_SERVER),
+    "llama-server": ("llamacpp", Role.API_SERVER),
+    "text-generation": ("tgi", Role.OTHER),
+    "ollama_llama_se": ("ollama", Role.WORKER),
+    "tritonserver": ("triton", Role.API_SERVER),
+    "triton_python_b": ("triton", Role.WORKER),
+}
+
+# CPython 3.8 to 3.14 resource_tracker, 3.6 and 3.7 semaphore_tracker, joblib's own (`main(3, False)`).
+_TRACKER_CODE = re.compile(r"from [\w.]*(?:resource|semaphore)_tracker import main; ?main\((\d+)")
+_SPAWN_CODE = re.compile(r"from [\w.]*spawn import spawn_main; ?spawn_main\(")
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*t?(?:-\w+)?$|\$")  # "$": a variable that systemd or a shell expands
+
+_NOTHING = ("", Role.OTHER)
+_FRONTS = (Role.API_SERVER, Role.LAUNCHER)
+
+
+def classify(argv: tuple[str, ...], comm: str) -> tuple[str, Role]:
+    """Name the engine and the role of a process, each by itself: `settled_roles` then looks at parents.
+
+    ("", TRACKER) for Python's resource trackers, whoever's they are; ("", OTHER) for what is no engine's, among it a
+    bare `spawn_main` (see `is_spawn_main`), a forkserver, and a shell or wrapper that waits for an engine.
+    """
+    found = _by_title(argv[0]) if argv else None
+    if found is None and argv:
+        found = own_command(argv)
+        if found == ("vllm", Role.API_SERVER) and _serves_through_children(argv):
+            found = ("vllm", Role.LAUNCHER)
+    if found is None and tracker_fd(argv) is not None:
+        found = ("", Role.TRACKER)
+    if found is None:
+        found = _by_title(comm)
+    if found is None and not argv:
+        found = _COMMS.get(comm)
+    return found or _NOTHING
+
+
+def own_command(argv: tuple[str, ...]) -> tuple[str, Role] | None:
+    """Engine and role by what is executed itself, not seeing through wrappers; None when it is no known engine."""
+    program = basename(argv[0])
+    rest = argv[1:]
+    if _PYTHON.match(program):
+        module, script, rest = _python_target(rest)
+        if module:
+            return _by_module(module, rest)
+        found = _by_module(script.removesuffix(".py").replace("/", "."), rest) if script.endswith(".py") else None
+        program = basename(script)
+        if found is not None:
+            return found
+    by_subcommand = _PROGRAMS.get(program, {})
+    return by_subcommand.get("") or by_subcommand.get(rest[0] if rest else "")
+
+
+def tracker_fd(argv: tuple[str, ...]) -> int | None:
+    """Read the N of `main(N)`, the tracker's end of its pipe; None when this is no resource tracker."""
+    match = _TRACKER_CODE.match(_code(argv))
+    return int(match[1]) if match else None
+
+
+def is_spawn_main(argv: tuple[str, ...]) -> bool:
+    """Whether this is a child of Python multiprocessing that has not set a title: an engine's in its first seconds.
+
+    By itself it is nobody's: whose it is takes its tree, its unit, or the GPU memory that it holds.
+    """
+    return bool(_SPAWN_CODE.match(_code(argv)))
+
+
+def settled_roles(processes: Iterable[Process], by_pid: Mapping[int, Process]) -> dict[int, Role]:
+    """Roles that depend on the parent, by pid; only those that differ from `classify`'s.
+
+    `vllm serve` with API servers for children (`VLLM::APIServer_N`, vllm-rs) is a launcher: its arguments need not say
+    so, as the default of `--api-server-count` follows the data parallel size. A child that runs its server's program is
+    its worker: a fork (vLLM V0; V1 until it sets its title), or a server that llama-server in router mode started.
+    """
+    settled: dict[int, Role] = {}
+    for process in processes:
+        parent = by_pid.get(process.ppid)
+        if process.role not in _FRONTS or parent is None or parent.role not in _FRONTS:
+            continue
+        if parent.engine != process.engine:
+            continue
+        if process.argv[:1] == parent.argv[:1]:
+            if process.argv and not _by_title(process.argv[0]):
+                settled[process.id.pid] = Role.WORKER
+        else:
+            settled[parent.id.pid] = Role.LAUNCHER
+    return {pid: role for pid, role in settled.items() if by_pid[pid].role is not role}
+
+
+def _serves_through_children(argv: tuple[str, ...]) -> bool:
+    """Tell by vLLM's arguments: `--headless` (no server on this host), `--api-server-count N` with N other than 1."""
+    for argument, following in pairwise((*argv, "")):
+        option, equals, value = argument.partition("=")
+        option = option.replace("_", "-")
+        if option == "--headless":
+            return True
+        if option in ("--api-server-count", "-asc"):
+            return (value if equals else following) not in ("1", "")
+    return False
+
+
+def _by_title(title: str) -> tuple[str, Role] | None:
+    if "::" not in title:
+        return None
+    title = title.rstrip(" \0")
+    for pattern, engine, role in _TITLES:
+        if pattern.match(title):
+            return engine, role
+    return None
+
+
+def _by_module(module: str, rest: tuple[str, ...]) -> tuple[str, Role] | None:
+    for pattern, subcommand, engine, role in _MODULES:
+        if pattern.fullmatch(module) and (not subcommand or rest[:1] == (subcommand,)):
+            return engine, role
+    return None
+
+
+def _python_target(arguments: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:
+    """Find what Python is to run: module (`-m`), script, and the arguments after it; neither for `-c` and stdin."""
+    index = 0
+    while index < len(arguments):
+        argument = arguments[index]
+        index += 1
+        if not argument.startswith("-") or argument == "-":
+            return "", argument, arguments[index:]
+        if argument.startswith("--"):
+            index += argument == "--check-hash-based-pycs"
+            continue
+        for position, letter in enumerate(argument[1:], 2):  # letters cluster: -um MODULE
+            if letter not in "cmWX":
+                continue
+            value = argument[position:]
+            if not value:
+                value = arguments[index] if index < len(arguments) else ""
+                index += 1
+            if letter in "cm":
+                return value if letter == "m" else "", "", arguments[index:]
+            break
+    return "", "", ()
+
+
+def _code(argv: tuple[str, ...]) -> str:
+    """Code after the first `-c`, whatever the interpreter is called."""
+    for option, code in pairwise(argv):
+        if option == "-c":
+            return code
+    return ""

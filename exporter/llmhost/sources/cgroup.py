@@ -1,0 +1,90 @@
+"""Which unit or container a process is in, by its cgroup path alone (docs/design.md: Unit of a process). Pure.
+
+systemd gives every unit a cgroup named after it, below the cgroups of its slices; cgroups(7) describes
+/proc/PID/cgroup. The walk goes from the root and stops at the first service or scope: what runs below is the unit's own
+business, so a systemd inside a container cannot pose as the host's.
+"""
+
+import re
+from functools import lru_cache
+
+from llmhost.model.ids import SYSTEM_MANAGER, UnitId
+from llmhost.model.process import Home, Placement
+
+NOWHERE = Placement(Home.NONE)
+
+_USER_MANAGER = re.compile(r"user@(\d+)\.service")
+# unit-name.c: letters, digits and :-_.\ with one @ at most, of which a template's stands before the suffix.
+_UNIT = re.compile(r"[\w:.\\-]+(?:@[\w:.\\@-]+)?\.(service|scope)", re.ASCII)
+_SLICE = re.compile(r"[\w:.\\-]+\.slice", re.ASCII)
+# Runtimes name a container's scope or cgroup after its 256-bit id: docker-, libpod-, cri-containerd-, crio-, …
+_CONTAINER_SCOPE = re.compile(r"(?:.*-)?([0-9a-f]{64})\.scope")
+_MACHINE_SCOPE = re.compile(r"machine-(.+)\.scope")  # systemd-machined: nspawn, libvirt
+_CONTAINER_ID = re.compile(r"(?:.*[-:])?([0-9a-f]{64})")
+_LXC = re.compile(r"/lxc(?:\.payload)?[./]([^/]+)")
+_POD = re.compile(r"/kubepods(?:[./-]|$)")
+_DELETED = " (deleted)"  # the kernel's mark behind a v2 path whose cgroup was removed
+
+
+@lru_cache(maxsize=4096)  # a host has far fewer cgroups than processes, and they repeat at every read
+def parse_cgroup(text: str) -> Placement:
+    """Read a /proc/PID/cgroup. On hybrid hosts the v1 `name=systemd` line goes first, then v2's `0::`.
+
+    A container runtime on a hybrid host may leave the v2 line at its own service, and systemd keeps both equal. Where
+    neither says anything (cgroupfs driver without `name=systemd`), any other v1 line may still show a container.
+    """
+    paths = {}
+    for line in text.split("\n"):  # not splitlines(): the kernel keeps only \n out of names
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        paths[controllers] = path
+    for controllers in ("name=systemd", ""):
+        placement = parse_cgroup_path(paths.get(controllers, ""))
+        if placement.home is not Home.NONE:
+            return placement
+    for path in paths.values():
+        placement = parse_cgroup_path(path)
+        if placement.home is Home.CONTAINER:
+            return placement
+    return NOWHERE
+
+
+def parse_cgroup_path(path: str) -> Placement:
+    r"""Walk one path. Names stay as systemd spells them (`vllm@Qwen-Qwen3\x2d8B.service`).
+
+    Directly in user@UID.service is nowhere: that unit only carries the user's manager and its units.
+    """
+    components = path.removesuffix(_DELETED).strip("/").split("/")
+    if ".." in components:
+        return NOWHERE  # outside of the cgroup namespace that we see it from
+    manager = SYSTEM_MANAGER
+    for position, component in enumerate(components):
+        name = component.removeprefix("_")  # cgroup-util.c, cg_unescape
+        if _SLICE.fullmatch(name):
+            continue
+        unit = _UNIT.fullmatch(name)
+        if unit is None:
+            return _foreign("/" + "/".join(components[position:]))
+        if unit[1] == "scope":
+            return _scope(name)
+        user = _USER_MANAGER.fullmatch(name)
+        if user is None or manager != SYSTEM_MANAGER:
+            return Placement(Home.SERVICE, UnitId(name, manager))
+        manager = f"user@{user[1]}"
+    return NOWHERE
+
+
+def _scope(name: str) -> Placement:
+    container = _CONTAINER_SCOPE.fullmatch(name) or _MACHINE_SCOPE.fullmatch(name)
+    return Placement(Home.CONTAINER, container_id=container[1]) if container else Placement(Home.SESSION)
+
+
+def _foreign(path: str) -> Placement:
+    """Place what systemd did not make: a container's, of a runtime that makes cgroups itself, or nobody's."""
+    for component in path.split("/"):
+        container = _CONTAINER_ID.fullmatch(component)
+        if container:
+            return Placement(Home.CONTAINER, container_id=container[1])
+    lxc = _LXC.match(path)
+    if lxc:
+        return Placement(Home.CONTAINER, container_id=lxc[1])
+    return Placement(Home.CONTAINER) if _POD.match(path) else NOWHERE

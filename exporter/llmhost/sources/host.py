@@ -1,0 +1,52 @@
+"""The host itself: boot, clocks, memory."""
+
+import os
+import time
+from pathlib import Path
+
+import psutil
+
+from llmhost.model.host import Host
+from llmhost.model.reading import Cause
+from llmhost.sources.base import SourceError
+
+
+class HostSource:
+    """Reads <procfs>/sys/kernel/random/boot_id, <procfs>/meminfo (by psutil) and this kernel's clocks."""
+
+    def __init__(self, *, procfs: Path) -> None:
+        self._procfs = procfs
+
+    def read(self, deadline: float) -> Host:  # noqa: ARG002  # nothing in here can wait
+        """Read once; raises SourceError(NO_PROCFS) where there is no meminfo."""
+        total_bytes, available_bytes = self._memory()
+        monotonic_seconds = time.clock_gettime(time.CLOCK_MONOTONIC)
+        return Host(
+            boot_id=self._boot_id(),
+            ticks_per_second=os.sysconf("SC_CLK_TCK"),
+            boottime_ahead_seconds=time.clock_gettime(time.CLOCK_BOOTTIME) - monotonic_seconds,
+            memory_total_bytes=total_bytes,
+            memory_available_bytes=available_bytes,
+        )
+
+    def doing(self) -> str:
+        return f"reading {self._procfs}/meminfo"
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _memory(self) -> tuple[int, int]:
+        """MemTotal and MemAvailable; psutil knows what to do on kernels and in containers that lack the latter."""
+        psutil.PROCFS_PATH = str(self._procfs)  # the module's only way to be told, and this its only user
+        try:
+            memory = psutil.virtual_memory()
+        except (OSError, KeyError, ValueError, IndexError) as error:
+            raise SourceError(Cause.NO_PROCFS, f"{self._procfs}/meminfo: {error}") from error
+        return memory.total, memory.available
+
+    def _boot_id(self) -> str:
+        """Return "" in a procfs without sys/ (ProcSubset=pid): then nothing can be told from before a boot."""
+        try:
+            return (self._procfs / "sys/kernel/random/boot_id").read_text().strip()
+        except OSError:
+            return ""

@@ -1,0 +1,313 @@
+"""Every process of the host, from /proc (proc(5)).
+
+Files are read raw, not by psutil: psutil's process iterator costs about four times as much for less (no cgroup), and
+splits titles at blanks. At 2,000 processes this costs some 10 ms per read, as only stat is read of every process
+every time; the rest is kept by identity and read again
+
+- when start time or comm changed, or the process is younger than a minute (exec, setproctitle, a move to its cgroup);
+- always for an engine's processes, and for all processes of a service that has one;
+- in rotation for all others, so that nothing told is older than a minute.
+
+Limits. Where hidepid (or ProtectProc=) hides the processes of others, there is no table at all: a partial one would
+make holders of GPU memory look gone. Arguments are kept up to 64 KiB per process. The command line of a process that
+holds its own memory lock in the kernel may block the read; `doing` then names it.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from llmhost.model.engines import classify, settled_roles
+from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.process import Process, ProcessTable, Role
+from llmhost.model.reading import Cause
+from llmhost.sources.base import SourceError
+from llmhost.sources.cgroup import NOWHERE, parse_cgroup
+
+INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h: PROC_PID_INIT_INO 0xEFFFFFFC
+KERNEL_THREAD_FLAG = 0x0020_0000  # include/linux/sched.h: PF_KTHREAD
+KEPT_SECONDS = 60  # how old what is told of a process, beyond its stat, may be
+MOST_ARGUMENT_BYTES = 64 * 1024
+_PIECE_BYTES = 4096
+_GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ENOTDIR})
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """The part of /proc/PID/stat that is used; comm still in bytes."""
+
+    comm: bytes
+    state: str
+    ppid: int
+    pgrp: int
+    session: int
+    flags: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A process as it was last read, with `role` by itself, and what tells whether that still holds."""
+
+    process: Process
+    stat: bytes  # the fields of stat that matter, as they were
+    comm: bytes
+    readable: bool
+
+
+def parse_stat(data: bytes) -> Stat:
+    """Parse a /proc/PID/stat. The name ends at the last ')': it may hold blanks, newlines and ')' itself.
+
+    Raises ValueError or IndexError when it is none.
+    """
+    end = data.rindex(b")")
+    fields = data[end + 2 :].split(None, 20)
+    return Stat(
+        data[data.index(b"(") + 1 : end],
+        chr(fields[0][0]),
+        int(fields[1]),
+        int(fields[2]),
+        int(fields[3]),
+        int(fields[6]),
+        int(fields[19]),
+    )
+
+
+def parse_cmdline(data: bytes) -> tuple[str, ...]:
+    r"""Split a /proc/PID/cmdline, without the NULs that pad a title; bytes that are no UTF-8 are shown as `\xff`."""
+    data = data.rstrip(b"\0")
+    return tuple(_text(argument) for argument in data.split(b"\0")) if data else ()
+
+
+class ProcfsSource:
+    """Source of the process table. `clock` is CLOCK_BOOTTIME in seconds, the clock of start ticks.
+
+    With `trust_pid_namespace` the pids seen are taken for those that NVML and cgroups mean, wherever we run.
+    """
+
+    def __init__(
+        self,
+        *,
+        procfs: Path,
+        trust_pid_namespace: bool,
+        clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+    ) -> None:
+        self._procfs = str(procfs)
+        self._trust_pid_namespace = trust_pid_namespace
+        self._clock = clock
+        self._ticks_per_second = os.sysconf("SC_CLK_TCK")
+        self._known: dict[int, _Known] = {}
+        self._engine_units: frozenset[UnitId] = frozenset()
+        self._read_at = 0.0
+        self._doing = "idle"
+
+    def read(self, deadline: float) -> ProcessTable:
+        """Read all processes; one that ends meanwhile is not in the table.
+
+        Raises SourceError: NO_PROCFS when there is no process at all, PID_NAMESPACE when the pids are not the host's,
+        NO_PERMISSION when processes of others are hidden, TIMEOUT past the deadline.
+        """
+        try:
+            return self._read(deadline)
+        finally:
+            self._doing = "idle"
+
+    def doing(self) -> str:
+        return self._doing
+
+    def close(self) -> None:
+        """Nothing is held open between reads."""
+
+    def _read(self, deadline: float) -> ProcessTable:
+        pids = self._pids()
+        if not self._trust_pid_namespace:
+            self._check_pid_namespace()
+        now = self._clock()
+        window = min(max(int(now) - int(self._read_at), 0), KEPT_SECONDS) if self._known else KEPT_SECONDS
+        first = int(now) - window + 1
+        young_from = (now - KEPT_SECONDS) * self._ticks_per_second
+        known: dict[int, _Known] = {}
+        denied = 0
+        for count, pid in enumerate(pids):
+            if time.monotonic() > deadline:
+                self._known |= known  # the next try has less to read
+                raise SourceError(Cause.TIMEOUT, f"{count} of {len(pids)} processes read")
+            self._doing = f"reading process {pid}"
+            before = self._known.get(pid)
+            due = before is None or (
+                (pid - first) % KEPT_SECONDS < window
+                or before.process.id.start_ticks > young_from
+                or bool(before.process.engine)
+                or before.process.placement.unit in self._engine_units
+            )
+            try:
+                known[pid] = self._process(pid, before, due=due)
+            except OSError as error:
+                denied += error.errno not in _GONE
+            except (ValueError, IndexError):
+                denied += 1
+        if 1 not in known:  # every PID namespace has its pid 1
+            raise SourceError(Cause.NO_PERMISSION, self._hidden(listed=1 in pids))
+        self._known, self._read_at = known, now
+        self._engine_units = frozenset(
+            each.process.placement.unit
+            for each in known.values()
+            if each.process.engine and each.process.placement.unit
+        )
+        return _table(known.values(), denied)
+
+    def _pids(self) -> list[int]:
+        self._doing = f"listing {self._procfs}"
+        try:
+            pids = [int(name) for name in os.listdir(self._procfs) if name.isdecimal()]  # noqa: PTH208  # bare names
+        except OSError as error:
+            raise SourceError(Cause.NO_PROCFS, f"{self._procfs}: {error.strerror}") from error
+        if not pids:
+            raise SourceError(Cause.NO_PROCFS, f"{self._procfs}: no processes in it")
+        return pids
+
+    def _check_pid_namespace(self) -> None:
+        link = f"{self._procfs}/self/ns/pid"
+        try:
+            namespace = os.readlink(link)  # noqa: PTH115  # a link to no path
+        except OSError as error:
+            raise SourceError(
+                Cause.PID_NAMESPACE,
+                f"cannot tell whose pids these are: {link}: {error.strerror}; "
+                "set host.pid_namespace to trust if they are the host's",
+            ) from error
+        if namespace != INITIAL_PID_NAMESPACE:
+            raise SourceError(
+                Cause.PID_NAMESPACE,
+                f"we run in {namespace}, not in the host's {INITIAL_PID_NAMESPACE}, so pids of NVML and of /proc may "
+                "not be the same processes; run in the host's, or set host.pid_namespace to trust",
+            )
+
+    def _process(self, pid: int, before: _Known | None, *, due: bool) -> _Known:
+        """Read one process, of what is known and not due only its stat. Raises OSError, ValueError, IndexError."""
+        root = f"{self._procfs}/{pid}"
+        if before is not None and not due:
+            data = _small_file(f"{root}/stat", None)
+            if _essence(data) == before.stat:
+                return before
+            stat = parse_stat(data)
+            if stat.start_ticks == before.process.id.start_ticks and stat.comm == before.comm:
+                return _kept(before, data, stat)
+        directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:  # all through one directory: a pid that is reused meanwhile fails with ESRCH instead of being mixed up
+            data = _small_file("stat", directory)
+            stat = parse_stat(data)
+            if before is not None and stat.start_ticks == before.process.id.start_ticks and stat.state in "ZX":
+                return _kept(before, data, stat)
+            return _fresh(pid, data, stat, directory)
+        finally:
+            os.close(directory)
+
+    def _hidden(self, *, listed: bool) -> str:
+        how = "cannot be read" if listed else "is not listed"
+        return (
+            f"process 1 {how} in {self._procfs}: processes of other users are hidden from us (mount option hidepid, "
+            "or ProtectProc= of our own unit); CAP_SYS_PTRACE, or the group of the option gid=, shows them"
+        )
+
+
+def _fresh(pid: int, data: bytes, stat: Stat, directory: int) -> _Known:
+    kernel_thread = bool(stat.flags & KERNEL_THREAD_FLAG)
+    argv: tuple[str, ...] = ()
+    placement = NOWHERE
+    readable = True
+    if not kernel_thread:
+        cgroup = _file("cgroup", directory)
+        cmdline = _file("cmdline", directory) if stat.state not in "ZX" else b""
+        placement = parse_cgroup(_text(cgroup)) if cgroup is not None else NOWHERE
+        argv = parse_cmdline(cmdline) if cmdline is not None else ()
+        readable = cgroup is not None and cmdline is not None
+    comm = _text(stat.comm)
+    engine, role = ("", Role.OTHER) if kernel_thread else classify(argv, comm)
+    process = Process(
+        id=ProcessId(pid, stat.start_ticks),
+        ppid=stat.ppid,
+        pgrp=stat.pgrp,
+        session=stat.session,
+        state=stat.state,
+        kernel_thread=kernel_thread,
+        uid=os.fstat(directory).st_uid,
+        comm=comm,
+        argv=argv,
+        placement=placement,
+        engine=engine,
+        role=role,
+    )
+    return _Known(process, _essence(data), stat.comm, readable)
+
+
+def _kept(before: _Known, data: bytes, stat: Stat) -> _Known:
+    """Take over another state or parent of the same process; a zombie keeps its role and place, not its arguments."""
+    process = replace(
+        before.process,
+        ppid=stat.ppid,
+        pgrp=stat.pgrp,
+        session=stat.session,
+        state=stat.state,
+        argv=() if stat.state in "ZX" else before.process.argv,
+    )
+    return _Known(process, _essence(data), before.comm, before.readable)
+
+
+def _essence(data: bytes) -> bytes:
+    """Keep the fields of stat that are told, unparsed: comparing them is cheaper than parsing them."""
+    end = data.rindex(b")")
+    fields = data[end + 2 :].split(None, 20)
+    return b" ".join((data[:end], *fields[:4], fields[6], fields[19]))
+
+
+def _table(known: Iterable[_Known], denied: int) -> ProcessTable:
+    by_pid = {each.process.id.pid: each.process for each in known}
+    engines = [process for process in by_pid.values() if process.engine]
+    for pid, role in settled_roles(engines, by_pid).items():
+        by_pid[pid] = replace(by_pid[pid], role=role)
+    children: dict[int, list[int]] = {}
+    for pid, process in by_pid.items():
+        children.setdefault(process.ppid, []).append(pid)
+    return ProcessTable(
+        by_pid=by_pid,
+        unreadable=denied + sum(not each.readable for each in known),
+        children={ppid: tuple(pids) for ppid, pids in children.items()},
+    )
+
+
+def _small_file(path: str, directory: int | None) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        return os.read(descriptor, _PIECE_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def _file(name: str, directory: int) -> bytes | None:
+    """Read a whole file, up to a bound; None where it may not be read. Raises OSError when the process is gone."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    except OSError as error:
+        if error.errno in _GONE:
+            raise
+        return None
+    try:
+        data = piece = os.read(descriptor, _PIECE_BYTES)
+        while piece and len(data) < MOST_ARGUMENT_BYTES:
+            piece = os.read(descriptor, MOST_ARGUMENT_BYTES - len(data))
+            data += piece
+    except OSError as error:
+        if error.errno in _GONE:
+            raise
+        return None
+    finally:
+        os.close(descriptor)
+    return data
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
