@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-
 from tests.fakes.needs import TOOLS, needs
 
 SOURCES = Path(__file__).parent / "nvml"

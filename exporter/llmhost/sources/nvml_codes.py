@@ -1,0 +1,76 @@
+"""NVML's return codes, and what each means to us (nvml.h: nvmlReturn_t)."""
+
+from enum import IntEnum
+
+from llmhost.model.reading import Cause
+
+
+class Code(IntEnum):
+    NO_SENSE = -1  # ours: the call succeeded and its answer cannot be true
+    UNINITIALIZED = 1
+    INVALID_ARGUMENT = 2
+    NOT_SUPPORTED = 3
+    NO_PERMISSION = 4
+    NOT_FOUND = 6
+    INSUFFICIENT_SIZE = 7
+    DRIVER_NOT_LOADED = 9
+    LIBRARY_NOT_FOUND = 12
+    FUNCTION_NOT_FOUND = 13
+    GPU_IS_LOST = 15
+    RESET_REQUIRED = 16
+    OPERATING_SYSTEM = 17  # a cgroup or sandbox keeps us from the device
+    LIB_RM_VERSION_MISMATCH = 18
+    ARGUMENT_VERSION_MISMATCH = 25
+    UNKNOWN = 999
+
+
+LOST = frozenset({Code.GPU_IS_LOST, Code.RESET_REQUIRED})
+# The session as a whole is broken when every GPU says one of these: the driver was reloaded, or a container lost its
+# devices (NVIDIA/nvidia-docker#1730). A new nvmlInit may mend it.
+SESSION_BROKEN = frozenset({Code.UNINITIALIZED, Code.UNKNOWN})
+# Answers about the call, not about the health of the GPU.
+HARMLESS = frozenset(
+    {
+        Code.NO_SENSE,
+        Code.NOT_SUPPORTED,
+        Code.NO_PERMISSION,
+        Code.NOT_FOUND,
+        Code.INSUFFICIENT_SIZE,
+        Code.FUNCTION_NOT_FOUND,
+        Code.OPERATING_SYSTEM,
+        Code.ARGUMENT_VERSION_MISMATCH,
+    }
+)
+
+_CAUSES: dict[int, Cause] = {
+    Code.NOT_SUPPORTED: Cause.NOT_SUPPORTED,
+    Code.NO_PERMISSION: Cause.NO_PERMISSION,
+    Code.DRIVER_NOT_LOADED: Cause.NO_DRIVER,
+    Code.LIBRARY_NOT_FOUND: Cause.NO_LIBRARY,
+    Code.FUNCTION_NOT_FOUND: Cause.NOT_SUPPORTED,
+    Code.GPU_IS_LOST: Cause.LOST,
+    Code.RESET_REQUIRED: Cause.RESET_REQUIRED,
+    Code.OPERATING_SYSTEM: Cause.NO_PERMISSION,
+    Code.LIB_RM_VERSION_MISMATCH: Cause.DRIVER_MISMATCH,
+}
+_NAMES = {code.value: code.name for code in Code}
+
+
+class NvmlCallError(Exception):
+    """An NVML call that did not succeed: which, and with what code."""
+
+    def __init__(self, call: str, code: int) -> None:
+        super().__init__(described(call, code))
+        self.call = call
+        self.code = code
+
+
+def cause_of(code: int) -> Cause:
+    return _CAUSES.get(code, Cause.UNKNOWN)
+
+
+def described(call: str, code: int) -> str:
+    """Say it as NVIDIA's documentation spells it, with the number that people search for."""
+    if code == Code.NO_SENSE:
+        return f"{call}: an answer that cannot be true"
+    return f"{call}: {_NAMES.get(code, 'error')} ({code})"

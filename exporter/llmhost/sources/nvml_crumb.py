@@ -1,0 +1,64 @@
+"""What the NVML child is doing at this moment, in memory that it shares with the exporter.
+
+A call into a hung driver does not come back, so whoever makes it cannot say so: the child notes each call before it
+makes it. One writer, one reader; a sequence number, odd during a write, tells the reader that it read a half.
+"""
+
+import mmap
+import os
+import struct
+import time
+from dataclasses import dataclass
+
+_NOTE = struct.Struct("=id64s")  # GPU index or -1, CLOCK_MONOTONIC seconds, name
+_SEQUENCE = struct.Struct("=Q")
+_SIZE = _SEQUENCE.size + _NOTE.size
+NO_GPU = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Crumb:
+    call: str  # an NVML function
+    gpu: int | None  # NVML index; None for a call about no GPU
+    since: float  # time.monotonic() seconds; the clock is the same in all processes
+
+
+def create() -> int:
+    """Return a memfd to be shared with a child."""
+    fd = os.memfd_create("llmhost-nvml-crumb", os.MFD_CLOEXEC)
+    os.ftruncate(fd, _SIZE)
+    return fd
+
+
+class CrumbWriter:
+    def __init__(self, fd: int) -> None:
+        self._map = mmap.mmap(fd, _SIZE)
+        self._sequence = 0
+
+    def note(self, call: str, gpu: int = NO_GPU) -> None:
+        self._sequence += 2
+        _SEQUENCE.pack_into(self._map, 0, self._sequence - 1)
+        _NOTE.pack_into(self._map, _SEQUENCE.size, gpu, time.monotonic(), call.encode())
+        _SEQUENCE.pack_into(self._map, 0, self._sequence)
+
+    def idle(self) -> None:
+        self.note("")
+
+
+class CrumbReader:
+    def __init__(self, fd: int) -> None:
+        self._map = mmap.mmap(fd, _SIZE, access=mmap.ACCESS_READ)
+
+    def read(self) -> Crumb | None:
+        """Return the call that is being made, None when there is none (idle, or still starting)."""
+        for _ in range(10):
+            (before,) = _SEQUENCE.unpack_from(self._map, 0)
+            gpu, since, call = _NOTE.unpack_from(self._map, _SEQUENCE.size)
+            (after,) = _SEQUENCE.unpack_from(self._map, 0)
+            if before == after and before % 2 == 0:
+                name = call.rstrip(b"\0").decode(errors="replace")
+                return Crumb(name, None if gpu == NO_GPU else gpu, since) if name else None
+        return None
+
+    def close(self) -> None:
+        self._map.close()

@@ -1,0 +1,168 @@
+"""From the NVML child's answer to the model. Pure: what earlier answers said is nvml_history's."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from llmhost.model.gpu import Gpu, GpuHolder, GpuMemory, MemoryApi, NvmlReport
+from llmhost.model.ids import GpuUuid, ProcessId
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
+from llmhost.sources.base import SourceError
+from llmhost.sources.nvml_codes import Code, cause_of, described
+from llmhost.sources.nvml_wire import Answer, WireError, WireGpu, WireHolder
+
+# GPUs that have no memory of their own, by a word of their name. Their drivers mostly answer NOT_SUPPORTED to the memory
+# calls (XuehaiPan/nvitop#208), and some succeed with numbers that are the host's or zero.
+INTEGRATED = ("GB10", "Thor", "Orin", "Xavier", "Tegra")
+_INTEGRATED = re.compile(rf"\b(?:{'|'.join(INTEGRATED)})\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class HolderKey:
+    """What makes two entries of consecutive lists the same entry; the instance ids are 2³²−1 without MIG."""
+
+    pid: int
+    gpu_instance: int
+    compute_instance: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One list entry: what it says by itself, before it is known whether it was there before."""
+
+    key: HolderKey
+    used_bytes: int | None
+    start_ticks: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedReport:
+    """A report of one answer by itself: `listed_most` is what is listed now, and no GPU is missed."""
+
+    report: NvmlReport
+    entries: Mapping[GpuUuid, tuple[Listed, ...]]  # of the GPUs that have a list
+    nameless: frozenset[GpuUuid]  # GPUs that failed before they told their UUID, under a stand-in
+
+
+def parse_report(answer: Answer) -> ParsedReport:
+    """Raise SourceError when NVML as a whole did not work, and KeyError, TypeError or ValueError for another format."""
+    failed = answer["failed"]
+    if failed is not None:
+        raise SourceError(cause_of(failed["code"]), _told(failed) + _library(answer))
+    on_disk, driver = answer["library_on_disk_version"], answer["driver_version"]
+    gpus = tuple(_gpu(said) for said in answer["gpus"])
+    return ParsedReport(
+        report=NvmlReport(
+            driver_version=driver,
+            nvml_version=answer["nvml_version"],
+            library_on_disk_version=on_disk,
+            driver_mismatch=bool(on_disk and driver and on_disk != driver),
+            gpus=gpus,
+            listed=answer["listed"],
+            listed_most=answer["listed"],
+        ),
+        entries={
+            gpu.uuid: tuple(_listed(holder) for holder in said["holders"])
+            for gpu, said in zip(gpus, answer["gpus"], strict=True)
+            if isinstance(said["holders"], list)
+        },
+        nameless=frozenset(_uuid(said) for said in answer["gpus"] if said["uuid"] is None),
+    )
+
+
+def _gpu(said: WireGpu) -> Gpu:
+    fault: Cause | None = None
+    detail = ""
+    if said["skipped"]:
+        fault, detail = Cause.TIMEOUT, "not asked, because a call on it hung"
+    elif said["fault"] is not None:
+        fault, detail = cause_of(said["fault"]["code"]), _told(said["fault"])
+    failed = Failed(fault, detail) if fault is not None else None
+    parent = said["parent_uuid"]
+    return Gpu(
+        uuid=_uuid(said),
+        index=said["index"],
+        name=said["name"],
+        pci_bus_id=said["pci_bus_id"],
+        parent_uuid=None if parent is None else GpuUuid(parent),
+        fault=fault,
+        fault_detail=detail,
+        memory=failed or _memory(said),
+        holders=failed or _holders(said),
+        utilization_ratio=said["utilization_ratio"],
+        temperature_celsius=said["temperature_celsius"],
+        power_watts=said["power_watts"],
+        fabric_ready=said["fabric_ready"],
+        unified_memory=fault is None and _unified(said),
+    )
+
+
+def _uuid(said: WireGpu) -> GpuUuid:
+    return GpuUuid(said["uuid"] if said["uuid"] is not None else f"INDEX-{said['index']}")
+
+
+def _unified(said: WireGpu) -> bool:
+    """Only a known name says so, and only if the memory call did not fail for another reason."""
+    memory = said["memory"]
+    if memory is None or not _INTEGRATED.search(said["name"]):
+        return False
+    return "total" in memory or memory["code"] == Code.NO_SENSE or cause_of(memory["code"]) is Cause.NOT_SUPPORTED
+
+
+def _memory(said: WireGpu) -> Reading[GpuMemory]:
+    if said["mig_parent"]:
+        return NotApplicable("its MIG instances have it")
+    if _unified(said):
+        return NotApplicable("unified memory: it is the host's")
+    memory = said["memory"]
+    if memory is None:
+        raise ValueError("a GPU without memory, and no reason")
+    if "total" not in memory:
+        return _failed(memory)
+    return Ok(
+        GpuMemory(
+            api=MemoryApi(memory["api"]),
+            total_bytes=memory["total"],
+            used_bytes=memory["used"],
+            free_bytes=memory["free"],
+            reserved_bytes=memory["reserved"],
+        )
+    )
+
+
+def _holders(said: WireGpu) -> Reading[tuple[GpuHolder, ...]]:
+    if said["mig_parent"]:
+        return NotApplicable("its MIG instances have them")
+    holders = said["holders"]
+    if holders is None:
+        raise ValueError("a GPU without holders, and no reason")
+    if not isinstance(holders, list):
+        return _failed(holders)
+    return Ok(tuple(holder_of(_listed(entry), entry["start_ticks"]) for entry in holders))
+
+
+def holder_of(listed: Listed, start_ticks: int | None) -> GpuHolder:
+    pid = listed.key.pid
+    return GpuHolder(
+        pid=pid,
+        process=None if start_ticks is None else ProcessId(pid, start_ticks),
+        used_bytes=listed.used_bytes,
+    )
+
+
+def _listed(entry: WireHolder) -> Listed:
+    return Listed(HolderKey(entry["pid"], entry["gi"], entry["ci"]), entry["used"], entry["start_ticks"])
+
+
+def _failed(error: WireError) -> Failed:
+    return Failed(cause_of(error["code"]), _told(error))
+
+
+def _told(error: WireError) -> str:
+    return described(error["call"], error["code"])
+
+
+def _library(answer: Answer) -> str:
+    version: str | Literal[""] = answer["library_version"] or ""
+    return f"; the library is {version}" if version else ""

@@ -1,0 +1,214 @@
+"""One pass over all GPUs: what is asked of which, in what order, and what an error costs.
+
+An error in one call costs that field; a GPU that is lost costs that GPU; only errors on every GPU cost the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llmhost.sources.nvml_asking import NO_SUCH_CALL, Asking, Subject
+from llmhost.sources.nvml_codes import HARMLESS, SESSION_BROKEN, Code, NvmlCallError
+from llmhost.sources.nvml_lists import ProcessLists
+from llmhost.sources.nvml_wire import WireError, WireGpu, WireHolder, WireMemory
+
+if TYPE_CHECKING:  # the worker imports us, and is __main__
+    from llmhost.sources.nvml_worker import Driver, Handle
+
+_NOT_FOR_US = frozenset({Code.NO_PERMISSION, Code.OPERATING_SYSTEM, Code.NOT_SUPPORTED})
+
+
+class SessionBrokenError(NvmlCallError):
+    """Every GPU answers that the session is broken."""
+
+
+@dataclass(slots=True)
+class _Device:
+    """A GPU or MIG instance of the last full pass: what to ask again for its memory, and what was said of it."""
+
+    said: WireGpu
+    handle: Handle | None = None
+    gi: int = -1
+    ci: int = -1
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.said["uuid"] or "", self.said["mig_parent"])
+
+
+class Survey:
+    """Passes within one NVML session."""
+
+    def __init__(self, driver: Driver, procfs: Path) -> None:
+        self._driver = driver
+        self._asking = Asking()
+        self._lists = ProcessLists(driver, procfs, self._asking)
+        self._last: dict[int, list[_Device]] = {}  # by index; a MIG parent before its instances
+
+    def look(self, listed: int, skip: Collection[int]) -> list[WireGpu]:
+        """Ask everything of every GPU. Raises SessionBrokenError."""
+        self._last = {
+            index: [_Device(_blank(str(index), skipped=True))] if index in skip else self._gpu(index)
+            for index in range(listed)
+        }
+        return self._said()
+
+    def look_at_memory(self, listed: int, skip: Collection[int]) -> list[WireGpu]:
+        """Ask for memory only and say the rest again; ask everything of a GPU that does not answer that."""
+        if len(self._last) != listed:
+            return self.look(listed, skip)
+        for index, devices in self._last.items():
+            if index not in skip and not all(self._refresh(index, device) for device in devices):
+                self._last[index] = self._gpu(index)
+        return self._said()
+
+    def _said(self) -> list[WireGpu]:
+        """Give the session up when every GPU that was asked says that it is broken."""
+        asked = [devices[0].said["fault"] for devices in self._last.values() if not devices[0].said["skipped"]]
+        broken = [fault for fault in asked if fault is not None and fault["code"] in SESSION_BROKEN]
+        if broken and len(broken) == len(asked):
+            raise SessionBrokenError(broken[0]["call"], broken[0]["code"])
+        return [device.said for devices in self._last.values() for device in devices]
+
+    def _refresh(self, index: int, device: _Device) -> bool:
+        """Read the memory again; False when the GPU is to be asked everything."""
+        if device.handle is None or device.said["memory"] is None:
+            return True
+        self._driver.gpu = index
+        self._asking.begin()
+        try:
+            device.said["memory"] = self._memory(device.handle, device.subject)
+        except NvmlCallError:
+            return False
+        return self._asking.failed is None
+
+    def _gpu(self, index: int) -> list[_Device]:
+        self._driver.gpu = index
+        device = _Device(_blank(str(index)))
+        instances: list[_Device] = []
+        try:
+            device.handle = self._driver.handle(index)
+            self._identify(device.handle, device.said)
+            self._asking.begin()
+            instances = self._ask_everything(device.handle, device)
+            fault = self._asking.dead
+        except NvmlCallError as error:
+            fault = error
+        if fault is not None:
+            device.said["fault"] = _wire(fault)
+            device.handle = None
+            return [device]
+        return [device, *instances]
+
+    def _identify(self, handle: Handle, said: WireGpu) -> None:
+        """Fill in who it is. A device without a UUID (Jetson) goes by its PCI address, else by its index."""
+        who = Subject(f"#{said['index']}")
+        said["name"] = self._asking.optional(who, "name", lambda: self._driver.name(handle)) or ""
+        said["pci_bus_id"] = self._asking.optional(who, "pci", lambda: self._driver.pci_bus_id(handle)) or ""
+        try:
+            said["uuid"] = self._driver.uuid(handle)
+        except NvmlCallError as error:
+            if error.code not in HARMLESS:
+                raise
+            said["uuid"] = f"PCI-{said['pci_bus_id']}" if said["pci_bus_id"] else f"INDEX-{said['index']}"
+
+    def _ask_everything(self, handle: Handle, device: _Device) -> list[_Device]:
+        """Fill in the rest, and return the MIG instances. Raises NvmlCallError when the GPU is lost."""
+        said, driver, asking = device.said, self._driver, self._asking
+        mig = asking.ask(device.subject, "mig", lambda: driver.mig_enabled(handle))
+        instances: list[_Device] = []
+        if isinstance(mig, NvmlCallError) and mig.code not in HARMLESS:
+            said["memory"] = said["holders"] = _wire(mig)  # the GPU's or its instances': not known
+        elif mig is True:
+            said["mig_parent"] = True
+            instances = self._instances(handle, device)
+        else:
+            said["memory"] = self._memory(handle, device.subject)
+            said["holders"] = self._holders(handle, device.subject, said["memory"])
+        subject = device.subject
+        said["utilization_ratio"] = asking.optional(subject, "utilization", lambda: driver.utilization_ratio(handle))
+        said["temperature_celsius"] = asking.optional(subject, "heat", lambda: driver.temperature_celsius(handle))
+        said["power_watts"] = asking.optional(subject, "power", lambda: driver.power_watts(handle))
+        said["fabric_ready"] = asking.optional(subject, "fabric", lambda: driver.fabric_ready(handle))
+        return instances
+
+    def _memory(self, handle: Handle, subject: Subject) -> WireMemory | WireError:
+        """Read by the v2 call, by v1 where the driver has no v2."""
+        memory = self._asking.ask(subject, "memory v2", lambda: self._driver.memory_v2(handle))
+        if isinstance(memory, NvmlCallError) and memory.code in NO_SUCH_CALL:
+            memory = self._asking.ask(subject, "memory v1", lambda: self._driver.memory_v1(handle))
+        if isinstance(memory, NvmlCallError):
+            return _wire(memory)
+        return memory if memory["total"] > 0 else WireError(call="nvmlDeviceGetMemoryInfo", code=Code.NO_SENSE)
+
+    def _holders(
+        self, handle: Handle, subject: Subject, memory: WireMemory | WireError | None
+    ) -> list[WireHolder] | WireError:
+        total = memory["total"] if memory is not None and "total" in memory else None
+        listed = self._lists.merged(handle, subject, total)
+        return _wire(listed) if isinstance(listed, NvmlCallError) else listed
+
+    def _instances(self, handle: Handle, parent: _Device) -> list[_Device]:
+        """Find the MIG instances: their positions have gaps, and they come and go between any two calls."""
+        driver = self._driver
+        most = self._asking.ask(parent.subject, "mig most", lambda: driver.mig_most(handle))
+        positions = range(0 if isinstance(most, NvmlCallError) else most)
+        found = [self._instance(handle, parent, position) for position in positions]
+        instances = [instance for instance in found if instance is not None]
+        self._hand_out_holders(handle, parent, instances)
+        return instances
+
+    def _instance(self, handle: Handle, parent: _Device, position: int) -> _Device | None:
+        driver = self._driver
+        said = _blank(f"{parent.said['index']}:{position}")
+        said["pci_bus_id"], said["parent_uuid"] = parent.said["pci_bus_id"], parent.said["uuid"]
+        try:
+            instance = driver.mig_handle(handle, position)
+            said["uuid"] = driver.uuid(instance)
+            device = _Device(said, instance, driver.gpu_instance(instance), driver.compute_instance(instance))
+        except NvmlCallError as error:
+            if error.code in HARMLESS or error.code == Code.INVALID_ARGUMENT:  # none there, or gone meanwhile
+                return None
+            raise
+        said["name"] = self._asking.optional(device.subject, "name", lambda: driver.name(instance)) or ""
+        said["memory"] = self._memory(instance, device.subject)
+        return device
+
+    def _hand_out_holders(self, handle: Handle, parent: _Device, instances: list[_Device]) -> None:
+        """Ask the parent once for all its instances; ask them one by one where that takes a privilege we lack."""
+        listed = self._holders(handle, parent.subject, None)
+        for device in instances:
+            if isinstance(listed, list):
+                device.said["holders"] = [
+                    entry for entry in listed if (entry["gi"], entry["ci"]) == (device.gi, device.ci)
+                ]
+            elif listed["code"] in _NOT_FOR_US and device.handle is not None:
+                device.said["holders"] = self._holders(device.handle, device.subject, device.said["memory"])
+            else:
+                device.said["holders"] = listed
+
+
+def _wire(error: NvmlCallError) -> WireError:
+    return WireError(call=error.call, code=error.code)
+
+
+def _blank(index: str, *, skipped: bool = False) -> WireGpu:
+    return WireGpu(
+        index=index,
+        uuid=None,
+        name="",
+        pci_bus_id="",
+        parent_uuid=None,
+        mig_parent=False,
+        fault=None,
+        skipped=skipped,
+        memory=None,
+        holders=None,
+        utilization_ratio=None,
+        temperature_celsius=None,
+        power_watts=None,
+        fabric_ready=None,
+    )

@@ -1,0 +1,67 @@
+"""What the exporter and its NVML child say to each other: one JSON object a line, from the same release on both ends.
+
+Bytes, ratios, degrees and watts are already in the model's units. `index` is NVML's, "0", or "0:3" for MIG.
+"""
+
+from typing import TypedDict, final
+
+NO_INSTANCE = 0xFFFFFFFF  # gpuInstanceId and computeInstanceId of a process on a GPU without MIG (nvml.h)
+
+
+class Question(TypedDict):
+    id: int
+    lists: bool  # False: only memory is read, the rest is said again as it was
+    skip: list[int]  # indexes of GPUs not to touch
+
+
+@final  # so that a key tells it from its alternatives
+class WireError(TypedDict):
+    call: str
+    code: int
+
+
+@final  # so that a key tells it from its alternatives
+class WireMemory(TypedDict):
+    api: str
+    total: int
+    used: int
+    free: int
+    reserved: int | None
+
+
+class WireHolder(TypedDict):
+    pid: int
+    gi: int
+    ci: int
+    used: int | None
+    start_ticks: int | None
+
+
+class WireGpu(TypedDict):
+    """A GPU as one pass found it. With `fault` or `skipped` only the identity counts, as far as it is known."""
+
+    index: str
+    uuid: str | None  # None: the GPU did not get as far as telling it
+    name: str
+    pci_bus_id: str
+    parent_uuid: str | None
+    mig_parent: bool  # its instances have the memory and the holders
+    fault: WireError | None
+    skipped: bool
+    memory: WireMemory | WireError | None  # None for a MIG parent
+    holders: list[WireHolder] | WireError | None
+    utilization_ratio: float | None
+    temperature_celsius: float | None
+    power_watts: float | None
+    fabric_ready: bool | None
+
+
+class Answer(TypedDict):
+    id: int
+    failed: WireError | None  # the session as a whole; the child ends after it
+    driver_version: str  # "" where `failed`
+    nvml_version: str
+    library_version: str | None  # of the library that the child has loaded
+    library_on_disk_version: str | None
+    listed: int
+    gpus: list[WireGpu]
