@@ -17,33 +17,22 @@ process. Its values, messages and addresses are sound. So those are used, and th
 import asyncio
 import contextlib
 import logging
-import os
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dbus_next._private.address import parse_address
-from dbus_next.errors import InvalidAddressError
 from dbus_next.message import Message
 
+from llmhost.sources.systemd.opening import BusUnreachableError, authenticate, open_socket, parse_addresses
 from llmhost.sources.systemd.wire import FIXED_BYTES, Kind, Received, UndecodableError, decode, rest_bytes
 
 log = logging.getLogger(__name__)
 
 BUS = "org.freedesktop.DBus"
 BUS_PATH = "/org/freedesktop/DBus"
-SYSTEM_BUS_VARIABLE = "DBUS_SYSTEM_BUS_ADDRESS"
-DEFAULT_SYSTEM_BUS = (
-    "unix:path=/var/run/dbus/system_bus_socket"  # D-Bus specification, "Well-known Message Bus Instances"
-)
 MAX_CALLS_IN_FLIGHT = 32  # dbus-daemon refuses more than max_replies_per_connection; this many hide all latency
 _YIELD_SECONDS = 0.005  # how long the reader may keep the event loop
-
-
-class BusUnreachableError(Exception):
-    """No connection to the bus could be made."""
 
 
 class BusClosedError(ConnectionError):
@@ -60,14 +49,6 @@ class CallFailedError(Exception):
 
 class CallTimeoutError(Exception):
     """The callee did not answer in time."""
-
-
-def system_bus_address() -> str:
-    """Where the system bus is. Raises BusUnreachableError where the environment names none."""
-    address = os.environ.get(SYSTEM_BUS_VARIABLE, DEFAULT_SYSTEM_BUS)
-    if not address:
-        raise BusUnreachableError(f"{SYSTEM_BUS_VARIABLE} is set and empty")
-    return address
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,18 +116,14 @@ class SafeBus:
         cls, address: str, *, on_signal: Callable[[Received], None] = lambda _: None, call_timeout_seconds: float = 5.0
     ) -> "SafeBus":
         """Connect, authenticate, say Hello. Raises BusUnreachableError, and CallTimeoutError when a bus is silent."""
-        try:
-            addresses = parse_address(address)  # type: ignore[no-untyped-call]
-        except (InvalidAddressError, ValueError) as error:
-            raise BusUnreachableError(f"bad bus address {address!r}: {error}") from error
         failures = []
         silent = False
-        for transport, options in addresses:
+        for transport, options in parse_addresses(address):
             try:
                 async with asyncio.timeout(call_timeout_seconds):
-                    reader, writer = await _open(transport, options)
+                    reader, writer = await open_socket(transport, options)
                     try:
-                        await _authenticate(reader, writer)
+                        await authenticate(reader, writer)
                         bus = cls(reader, writer, on_signal=on_signal, call_timeout_seconds=call_timeout_seconds)
                     except BaseException:
                         writer.transport.abort()
@@ -282,35 +259,3 @@ class SafeBus:
             pending.fail(CallFailedError(pending.what, "undecodable reply", str(error)))
             raise
         pending.future.set_result(body)
-
-
-async def _open(transport: str, options: dict[str, str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    if transport != "unix":
-        raise ValueError("only unix sockets are supported")
-    if "path" in options:
-        where = options["path"]
-    elif "abstract" in options:
-        where = "\0" + options["abstract"]
-    else:
-        raise ValueError("a unix address needs path= or abstract=")
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    try:
-        await asyncio.get_running_loop().sock_connect(sock, where)
-        return await asyncio.open_unix_connection(sock=sock)
-    except BaseException:
-        sock.close()
-        raise
-
-
-async def _authenticate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """SASL EXTERNAL (D-Bus specification, "Authentication Protocol")."""
-    uid = str(os.geteuid()).encode().hex()
-    writer.write(f"\0AUTH EXTERNAL {uid}\r\n".encode())
-    answer = await reader.readline()
-    if not answer.endswith(b"\n"):
-        raise EOFError("the bus closed the connection during authentication")
-    if not answer.startswith(b"OK "):
-        raise ConnectionRefusedError(
-            f"the bus did not accept uid {os.geteuid()}: {answer.decode(errors='replace').strip()}"
-        )
-    writer.write(b"BEGIN\r\n")

@@ -101,12 +101,12 @@ class _Checked:
         return value.hex() if value else ""
 
     def span_seconds(self, name: str) -> float | None:
-        """A time span; None where infinite. 0 stays 0: it is what was set."""
+        """Read a time span; None where infinite. 0 stays 0: it is what was set."""
         value = self.number(name)
         return None if value is None or value == INFINITY else value / _MICROSECONDS
 
     def point_seconds(self, name: str) -> float | None:
-        """A point in time; None where it has not come yet."""
+        """Read a point in time; None where it has not come yet."""
         value = self.number(name)
         return None if value is None or value in (0, INFINITY) else value / _MICROSECONDS
 

@@ -1,0 +1,126 @@
+"""What is asked of systemd, and of the bus about it. Each method is one call; errors are those of SafeBus.call."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from llmhost.sources.systemd.bus import BUS, BUS_DRIVER, Callee, CallFailedError, SafeBus
+from llmhost.sources.systemd.parse import exec_start
+
+SYSTEMD = "org.freedesktop.systemd1"
+MANAGER_PATH = "/org/freedesktop/systemd1"
+MANAGER = "org.freedesktop.systemd1.Manager"
+SERVICE = "org.freedesktop.systemd1.Service"
+PROPERTIES = "org.freedesktop.DBus.Properties"
+PEER = "org.freedesktop.DBus.Peer"
+
+OWNER_RULE = f"type='signal',sender='{BUS}',interface='{BUS}',member='NameOwnerChanged',arg0='{SYSTEMD}'"
+MANAGER_RULES = tuple(
+    f"type='signal',sender='{SYSTEMD}',interface='{MANAGER}',member='{member}'"
+    for member in ("Reloading", "UnitNew", "UnitRemoved", "UnitFilesChanged")
+)
+_CHANGED = f"type='signal',sender='{SYSTEMD}',interface='{PROPERTIES}',member='PropertiesChanged'"
+ALL_UNITS_RULE = f"{_CHANGED},path_namespace='{MANAGER_PATH}/unit'"
+
+_NO_OWNER = f"{BUS}.Error.NameHasNoOwner"
+_NOT_LOADED = frozenset({f"{SYSTEMD}.NoSuchUnit", f"{BUS}.Error.InvalidArgs"})
+_NO_FILE = _NOT_LOADED | {f"{BUS}.Error.FileNotFound"}
+_SUBSCRIBED = f"{SYSTEMD}.AlreadySubscribed"
+# What a call gets when its callee leaves the bus.
+CALLEE_GONE = frozenset({f"{BUS}.Error.NoReply", f"{BUS}.Error.ServiceUnknown", _NO_OWNER})
+
+
+def unit_rule(path: str) -> str:
+    return f"{_CHANGED},path='{path}'"
+
+
+async def add_match(bus: SafeBus, rule: str) -> None:
+    await bus.call(BUS_DRIVER, "AddMatch", "s", rule)
+
+
+async def remove_match(bus: SafeBus, rule: str) -> None:
+    await bus.call(BUS_DRIVER, "RemoveMatch", "s", rule)
+
+
+async def name_owner(bus: SafeBus, on_owner: Callable[[str], None]) -> None:
+    """Tell who owns systemd's name, or "", at the answer's place among the signals that tell of changes."""
+    try:
+        await bus.call(BUS_DRIVER, "GetNameOwner", "s", SYSTEMD, on_reply=lambda body: on_owner(body[0]))
+    except CallFailedError as error:
+        if error.name != _NO_OWNER:
+            raise
+        on_owner("")
+
+
+class Systemd:
+    """One run of systemd, by its unique name on the bus."""
+
+    def __init__(self, bus: SafeBus, owner: str) -> None:
+        self.bus = bus
+        self.owner = owner
+        self._manager = Callee(owner, MANAGER_PATH, MANAGER)
+
+    def _properties_of(self, path: str) -> Callee:
+        return Callee(self.owner, path, PROPERTIES)
+
+    async def ping(self) -> None:
+        await self.bus.call(Callee(self.owner, MANAGER_PATH, PEER), "Ping")
+
+    async def subscribe(self) -> None:
+        """Have signals sent at all. A re-executed systemd remembers who did."""
+        try:
+            await self.bus.call(self._manager, "Subscribe")
+        except CallFailedError as error:
+            if error.name != _SUBSCRIBED:
+                raise
+
+    async def version(self) -> str:
+        (version,) = await self.bus.call(self._properties_of(MANAGER_PATH), "Get", "ss", MANAGER, "Version")
+        return str(version)
+
+    async def loaded(self, globs: Iterable[str]) -> list[tuple[str, str]]:
+        """Name and load state of the loaded units that match; loads none. Aliases are not matched."""
+        (rows,) = await self.bus.call(self._manager, "ListUnitsByPatterns", "asas", [], list(globs))
+        return [(row[0], row[2]) for row in rows]
+
+    async def unit_files(self, globs: Iterable[str]) -> list[str]:
+        """Names of the unit files that match, loaded or not, templates and aliases among them."""
+        (rows,) = await self.bus.call(self._manager, "ListUnitFilesByPatterns", "asas", [], list(globs))
+        return [row[0].rpartition("/")[2] for row in rows]
+
+    async def unit_path(self, name: str) -> str | None:
+        """Object path of a unit, of an alias that of the unit itself; None where it is not loaded. Loads nothing."""
+        try:
+            (path,) = await self.bus.call(self._manager, "GetUnit", "s", name)
+        except CallFailedError as error:
+            if error.name in _NOT_LOADED:
+                return None
+            raise
+        return str(path)
+
+    async def unit_file_state(self, name: str) -> str | None:
+        """Read from the files alone: enabled, masked, …; None where there is no file. Loads nothing."""
+        try:
+            (state,) = await self.bus.call(self._manager, "GetUnitFileState", "s", name)
+        except CallFailedError as error:
+            if error.name in _NO_FILE:
+                return None
+            raise
+        return str(state)
+
+    async def properties(self, path: str, on_reply: Callable[[dict[str, Any]], None]) -> None:
+        """Get all properties of all interfaces at once, so that they cannot contradict each other.
+
+        LOADS the unit where it is not loaded, telling everybody with UnitNew: ask for `unit_path` right before.
+        """
+        await self.bus.call(self._properties_of(path), "GetAll", "s", "", on_reply=lambda body: on_reply(body[0]))
+
+    async def control_group(self, path: str, on_reply: Callable[[object], None]) -> None:
+        """Like `properties`, for one that is never signalled."""
+        await self.bus.call(
+            self._properties_of(path), "Get", "ss", SERVICE, "ControlGroup", on_reply=lambda body: on_reply(body[0])
+        )
+
+    async def exec_start(self, path: str) -> tuple[tuple[str, ...], ...]:
+        """Like `properties`, for the argument vectors of a service."""
+        (value,) = await self.bus.call(self._properties_of(path), "Get", "ss", SERVICE, "ExecStart")
+        return exec_start(value)

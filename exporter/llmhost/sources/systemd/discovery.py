@@ -1,0 +1,78 @@
+"""Finding services that run a known engine under a name that no pattern foresees."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from llmhost.sources.systemd.bus import CallFailedError
+from llmhost.sources.systemd.calls import Systemd
+from llmhost.sources.systemd.names import is_service
+
+_WORKERS = 4  # calls in flight: this is never urgent
+_MAX_QUEUED = 1000
+# What comes with every system and runs no engine.
+_VENDOR_PREFIXES = ("systemd-", "user@", "user-runtime-dir@", "getty@", "serial-getty@", "dbus", "modprobe@", "llmhost")
+
+
+class Discovery:
+    """Looks at each loaded service once. `found` is called with the names of those that run an engine."""
+
+    def __init__(
+        self,
+        systemd: Systemd,
+        is_engine_command: Callable[[tuple[str, ...]], bool],
+        *,
+        found: Callable[[str], None],
+        progressed: Callable[[], None],
+    ) -> None:
+        self._systemd = systemd
+        self._is_engine_command = is_engine_command
+        self._found = found
+        self._progressed = progressed
+        self._looked_at: set[str] = set()
+        self._queue: deque[str] = deque()
+        self._more = asyncio.Event()
+        self._busy = 0
+
+    def done(self) -> bool:
+        return not self._queue and not self._busy
+
+    def look_at(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name in self._looked_at or name.startswith(_VENDOR_PREFIXES) or not is_service(name):
+                continue
+            if len(self._queue) < _MAX_QUEUED:
+                self._looked_at.add(name)
+                self._queue.append(name)
+        self._more.set()
+
+    def keep_only(self, names: Iterable[str]) -> None:
+        """Forget those that are loaded no longer; they are looked at when they come back."""
+        self._looked_at.intersection_update(names)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(_WORKERS):
+                workers.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            while not self._queue:
+                self._more.clear()
+                await self._more.wait()
+            name = self._queue.popleft()
+            self._busy += 1
+            try:
+                await self._look_at(name)
+            finally:
+                self._busy -= 1
+                self._progressed()
+
+    async def _look_at(self, name: str) -> None:
+        try:
+            path = await self._systemd.unit_path(name)
+            commands = await self._systemd.exec_start(path) if path is not None else ()
+        except CallFailedError:
+            return  # it went away, or is not ours to read; what holds GPU memory is watched even so
+        if any(self._is_engine_command(argv) for argv in commands):
+            self._found(name)

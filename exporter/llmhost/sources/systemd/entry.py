@@ -1,0 +1,118 @@
+"""What is known of one watched unit: a snapshot, kept up to date by signals. No I/O."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from llmhost.model.unit import Unit
+from llmhost.sources.systemd.names import is_service, unit_path
+from llmhost.sources.systemd.parse import SIGNALLED, USED, Parsed, Properties, parse_unit
+
+UNIT_INTERFACE = "org.freedesktop.systemd1.Unit"
+SERVICE_INTERFACE = "org.freedesktop.systemd1.Service"
+_PAIR_SECONDS = 0.1  # the second half of a pair follows within a millisecond
+_MOVES_GROUP = ("ActiveState", "SubState", "InvocationID", "MainPID", "ControlPID")
+
+
+class Entry:
+    """One unit. `wanted` and `done` count refreshes: once `done` has reached what `wanted` was, that one is in."""
+
+    def __init__(self, name: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name = name
+        self.path = unit_path(name)
+        self.loaded = False
+        self.unreadable = ""  # why the last refresh failed; "" if it did not
+        self.followed = False  # its match rule is with the bus
+        self.group_stale = False  # ControlGroup is never signalled, and something happened that may have changed it
+        self.refreshing = False
+        self.refresh_not_before = 0.0
+        self.wanted = 0
+        self.done = 0
+        self._clock = clock
+        self._properties: dict[str, Any] = {}
+        self._unloaded: Unit | None = None
+        self._staged: dict[str, Any] = {}
+        self._staged_at = 0.0
+        self._parsed: Parsed | None = None
+
+    def snapshot(self, properties: Properties) -> None:
+        """Take everything. Signals that came before are older (one sender's messages keep their order), so they go."""
+        self._properties = {name: properties[name] for name in USED if name in properties}
+        self._staged.clear()
+        self._parsed = None
+        self._unloaded = None
+        self.loaded = True
+        self.unreadable = ""
+        self.group_stale = False
+
+    def changed(self, interface: str, properties: Properties) -> None:
+        """Apply a PropertiesChanged. Before the snapshot it is of no use: the snapshot will be newer.
+
+        systemd sends two at a time, Service before Unit. The first is held back until the second is there, so that a
+        reader never sees a new main process in an old state.
+        """
+        if not self.loaded:
+            return
+        news = {name: properties[name] for name in SIGNALLED if name in properties}
+        if interface == UNIT_INTERFACE:
+            self._apply({**self._staged, **news})
+            self._staged.clear()
+        elif interface == SERVICE_INTERFACE:
+            self._staged.update(news)
+            self._staged_at = self._clock()
+
+    def unload(self, unit: Unit | None) -> None:
+        """Know that systemd has it not loaded; `unit` says what there is instead, None that nothing is to be told."""
+        self.loaded = False
+        self.unreadable = ""
+        self._properties = {}
+        self._staged.clear()
+        self._parsed = None
+        self._unloaded = unit
+
+    def fail(self, why: str) -> None:
+        """Know that it could not be read: it is then absent."""
+        self.unload(None)
+        self.unreadable = why
+
+    def set_control_group(self, value: object) -> None:
+        self._apply({"ControlGroup": value})
+
+    def needs_control_group(self) -> bool:
+        """Whether ControlGroup must be asked for: it may have moved, or left-over processes may be gone from it."""
+        if not self.loaded or not is_service(self.name):
+            return False
+        down = not self._properties.get("MainPID") and not self._properties.get("ControlPID")
+        dead = self._properties.get("ActiveState") in ("inactive", "failed", "activating")
+        return self.group_stale or bool(down and dead and self._properties.get("ControlGroup"))
+
+    @property
+    def unresolved_alias(self) -> bool:
+        """Whether it is another name of a unit that could not be told."""
+        return self._unloaded is not None and self._unloaded.unit_file_state == "alias"
+
+    @property
+    def transient(self) -> bool:
+        return self._properties.get("Transient") is True
+
+    @property
+    def not_found(self) -> bool:
+        """Whether systemd itself looked for it and found nothing."""
+        return self._properties.get("LoadState") == "not-found"
+
+    def parsed(self) -> Parsed | None:
+        """Read it as a unit; None where there is nothing to report. Raises UnreadableUnitError."""
+        if not self.loaded:
+            return Parsed(self._unloaded, ()) if self._unloaded is not None else None
+        if self._staged and self._clock() - self._staged_at > _PAIR_SECONDS:
+            self._apply(self._staged)  # its second half was never sent
+            self._staged.clear()
+        if self._parsed is None:
+            self._parsed = parse_unit(self._properties)
+        return self._parsed
+
+    def _apply(self, news: Properties) -> None:
+        if any(name in news and news[name] != self._properties.get(name) for name in _MOVES_GROUP):
+            self.group_stale = True
+        self._properties.update(news)
+        self._parsed = None

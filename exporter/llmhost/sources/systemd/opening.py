@@ -1,0 +1,65 @@
+"""Getting to the bus: where it is, the socket, the authentication; all of a connection that is not messages."""
+
+import asyncio
+import os
+import socket
+
+from dbus_next._private.address import parse_address
+
+SYSTEM_BUS_VARIABLE = "DBUS_SYSTEM_BUS_ADDRESS"
+DEFAULT_SYSTEM_BUS = (
+    "unix:path=/var/run/dbus/system_bus_socket"  # D-Bus specification, "Well-known Message Bus Instances"
+)
+
+
+class BusUnreachableError(Exception):
+    """No connection to the bus could be made."""
+
+
+def system_bus_address() -> str:
+    """Where the system bus is. Raises BusUnreachableError where the environment names none."""
+    address = os.environ.get(SYSTEM_BUS_VARIABLE, DEFAULT_SYSTEM_BUS)
+    if not address:
+        raise BusUnreachableError(f"{SYSTEM_BUS_VARIABLE} is set and empty")
+    return address
+
+
+def parse_addresses(address: str) -> list[tuple[str, dict[str, str]]]:
+    """Transports and their options, to be tried in this order. Raises BusUnreachableError."""
+    try:
+        addresses: list[tuple[str, dict[str, str]]] = parse_address(address)  # type: ignore[no-untyped-call]
+    except ValueError as error:
+        raise BusUnreachableError(f"bad bus address {address!r}: {error}") from error
+    return addresses
+
+
+async def open_socket(transport: str, options: dict[str, str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if transport != "unix":
+        raise ValueError("only unix sockets are supported")
+    if "path" in options:
+        where = options["path"]
+    elif "abstract" in options:
+        where = "\0" + options["abstract"]
+    else:
+        raise ValueError("a unix address needs path= or abstract=")
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, where)
+        return await asyncio.open_unix_connection(sock=sock)
+    except BaseException:
+        sock.close()
+        raise
+
+
+async def authenticate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """SASL EXTERNAL (D-Bus specification, "Authentication Protocol")."""
+    uid = str(os.geteuid()).encode().hex()
+    writer.write(f"\0AUTH EXTERNAL {uid}\r\n".encode())
+    answer = await reader.readline()
+    if not answer.endswith(b"\n"):
+        raise EOFError("the bus closed the connection during authentication")
+    if not answer.startswith(b"OK "):
+        raise ConnectionRefusedError(
+            f"the bus did not accept uid {os.geteuid()}: {answer.decode(errors='replace').strip()}"
+        )
+    writer.write(b"BEGIN\r\n")

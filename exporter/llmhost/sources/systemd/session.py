@@ -1,0 +1,137 @@
+"""One connection to the system bus, from connecting until it breaks; what was known through it goes with it.
+
+The order is: match rules, owner, and then for each run of systemd Subscribe and snapshots. Every signal is held against
+the owner of systemd's name: any user may send one straight to us, and the bus delivers it whatever our match rules say.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from llmhost.sources.systemd.bus import BUS, CallFailedError, SafeBus
+from llmhost.sources.systemd.calls import (
+    CALLEE_GONE,
+    MANAGER_RULES,
+    OWNER_RULE,
+    SYSTEMD,
+    Systemd,
+    add_match,
+    name_owner,
+)
+from llmhost.sources.systemd.progress import Progress
+from llmhost.sources.systemd.units import Units
+from llmhost.sources.systemd.wire import Received
+
+OWNER_GRACE_SECONDS = 2.0  # daemon-reexec leaves the bus without systemd for 0.2 to 1.1 s
+
+
+class Session:
+    """Used from the source's event loop. `run` ends only by raising why."""
+
+    def __init__(
+        self,
+        make_units: Callable[[Systemd], Units],
+        progress: Progress,
+        *,
+        call_timeout_seconds: float,
+        ping_seconds: float,
+    ) -> None:
+        self._make_units = make_units
+        self._progress = progress
+        self._call_timeout_seconds = call_timeout_seconds
+        self._ping_seconds = ping_seconds
+        self._owner = ""
+        self.no_systemd = False  # systemd is not on the bus, and not just being re-executed either
+        self.units: Units | None = None  # of the present owner
+        self.bus: SafeBus | None = None
+        self.forged_signals = 0
+
+    async def run(self, address: str) -> None:
+        bus = self.bus = await SafeBus.connect(
+            address, on_signal=self._on_signal, call_timeout_seconds=self._call_timeout_seconds
+        )
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_until_closed(bus))
+                for rule in (OWNER_RULE, *MANAGER_RULES):
+                    await add_match(bus, rule)
+                await name_owner(bus, self._set_owner)
+                self.no_systemd = not self._owner
+                tasks.create_task(self._ping(bus))
+                while True:
+                    await self._one_owner(bus)
+        finally:
+            self.units = None
+            await bus.close()
+
+    async def _one_owner(self, bus: SafeBus) -> None:
+        """Follow one run of systemd until another takes its name."""
+        if not self._owner:
+            self._progress.made()
+            try:
+                async with asyncio.timeout(None if self.no_systemd else OWNER_GRACE_SECONDS):
+                    await self._progress.until(lambda: self._owner != "")
+            except TimeoutError:
+                self.no_systemd = True
+                return
+        self.no_systemd = False
+        owner = self._owner
+        systemd = Systemd(bus, owner)
+        self.units = self._make_units(systemd)
+        self._progress.made()
+        following = asyncio.create_task(self.units.run(), name="llmhost-systemd-units")
+        following.add_done_callback(lambda _: self._progress.made())
+        try:
+            await self._progress.until(lambda: self._owner != owner or following.done())
+            if self._owner == owner and _callee_gone(following.exception()):
+                # It left the bus under a call of ours; word of that is under way.
+                async with asyncio.timeout(OWNER_GRACE_SECONDS):
+                    await self._progress.until(lambda: self._owner != owner)
+            if self._owner == owner:
+                await following
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+            if not following.cancelled():
+                following.exception()  # it ended together with its owner; nobody else needs to know
+
+    async def _ping(self, bus: SafeBus) -> None:
+        """Find out about a bus or a systemd that no longer answers, while nothing happens that would tell."""
+        while True:
+            await asyncio.sleep(self._ping_seconds)
+            owner = self._owner
+            if owner and time.monotonic() - bus.received_at >= self._ping_seconds:
+                try:
+                    await Systemd(bus, owner).ping()
+                except CallFailedError as error:
+                    if error.name not in CALLEE_GONE:
+                        raise
+
+    def _set_owner(self, owner: str) -> None:
+        if owner != self._owner:
+            self._owner = owner
+            self.units = None  # of another systemd
+            self._progress.made()
+
+    def _on_signal(self, message: Received) -> None:
+        if message.sender == BUS:
+            if message.interface == BUS and message.member == "NameOwnerChanged":
+                name, _, owner = message.body()
+                if name == SYSTEMD:
+                    self._set_owner(owner)
+        elif not self._owner:
+            pass  # before the snapshots, which will be newer
+        elif message.sender != self._owner:
+            self.forged_signals += 1
+        elif self.units is not None:
+            self.units.on_signal(message)
+
+
+async def _until_closed(bus: SafeBus) -> None:
+    raise await bus.wait_closed()
+
+
+def _callee_gone(error: BaseException | None) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_callee_gone(inner) for inner in error.exceptions)
+    return isinstance(error, CallFailedError) and error.name in CALLEE_GONE

@@ -1,0 +1,289 @@
+"""The source of units: a thread of its own, a connection that it keeps, and answers from what signals have told."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from llmhost.model.reading import Cause
+from llmhost.model.unit import UnitsReport
+from llmhost.sources.base import SourceError
+from llmhost.sources.systemd.bus import (
+    BusClosedError,
+    CallFailedError,
+    CallTimeoutError,
+)
+from llmhost.sources.systemd.calls import Systemd
+from llmhost.sources.systemd.opening import BusUnreachableError, system_bus_address
+from llmhost.sources.systemd.parse import UnreadableUnitError
+from llmhost.sources.systemd.progress import Progress
+from llmhost.sources.systemd.session import Session
+from llmhost.sources.systemd.units import Units
+from llmhost.sources.systemd.watchlist import Watchlist
+
+log = logging.getLogger(__name__)
+
+RESYNC_REASONS = ("bus", "reload", "systemd")  # the connection, a daemon-reload, another owner of systemd's name
+_FIRST_BACKOFF_SECONDS = 0.1
+_MAX_BACKOFF_SECONDS = 5.0
+_DISCOVERY_SECONDS = 1.0  # how long a read waits for a discovery that is going on
+_CLOSE_SECONDS = 1.0
+
+
+class SystemdSource:
+    """Reads service units of the system's manager. Starts its thread and connection with the first read.
+
+    A read costs no message as long as nothing happened. It waits, within its deadline, for a connection or a resync
+    that is under way, and fails at once while the last attempt has failed and the next is not due.
+    """
+
+    def __init__(
+        self,
+        *,
+        patterns: tuple[str, ...],
+        discover: bool,
+        is_engine_command: Callable[[tuple[str, ...]], bool],
+        address: str | None = None,
+        root: Path = Path("/"),
+        call_timeout_seconds: float = 5.0,
+        ping_seconds: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`address` None: DBUS_SYSTEM_BUS_ADDRESS, or the usual one. `clock`, in seconds, ages transient units."""
+        self._address = address
+        self._is_engine_command = is_engine_command
+        self._root = root
+        self._call_timeout_seconds = call_timeout_seconds
+        self._ping_seconds = ping_seconds
+        self._clock = clock
+        self._watchlist = Watchlist(patterns, discover=discover)
+        self._resyncs = Counter(dict.fromkeys(RESYNC_REASONS, 0))
+        self._progress = Progress()
+        self._session: Session | None = None
+        self._fault: SourceError | None = None  # why the last attempt failed, while no other is under way
+        self._synced = False  # in this connection
+        self._ever_synced = False
+        self._came_back = ""  # what the next first sync means
+        self._logged = ""
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._closed = False
+
+    # called from any thread
+
+    def read(self, deadline: float) -> UnitsReport:
+        loop = self._started()
+        reading = self._read(deadline)
+        try:
+            future = asyncio.run_coroutine_threadsafe(reading, loop)
+        except RuntimeError:  # closed since
+            reading.close()
+            raise SourceError(Cause.NO_BUS, "closed") from None
+        try:
+            return future.result(timeout=max(0.0, deadline - time.monotonic()) + 0.1)
+        except concurrent.futures.TimeoutError:
+            future.cancel()
+            raise SourceError(Cause.TIMEOUT, self.doing()) from None
+        except concurrent.futures.CancelledError:
+            raise SourceError(Cause.NO_BUS, "closed") from None
+
+    def watch(self, names: Iterable[str]) -> None:
+        """Watch these units as well, from the next read on: they hold GPU memory."""
+        wanted = list(names)
+
+        def ask() -> None:
+            units = self._units()
+            for name in self._watchlist.ask_for(wanted):
+                if units is not None:
+                    units.watch(name)
+
+        self._on_loop(ask)
+
+    def configure(self, *, patterns: tuple[str, ...], discover: bool) -> None:
+        """Change what is watched, from the next read on."""
+
+        def change() -> None:
+            self._watchlist.configure(patterns, discover=discover)
+            units = self._units()
+            if units is not None:
+                units.resync()
+
+        self._on_loop(change)
+
+    def doing(self) -> str:
+        session = self._session
+        if session is None or session.bus is None:
+            return "connecting to the system bus"
+        if session.units is None:
+            return "waiting for systemd on the bus"
+        return "reading units from systemd"
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        loop.call_soon_threadsafe(self._cancel_main)
+        thread.join(_CLOSE_SECONDS)
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._closed:
+                raise SourceError(Cause.NO_BUS, "closed")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._loop,), name="llmhost-systemd", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    def _on_loop(self, function: Callable[[], None]) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            if self._loop is None:
+                function()  # nobody else is there yet
+            else:
+                self._loop.call_soon_threadsafe(function)
+
+    # the thread
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(self._stay_connected())
+
+    def _cancel_main(self) -> None:
+        if self._main is not None:
+            self._main.cancel()
+
+    def _units(self) -> Units | None:
+        return self._session.units if self._session is not None else None
+
+    async def _stay_connected(self) -> None:
+        self._main = asyncio.current_task()
+        backoff_seconds = _FIRST_BACKOFF_SECONDS
+        while not self._closed:
+            self._fault = None
+            session = self._session = Session(
+                self._make_units,
+                self._progress,
+                call_timeout_seconds=self._call_timeout_seconds,
+                ping_seconds=self._ping_seconds,
+            )
+            self._came_back = "bus" if self._ever_synced else ""
+            self._synced = False
+            try:
+                await session.run(self._address if self._address is not None else system_bus_address())
+            except Exception as error:  # noqa: BLE001 - the next read tells it
+                fault = _fault_of(error)
+            else:
+                fault = SourceError(Cause.UNKNOWN, "the session ended")
+            self._log(str(fault))
+            if self._synced:
+                backoff_seconds = _FIRST_BACKOFF_SECONDS
+                continue  # it has worked until just now, so at once
+            self._fault = fault
+            self._progress.made()
+            await asyncio.sleep(backoff_seconds)
+            backoff_seconds = min(_MAX_BACKOFF_SECONDS, backoff_seconds * 2)
+
+    def _make_units(self, systemd: Systemd) -> Units:
+        return Units(
+            systemd,
+            self._watchlist,
+            self._progress,
+            is_engine_command=self._is_engine_command,
+            on_synced=self._on_synced,
+            on_reload=lambda: self._resyncs.update(["reload"]),
+            root=self._root,
+            clock=self._clock,
+        )
+
+    def _on_synced(self) -> None:
+        """Count what came back; called once for each run of systemd."""
+        if self._came_back:
+            self._resyncs[self._came_back] += 1
+        self._came_back = "systemd"  # if there is a next time within this connection
+        self._synced = self._ever_synced = True
+        self._logged = ""
+
+    def _log(self, text: str) -> None:
+        if text != self._logged:  # not every few seconds for as long as there is no bus
+            self._logged = text
+            log.warning("systemd: %s", text)
+
+    async def _read(self, deadline: float) -> UnitsReport:
+        try:
+            async with asyncio.timeout_at(deadline):  # the event loop's clock is time.monotonic()
+                while True:
+                    report = await self._read_once()
+                    if report is not None:
+                        return report
+        except TimeoutError:
+            cause = Cause.TIMEOUT if self._ever_synced else Cause.STARTING
+            raise SourceError(cause, self.doing()) from None
+        except (CallTimeoutError, UnreadableUnitError) as error:
+            raise _fault_of(error) from None
+
+    async def _read_once(self) -> UnitsReport | None:
+        """Read from one run of systemd; None when it ended meanwhile."""
+        await self._progress.until(lambda: self._fault is not None or self._no_systemd() or self._units() is not None)
+        if self._fault is not None:
+            raise SourceError(self._fault.cause, self._fault.detail)
+        if self._no_systemd():
+            raise SourceError(Cause.NO_SYSTEMD, "nobody owns org.freedesktop.systemd1 on the bus")
+        units = self._units()
+        if units is None:
+            return None
+
+        def ended() -> bool:
+            return self._units() is not units
+
+        await _until(self._progress, ended, units.caught_up())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DISCOVERY_SECONDS):
+                await _until(self._progress, ended, units.discovered_all)
+        await _until(self._progress, ended, units.caught_up())
+        try:
+            await units.refresh_control_groups()
+        except BusClosedError:
+            await self._progress.until(ended)
+        return None if ended() else units.report(tuple(sorted(self._resyncs.items())))
+
+    def _no_systemd(self) -> bool:
+        return self._session is not None and self._session.no_systemd
+
+
+async def _until(progress: Progress, ended: Callable[[], bool], condition: Callable[[], bool]) -> None:
+    await progress.until(lambda: ended() or condition())
+
+
+def _fault_of(error: BaseException) -> SourceError:
+    leaves = _leaves(error)
+    for kind, cause in (
+        (BusUnreachableError, Cause.NO_BUS),
+        (BusClosedError, Cause.NO_BUS),  # before the others: they follow from it
+        (CallTimeoutError, Cause.TIMEOUT),
+        (CallFailedError, Cause.BUS_ERROR),
+        (UnreadableUnitError, Cause.BUS_ERROR),
+    ):
+        for leaf in leaves:
+            if isinstance(leaf, kind):
+                return SourceError(cause, str(leaf))
+    log.error("the systemd source failed", exc_info=error)
+    return SourceError(Cause.UNKNOWN, repr(leaves[0]))
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]

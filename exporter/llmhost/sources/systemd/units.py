@@ -1,0 +1,329 @@
+"""The watched units of one run of systemd: read once, then kept up to date by signals.
+
+Match rules are narrow. PropertiesChanged is asked for one unit path at a time: 500 services that nobody watches can
+restart in a loop, at 14 signals of 0.2 ms each per restart, and cost nothing here. dbus-daemon allows a connection 512
+rules; above MAX_UNIT_RULES units one rule for all unit paths takes over.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from llmhost.model.unit import Unit, UnitsReport
+from llmhost.sources.systemd.aliases import alias_target
+from llmhost.sources.systemd.bus import CallFailedError
+from llmhost.sources.systemd.calls import (
+    ALL_UNITS_RULE,
+    CALLEE_GONE,
+    PROPERTIES,
+    Systemd,
+    add_match,
+    remove_match,
+    unit_rule,
+)
+from llmhost.sources.systemd.discovery import Discovery
+from llmhost.sources.systemd.entry import Entry
+from llmhost.sources.systemd.names import is_unit_name, unit_name
+from llmhost.sources.systemd.parse import UnreadableUnitError, unloaded_unit
+from llmhost.sources.systemd.progress import Progress
+from llmhost.sources.systemd.watchlist import Watchlist
+from llmhost.sources.systemd.wire import Received
+
+log = logging.getLogger(__name__)
+
+MAX_UNIT_RULES = 400
+REFRESH_SECONDS = 0.25  # no more often per unit: what has just been unloaded would be loaded again by being looked at
+SERVICES = "*.service"
+
+
+class Units:
+    """Used from the source's event loop. `run` ends only by raising why; signals come in through `on_signal`."""
+
+    def __init__(
+        self,
+        systemd: Systemd,
+        watchlist: Watchlist,
+        progress: Progress,
+        *,
+        is_engine_command: Callable[[tuple[str, ...]], bool],
+        on_synced: Callable[[], None],
+        on_reload: Callable[[], None],
+        root: Path,
+        clock: Callable[[], float],
+    ) -> None:
+        self._systemd = systemd
+        self._watchlist = watchlist
+        self._progress = progress
+        self._on_synced = on_synced
+        self._on_reload = on_reload
+        self._root = root
+        self._clock = clock
+        self._discovery = Discovery(systemd, is_engine_command, found=self._discovered, progressed=progress.made)
+        self._entries: dict[str, Entry] = {}
+        self._by_path: dict[str, Entry] = {}
+        self._tasks = asyncio.TaskGroup()
+        self._running = False
+        self._reloading = False
+        self._syncing = False
+        self._sync_wanted = 0
+        self._sync_done = 0
+        self._all_units = False
+        self._version = ""
+        self._warned: set[str] = set()
+
+    async def run(self) -> None:
+        async with self._tasks:
+            await self._systemd.subscribe()
+            self._version = await self._systemd.version()
+            self._spawn(self._discovery.run())
+            self._running = True  # what came before is in the snapshots that follow
+            self.resync()
+
+    # what a read needs
+
+    def caught_up(self) -> Callable[[], bool]:
+        """Make a predicate: whether all is in that has been asked for by now, and no reload is going on."""
+        sync = max(1, self._sync_wanted)
+        wanted = {entry: entry.wanted for entry in self._entries.values()}
+
+        def is_caught_up() -> bool:
+            return (
+                not self._reloading
+                and self._sync_done >= sync
+                and all(entry.done >= count for entry, count in wanted.items())
+            )
+
+        return is_caught_up
+
+    def discovered_all(self) -> bool:
+        return self._discovery.done()
+
+    async def refresh_control_groups(self) -> None:
+        stale = [entry for entry in self._entries.values() if entry.needs_control_group()]
+        await asyncio.gather(*(self._read_control_group(entry) for entry in stale))
+
+    def report(self, resyncs: tuple[tuple[str, int], ...]) -> UnitsReport:
+        """All that is known. Raises UnreadableUnitError where there are units and none can be read."""
+        units = []
+        unreadable = ""
+        for entry in list(self._entries.values()):
+            try:
+                unit = self._unit(entry)
+            except UnreadableUnitError as error:
+                self._warn(str(error))
+                unreadable = str(error)
+                continue
+            if unit is not None:
+                units.append(unit)
+            elif entry.unreadable:
+                unreadable = entry.unreadable
+        if unreadable and not units:
+            raise UnreadableUnitError(unreadable)
+        units.sort(key=lambda unit: unit.id)
+        return UnitsReport(systemd_version=self._version, units=tuple(units), resyncs=resyncs)
+
+    def _unit(self, entry: Entry) -> Unit | None:
+        if entry.unreadable or not entry.done:
+            return None
+        parsed = entry.parsed()
+        if parsed is None or entry.not_found:
+            if self._watchlist.keeps_missing(entry.name, self._clock()):
+                return unloaded_unit(entry.name, None)
+            self._drop(entry)
+            return None
+        for wrong in parsed.wrong:
+            self._warn(f"{entry.name}: {wrong}")
+        return parsed.unit
+
+    # what comes in
+
+    def on_signal(self, message: Received) -> None:
+        if not self._running:
+            return
+        if message.interface == PROPERTIES:
+            entry = self._by_path.get(message.path)
+            if entry is not None and entry.loaded:
+                interface, properties, _ = message.body()
+                entry.changed(interface, properties)
+            return
+        match message.member:
+            case "Reloading":
+                (self._reloading,) = message.body()
+                if not self._reloading:
+                    self._on_reload()
+                    self.resync()
+            case "UnitFilesChanged":
+                self.resync()
+            case "UnitNew" if not self._reloading:
+                self._on_loaded(message.body()[0])
+            case "UnitRemoved" if not self._reloading:
+                name = message.body()[0]
+                if name in self._entries:
+                    self.watch(name)
+            case _:
+                pass
+
+    def _on_loaded(self, name: str) -> None:
+        if self._watchlist.wants(name):
+            self.watch(name)
+            return
+        for entry in self._entries.values():
+            if entry.unresolved_alias:
+                self.watch(entry.name)
+        if self._watchlist.discover:
+            self._discovery.look_at([name])
+
+    def _discovered(self, name: str) -> None:
+        if self._watchlist.discover:
+            self._watchlist.discovered.add(name)
+            self.watch(name)
+
+    def watch(self, name: str) -> None:
+        """Look at a unit, for the first time or again."""
+        if not self._running:
+            return
+        entry = self._entries.get(name)
+        if entry is None:
+            entry = self._entries[name] = Entry(name)
+            self._by_path[entry.path] = entry
+        entry.wanted += 1
+        if not entry.refreshing:
+            entry.refreshing = True
+            self._spawn(self._refresh_until_done(entry))
+
+    def resync(self) -> None:
+        """Look at everything again."""
+        if not self._running:
+            return
+        self._sync_wanted += 1
+        if not self._syncing:
+            self._syncing = True
+            self._spawn(self._sync_until_done())
+
+    # the work
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            self._tasks.create_task(work)
+        except RuntimeError:  # this run is ending
+            work.close()
+
+    async def _sync_until_done(self) -> None:
+        while self._sync_done < self._sync_wanted:
+            wanted = self._sync_wanted
+            await self._sync()
+            if not self._sync_done:
+                self._on_synced()
+            self._sync_done = wanted
+            self._progress.made()
+        self._syncing = False
+
+    async def _sync(self) -> None:
+        watchlist = self._watchlist
+        globs = list(watchlist.globs)
+        listed = [SERVICES] if watchlist.discover else globs
+        loaded = await self._systemd.loaded(listed) if listed else []
+        files = await self._systemd.unit_files(globs) if globs else []
+        names = watchlist.names()
+        names.update(name for name, load_state in loaded if load_state != "not-found" and watchlist.matches(name))
+        names.update(name for name in files if watchlist.matches(name))
+        for entry in list(self._entries.values()):
+            if entry.name not in names:
+                self._drop(entry)
+        if len(names) > MAX_UNIT_RULES and not self._all_units:
+            self._all_units = True
+            await add_match(self._systemd.bus, ALL_UNITS_RULE)
+        for name in names:
+            self.watch(name)
+            self._entries[name].refresh_not_before = 0.0
+        wanted = [(self._entries[name], self._entries[name].wanted) for name in names]
+        await self._progress.until(lambda: all(entry.done >= count for entry, count in wanted))
+        if watchlist.discover:
+            self._discovery.keep_only(name for name, _ in loaded)
+            self._discovery.look_at(
+                name for name, load_state in loaded if load_state == "loaded" and not watchlist.wants(name)
+            )
+
+    async def _refresh_until_done(self, entry: Entry) -> None:
+        while entry.done < entry.wanted:
+            wait_seconds = entry.refresh_not_before - time.monotonic()
+            if wait_seconds > 0:
+                await asyncio.sleep(wait_seconds)
+            entry.refresh_not_before = time.monotonic() + REFRESH_SECONDS
+            wanted = entry.wanted
+            try:
+                await self._refresh(entry)
+            except (CallFailedError, ValueError) as error:
+                if isinstance(error, CallFailedError) and error.name in CALLEE_GONE:
+                    raise
+                self._warn(str(error))
+                entry.fail(str(error))
+            entry.done = wanted
+            self._progress.made()
+        entry.refreshing = False
+
+    async def _refresh(self, entry: Entry) -> None:
+        if not is_unit_name(entry.name):
+            entry.unload(None)
+            return
+        await self._follow(entry)
+        path = await self._systemd.unit_path(entry.name)
+        if path is None:
+            await self._read_unloaded(entry)
+            return
+        name = unit_name(path)
+        if name != entry.name:
+            await self._resolve(entry, name)
+            return
+        self._watchlist.alias(entry.name, entry.name)
+        await self._systemd.properties(path, entry.snapshot)
+        if not entry.not_found:
+            self._watchlist.saw_loaded(entry.name, transient=entry.transient)
+
+    async def _read_unloaded(self, entry: Entry) -> None:
+        state = await self._systemd.unit_file_state(entry.name)
+        name = alias_target(entry.name, self._root) if state is not None else entry.name
+        if name != entry.name:
+            await self._resolve(entry, name)
+            return
+        self._watchlist.alias(entry.name, entry.name)
+        entry.unload(None if state is None else unloaded_unit(entry.name, state))
+
+    async def _resolve(self, entry: Entry, name: str) -> None:
+        """Watch the unit itself instead of its alias."""
+        self._watchlist.alias(entry.name, name)
+        self._drop(entry)
+        if name not in self._entries:
+            self.watch(name)
+        unit = self._entries[name]
+        await self._progress.until(lambda: unit.done > 0)
+
+    async def _follow(self, entry: Entry) -> None:
+        if not entry.followed and not self._all_units:
+            entry.followed = True
+            await add_match(self._systemd.bus, unit_rule(entry.path))
+
+    def _drop(self, entry: Entry) -> None:
+        if self._entries.get(entry.name) is entry:
+            del self._entries[entry.name]
+            del self._by_path[entry.path]
+            if entry.followed:
+                entry.followed = False
+                self._spawn(remove_match(self._systemd.bus, unit_rule(entry.path)))
+
+    async def _read_control_group(self, entry: Entry) -> None:
+        entry.group_stale = False  # a signal from here on says that it may have moved again
+        try:
+            path = await self._systemd.unit_path(entry.name)
+            if path == entry.path:
+                await self._systemd.control_group(path, entry.set_control_group)
+        except CallFailedError as error:
+            self._warn(f"{entry.name}: {error}")  # it goes away, or this systemd has no such property
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            log.warning("%s", text)
