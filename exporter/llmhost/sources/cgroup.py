@@ -21,7 +21,7 @@ _SLICE = re.compile(r"[\w:.\\-]+\.slice", re.ASCII)
 _CONTAINER_SCOPE = re.compile(r"(?:.*-)?([0-9a-f]{64})\.scope")
 _MACHINE_SCOPE = re.compile(r"machine-(.+)\.scope")  # systemd-machined: nspawn, libvirt
 _CONTAINER_ID = re.compile(r"(?:.*[-:])?([0-9a-f]{64})")
-_LXC = re.compile(r"/lxc(?:\.payload)?[./]([^/]+)")
+_LXC = re.compile(r"/lxc(?:\.payload[./]|/)([^/]+)")
 _POD = re.compile(r"/kubepods(?:[./-]|$)")
 _DELETED = " (deleted)"  # the kernel's mark behind a v2 path whose cgroup was removed
 
@@ -33,10 +33,8 @@ def parse_cgroup(text: str) -> Placement:
     A container runtime on a hybrid host may leave the v2 line at its own service, and systemd keeps both equal. Where
     neither says anything (cgroupfs driver without `name=systemd`), any other v1 line may still show a container.
     """
-    paths = {}
-    for line in text.split("\n"):  # not splitlines(): the kernel keeps only \n out of names
-        _, controllers, path = (*line.split(":", 2), "", "")[:3]
-        paths[controllers] = path
+    lines = (line.split(":", 2) for line in text.split("\n"))  # not splitlines(): the kernel keeps only \n out of names
+    paths = {line[1]: line[2] for line in lines if len(line) == 3}  # noqa: PLR2004  # hierarchy, controllers, path
     for controllers in ("name=systemd", ""):
         placement = parse_cgroup_path(paths.get(controllers, ""))
         if placement.home is not Home.NONE:

@@ -1,0 +1,102 @@
+"""A procfs on disk, for trees that cannot be run here: other engines, other hosts, recorded incidents.
+
+    write_proc(tmp_path, [
+        {"pid": 4711, "argv": ["vllm", "serve", "m"], "cgroup": "/system.slice/vllm.service"},
+        {"pid": 4712, "ppid": 4711, "argv": ["VLLM::EngineCore"], "comm": "VLLM::EngineCor",
+         "cgroup": "/system.slice/vllm.service"},
+    ])
+
+What is not given: ppid 1, start = 100 × pid ticks, state S, pgrp and session = pid, comm = the base name of argv[0] cut
+to 15 bytes, no argv, cgroup /, flags 0. `cgroup` is a path (of the v2 line) or the file's full text, which has ':' and
+a newline. `uid` needs root and is otherwise ignored. Process 1, systemd in /init.scope, is added where the list has
+none, as a procfs without it means to the source that processes are hidden. Bytes are taken as they are, for names
+that are no text. Everything is JSON but bytes, so lists may come from a recording.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Required, TypedDict
+
+INITIAL_PID_NAMESPACE = 4026531836  # include/linux/proc_ns.h
+BOOT_ID = "5f0c5b3e-8a37-4a2f-9d6e-0d6a3c1b7f11"
+INIT: "ProcessEntry" = {
+    "pid": 1,
+    "ppid": 0,
+    "start": 3,
+    "argv": ["/sbin/init"],
+    "comm": "systemd",
+    "cgroup": "/init.scope",
+}
+
+
+class ProcessEntry(TypedDict, total=False):
+    pid: Required[int]
+    ppid: int
+    start: int  # clock ticks since boot
+    state: str
+    pgrp: int
+    session: int
+    comm: str | bytes
+    argv: Sequence[str | bytes]
+    cgroup: str
+    uid: int
+    flags: int
+
+
+def write_proc(
+    root: Path,
+    processes: Sequence[ProcessEntry],
+    *,
+    memory_total_kib: int = 2_113_406_976,
+    memory_available_kib: int = 2_000_000_000,
+    pid_namespace: int = INITIAL_PID_NAMESPACE,
+    boot_id: str = BOOT_ID,
+) -> Path:
+    """Write a procfs with these processes and nothing else of that kind under `root`; gives `root` back."""
+    given = processes if any(process["pid"] == 1 for process in processes) else [INIT, *processes]
+    for process in given:
+        write_process(root, process)
+    namespaces = root / "self/ns"
+    namespaces.mkdir(parents=True, exist_ok=True)
+    (namespaces / "pid").unlink(missing_ok=True)
+    (namespaces / "pid").symlink_to(f"pid:[{pid_namespace}]")
+    (root / "meminfo").write_text(_meminfo(memory_total_kib, memory_available_kib))
+    random = root / "sys/kernel/random"
+    random.mkdir(parents=True, exist_ok=True)
+    (random / "boot_id").write_text(boot_id + "\n")
+    return root
+
+
+def write_process(root: Path, process: ProcessEntry) -> Path:
+    """Write one process, in place of what was there with its pid."""
+    pid = process["pid"]
+    directory = root / str(pid)
+    directory.mkdir(parents=True, exist_ok=True)
+    argv = [os.fsencode(argument) for argument in process.get("argv", ())]
+    comm = os.fsencode(process.get("comm", os.path.basename(argv[0])[:15] if argv else "fake"))  # noqa: PTH119  # bytes
+    (directory / "stat").write_bytes(_stat(process, comm))
+    (directory / "cmdline").write_bytes(b"".join(argument + b"\0" for argument in argv))
+    cgroup = process.get("cgroup", "/")
+    (directory / "cgroup").write_text(cgroup if "\n" in cgroup else f"0::{cgroup}\n")
+    if "uid" in process and os.geteuid() == 0:
+        os.chown(directory, process["uid"], process["uid"])
+    return directory
+
+
+def _stat(process: ProcessEntry, comm: bytes) -> bytes:
+    pid = process["pid"]
+    fields = [0] * 49  # from field 4, ppid, on (proc(5))
+    fields[0] = process.get("ppid", 1)
+    fields[1] = process.get("pgrp", pid)
+    fields[2] = process.get("session", pid)
+    fields[5] = process.get("flags", 0)
+    fields[18] = process.get("start", 100 * pid)
+    numbers = " ".join(str(field) for field in fields)
+    return b"%d (%s) %s %s\n" % (pid, comm, process.get("state", "S").encode(), numbers.encode())
+
+
+def _meminfo(total_kib: int, available_kib: int) -> str:
+    values = {"MemTotal": total_kib, "MemFree": available_kib // 2, "MemAvailable": available_kib}
+    rest = ("Buffers", "Cached", "Active", "Inactive", "Shmem", "Slab", "SReclaimable", "SUnreclaim")  # psutil's wants
+    return "".join(f"{name + ':':<16}{value:>8} kB\n" for name, value in {**values, **dict.fromkeys(rest, 0)}.items())
