@@ -1,0 +1,1 @@
+"""The HTTP server: bounded, patient with nobody, and the routes on it."""

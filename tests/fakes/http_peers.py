@@ -1,0 +1,125 @@
+"""A server on loopback and raw clients for it: the misbehaving ones cannot be had from a library."""
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol
+from wsgiref.types import StartResponse, WSGIApplication
+
+import pytest
+
+from llmhost.serve.http import HttpServer
+from llmhost.serve.routes import Request, Response, application, text
+
+WAIT_SECONDS = 5.0  # what no test should come near
+
+
+class Starter(Protocol):
+    def __call__(
+        self,
+        app: WSGIApplication | None = None,
+        *,
+        listen: str = "127.0.0.1:0",
+        max_connections: int = 8,
+        timeout_seconds: float = 5.0,
+        keep_alive_seconds: float = 65.0,
+        write_seconds: float = 30.0,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> HttpServer: ...
+
+
+def hello(_request: Request) -> Response:
+    return text("hello\n")
+
+
+def hello_app() -> WSGIApplication:
+    return application({"/": hello})
+
+
+@pytest.fixture
+def serve() -> Iterator[Starter]:
+    """Start servers that end with the test; at the end none of their threads may be left."""
+    servers: list[HttpServer] = []
+
+    def start(
+        app: WSGIApplication | None = None,
+        *,
+        listen: str = "127.0.0.1:0",
+        max_connections: int = 8,
+        timeout_seconds: float = 5.0,
+        keep_alive_seconds: float = 65.0,
+        write_seconds: float = 30.0,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> HttpServer:
+        server = HttpServer(
+            listen,
+            app or hello_app(),
+            max_connections=max_connections,
+            timeout_seconds=timeout_seconds,
+            keep_alive_seconds=keep_alive_seconds,
+            write_seconds=write_seconds,
+            tls=tls,
+        )
+        servers.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in servers:
+        server.stop()
+    until(lambda: server_threads() == 0)
+
+
+def server_threads() -> int:
+    return sum(thread.name.startswith("llmhost-http") for thread in threading.enumerate())
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for something that nothing announces."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.005)
+
+
+def connect(server: HttpServer) -> socket.socket:
+    return socket.create_connection(server.address, timeout=WAIT_SECONDS)
+
+
+def received(client: socket.socket) -> bytes:
+    """All that comes until the server closes."""
+    parts = []
+    while data := client.recv(65536):
+        parts.append(data)
+    return b"".join(parts)
+
+
+def exchanged(server: HttpServer, sent: bytes) -> bytes:
+    with connect(server) as client:
+        client.sendall(sent)
+        return received(client)
+
+
+def get(server: HttpServer, path: str = "/", *headers: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+    """One request on its own connection: status, headers in lower case, body as sent."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: test", "Connection: close", *headers, "", ""]
+    head, _, body = exchanged(server, "\r\n".join(lines).encode("latin-1")).partition(b"\r\n\r\n")
+    status_line, *fields = head.decode("latin-1").split("\r\n")
+    pairs = [field.split(": ", 1) for field in fields]
+    return int(status_line.split()[1]), {name.lower(): value for name, value in pairs}, body
+
+
+class Gate:
+    """An application that says when it was entered and answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.open = threading.Event()
+
+    def __call__(self, _environ: dict[str, object], start_response: StartResponse) -> list[bytes]:
+        self.entered.release()
+        assert self.open.wait(WAIT_SECONDS)
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [b"through\n"]
