@@ -8,15 +8,9 @@ from enum import StrEnum
 
 MIB = 1 << 20
 
-# Known engines' usual service names; discovery finds the others by what they run.
-DEFAULT_UNIT_PATTERNS = (
-    "vllm.service",
-    "vllm-*.service",
-    "vllm@*.service",
-    "sglang.service",
-    "sglang-*.service",
-    "sglang@*.service",
-)
+# Known engines' usual service names; discovery finds the others by what they run. Globs alone: a name would be
+# reported as missing on every host that does not have it.
+DEFAULT_UNIT_PATTERNS = ("vllm*.service", "sglang*.service")
 
 
 class PidNamespace(StrEnum):

@@ -17,7 +17,7 @@ from llmhost.model.engine_command import is_engine_command
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
-from llmhost.model.reading import Ok, Reading, both, mapped
+from llmhost.model.reading import NotApplicable, Ok, Reading, both, mapped
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit
 
@@ -76,7 +76,9 @@ def _unit_facts(
     config: Config,
     remembered: Remembered,
 ) -> UnitFacts:
-    mine = mapped(members, lambda by_unit: by_unit.get(unit.id, ()))
+    mine: Reading[tuple[Process, ...]] = mapped(members, lambda by_unit: by_unit.get(unit.id, ()))
+    if unit.load_state == "not-found" and isinstance(mine, Ok) and not mine.value:
+        mine = NotApplicable("there is no such unit")
     engine, arguments = _engine(unit, mine)
     gpus: Reading[tuple[Gpu, ...]] = mapped(snapshot.nvml, lambda report: report.gpus)
     listed = gpus.value if isinstance(gpus, Ok) else ()

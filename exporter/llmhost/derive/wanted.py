@@ -1,7 +1,7 @@
 """Whether a unit is meant to run."""
 
 from llmhost.derive.activation import is_up, waits_to_restart
-from llmhost.model.reading import Cause, Failed, Ok, Reading
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import Unit
 
 
@@ -13,6 +13,8 @@ def wanted(unit: Unit) -> Reading[bool]:
     """
     if is_up(unit) or waits_to_restart(unit) or unit.active_state == "failed":
         return Ok(True)
+    if unit.load_state == "not-found":
+        return NotApplicable("there is no such unit")
     if unit.unit_file_state not in {"enabled", "enabled-runtime"}:
         return Ok(False)
     if unit.inactive_enter_monotonic is None and unit.settings is not None:

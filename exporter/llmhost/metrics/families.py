@@ -12,7 +12,7 @@ from llmhost.metrics.page import Page
 from llmhost.model.gpu import Gpu, NvmlReport
 from llmhost.model.ids import UnitId
 from llmhost.model.process import Role
-from llmhost.model.reading import Failed, Ok, value_or_none
+from llmhost.model.reading import Cause, Failed, Ok, value_or_none
 from llmhost.model.unit import ACTIVE_STATES
 
 
@@ -40,6 +40,8 @@ class View:
 
 def gpu_series(view: View, page: Page) -> None:
     report = view.observation.snapshot.nvml
+    if isinstance(report, Failed) and report.cause is Cause.DRIVER_MISMATCH:
+        page.add(catalog.DRIVER_MISMATCH, 1)
     if isinstance(report, Failed) and report.stuck is not None:
         page.add(catalog.NVML_STUCK_CALL, report.stuck.seconds, call=report.stuck.call, gpu=report.stuck.subject)
     if not isinstance(report, Ok):

@@ -1,0 +1,125 @@
+"""The one place that knows the concrete sources: from a configuration to a running exporter."""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmhost.collect.discover import units_of_interest
+from llmhost.collect.observer import Observation, Observer
+from llmhost.collect.worker import Clock, Worker
+from llmhost.config.schema import Config, PidNamespace
+from llmhost.model.engine_command import is_engine_command
+from llmhost.model.host import Host
+from llmhost.sources.base import Source
+from llmhost.sources.host import HostSource
+from llmhost.sources.nvml import NvmlSource
+from llmhost.sources.procfs import ProcfsSource
+from llmhost.sources.systemd.source import SystemdSource
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """Roots of the world, as node_exporter names them."""
+
+    procfs: Path = Path("/proc")
+    sysfs: Path = Path("/sys")
+    cgroup: Path = Path("/sys/fs/cgroup")
+    shm: Path = Path("/dev/shm")  # noqa: S108 - the tmpfs that is looked at
+
+
+class SystemClock:
+    def time(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class Exporter:
+    """Sources, workers and the observer, made from one configuration."""
+
+    def __init__(
+        self,
+        config: Config,
+        paths: Paths,
+        *,
+        clock: Clock,
+        environment: Mapping[str, str] | None = None,
+        bus_address: str | None = None,
+        host: Source[Host] | None = None,
+    ) -> None:
+        """`environment`, `bus_address` and `host` stand in for this process's own, in tests."""
+        on = config.collectors
+        self._host = Worker("host", host or HostSource(procfs=paths.procfs), clock)
+        self._nvml = (
+            Worker("nvml", NvmlSource(procfs=paths.procfs, environment=environment), clock) if on.nvml else None
+        )
+        self._processes = (
+            Worker(
+                "procfs",
+                ProcfsSource(procfs=paths.procfs, trust_pid_namespace=config.pid_namespace is PidNamespace.TRUST),
+                clock,
+            )
+            if on.procfs
+            else None
+        )
+        self._systemd = (
+            SystemdSource(
+                patterns=config.units.patterns,
+                discover=config.units.discover,
+                is_engine_command=lambda argv: bool(is_engine_command(argv)),
+                address=bus_address,
+            )
+            if on.systemd
+            else None
+        )
+        self._units = Worker("systemd", self._systemd, clock) if self._systemd is not None else None
+        self._discover = config.units.discover
+        self._observer = Observer(
+            host=self._host,
+            nvml=self._nvml,
+            processes=self._processes,
+            units=self._units,
+            discover=units_of_interest,
+            watch=self._watch,
+            clock=clock,
+        )
+        for worker in self._workers():
+            worker.start()
+
+    def observe(self, deadline: float) -> Observation:
+        return self._observer.observe(deadline)
+
+    def configure(self, config: Config) -> None:
+        """Take what can change while running; the rest is compared by `needs_restart`."""
+        self._discover = config.units.discover
+        if self._systemd is not None:
+            self._systemd.configure(config.units.patterns, config.units.discover)
+
+    def close(self) -> None:
+        """Let go of everything, also of what hangs; takes no longer than the slowest source's close."""
+        for worker in self._workers():
+            worker.close()
+
+    def _watch(self, names: Iterable[str]) -> None:
+        if self._systemd is not None and self._discover:
+            self._systemd.watch(names)
+
+    def _workers(self) -> tuple[Worker[object], ...]:
+        workers = (self._host, self._nvml, self._processes, self._units)
+        return tuple(worker for worker in workers if worker is not None)  # type: ignore[misc]
+
+
+def needs_restart(old: Config, new: Config) -> tuple[str, ...]:
+    """Name the changed keys that take effect only at the next start."""
+    changed = {
+        "collectors": old.collectors != new.collectors,
+        "host.pid_namespace": old.pid_namespace != new.pid_namespace,
+        "web.listen": old.web.listen != new.web.listen,
+        "web.max_connections": old.web.max_connections != new.web.max_connections,
+    }
+    return tuple(key for key, differs in changed.items() if differs)

@@ -1,0 +1,134 @@
+"""`llmhost`: argument parsing, logging, and our own faults."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from llmhost import __version__
+from llmhost.cli import check_config, serve
+from llmhost.cli.assemble import Paths
+from llmhost.cli.exits import Exit
+from llmhost.model.listen import parse_listen
+
+log = logging.getLogger(__name__)
+
+_LEVELS = ("debug", "info", "warning", "error")
+# sd-daemon(3): journald takes a line's priority from its beginning.
+_JOURNAL_PRIORITY = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    _set_up_logging(getattr(arguments, "log_level", "info"))
+    try:
+        return int(arguments.run(arguments))
+    except KeyboardInterrupt:
+        return 130  # as a shell has it for SIGINT
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has gone; the interpreter must not complain about it either
+        return Exit.GOOD
+    except Exception:
+        log.exception("this is a bug in llmhost")
+        return Exit.OWN_FAULT
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="llmhost",
+        description="Which systemd unit holds which GPU memory, and is it safe to start.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"llmhost {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_serve(commands)
+    check = commands.add_parser(
+        "check-config",
+        help="check a config file and print what it comes to",
+        description="Check a config file and print what it comes to.",
+        allow_abbrev=False,
+    )
+    check.add_argument("file", nargs="?", type=Path, metavar="FILE", help="default: /etc/llmhost/llmhost.yml")
+    check.set_defaults(run=lambda given: check_config.run(given.file, sys.stdout, sys.stderr))
+    return parser
+
+
+def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "serve",
+        help="serve /metrics (with --once: print one page)",
+        description="Serve /metrics for Prometheus, or print one page.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="default: /etc/llmhost/llmhost.yml, if it is there")
+    parser.add_argument(
+        "--web.listen-address", dest="listen", type=_listen_address, metavar="[HOST]:PORT", help="default: :10061"
+    )
+    parser.add_argument("--once", action="store_true", help="print one page and exit")
+    parser.add_argument("--log.level", dest="log_level", choices=_LEVELS, default="info", help="default: info")
+    usual = Paths()
+    for name, default in (
+        ("procfs", usual.procfs),
+        ("sysfs", usual.sysfs),
+        ("cgroup", usual.cgroup),
+        ("shm", usual.shm),
+    ):
+        parser.add_argument(
+            f"--path.{name}", dest=name, type=_directory, default=default, metavar="DIR", help=f"default: {default}"
+        )
+    parser.set_defaults(run=_serve)
+
+
+def _serve(given: argparse.Namespace) -> Exit:
+    return serve.run(
+        serve.Arguments(
+            config=given.config,
+            listen=given.listen,
+            once=given.once,
+            paths=Paths(procfs=given.procfs, sysfs=given.sysfs, cgroup=given.cgroup, shm=given.shm),
+        )
+    )
+
+
+def _directory(text: str) -> Path:
+    path = Path(text)
+    if not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no directory")
+    return path
+
+
+def _listen_address(text: str) -> str:
+    try:
+        return str(parse_listen(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _set_up_logging(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JournalFormatter() if _is_journal() else logging.Formatter(_FORMAT))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+
+
+class _JournalFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        priority = f"<{_JOURNAL_PRIORITY.get(record.levelno, 6)}>"
+        return "\n".join(priority + line for line in super().format(record).splitlines())
+
+
+def _is_journal() -> bool:
+    """Whether stderr is connected to the journal: systemd.exec(5), $JOURNAL_STREAM is its device and inode."""
+    try:
+        found = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""`llmhost serve`: the daemon, and `--once`, one page for cron, textfile collectors and people."""
+
+import http.client
+import logging
+import platform
+import select
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+
+from llmhost import __version__
+from llmhost.cli.assemble import Exporter, Paths, SystemClock, needs_restart
+from llmhost.cli.exits import Exit
+from llmhost.cli.notify import Notifier
+from llmhost.config.load import ConfigError, load
+from llmhost.config.schema import Config
+from llmhost.metrics.collector import Exposition, InForce
+from llmhost.metrics.exposition import encode
+from llmhost.model.listen import ListenAddress
+from llmhost.serve.http import HttpServer, ListenError
+from llmhost.serve.routes import Request, Response, application, html, text
+from llmhost.views.landing import landing
+
+log = logging.getLogger(__name__)
+
+_MARGIN_SECONDS = 0.5  # of a scraper's timeout, for the page's way back
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    config: Path | None = None
+    listen: str | None = None
+    once: bool = False
+    paths: Paths = field(default_factory=Paths)
+
+
+def run(arguments: Arguments) -> Exit:
+    try:
+        config = _load(arguments)
+    except ConfigError as error:
+        sys.stderr.write(f"llmhost: {error}\n")
+        return Exit.WRONG_USE
+    daemon = Daemon(arguments, config)
+    try:
+        return daemon.print_once() if arguments.once else daemon.serve()
+    finally:
+        daemon.close()
+
+
+def _load(arguments: Arguments) -> Config:
+    config = load(arguments.config)
+    if arguments.listen is None:
+        return config
+    return replace(config, web=replace(config.web, listen=arguments.listen))
+
+
+class Daemon:
+    def __init__(self, arguments: Arguments, config: Config) -> None:
+        self._arguments = arguments
+        self._clock = SystemClock()
+        self._in_force = InForce(config=config, loaded_at=self._clock.time(), reload_success=True)
+        self._exporter = Exporter(config, arguments.paths, clock=self._clock)
+        self._exposition = Exposition(
+            observe=self._exporter.observe,
+            in_force=lambda: self._in_force,
+            version=__version__,
+            revision="",
+            python_version=platform.python_version(),
+        )
+        self._notifier = Notifier()
+
+    def close(self) -> None:
+        self._exporter.close()
+
+    def print_once(self) -> Exit:
+        page, _ = encode(self._exposition.metrics(self._deadline(None)), accept="")
+        sys.stdout.buffer.write(page)
+        sys.stdout.buffer.flush()
+        return Exit.GOOD
+
+    def serve(self) -> Exit:
+        routes = {"/": self._landing, "/metrics": self._metrics, "/healthz": self._healthz}
+        web = self._in_force.config.web
+        try:
+            server = HttpServer(web.listen, application(routes), max_connections=web.max_connections)
+        except ListenError as error:
+            sys.stderr.write(f"llmhost: {error}\n")
+            return Exit.WRONG_USE
+        try:
+            with _signals() as arrived:
+                server.start()
+                address = ListenAddress(host=server.address[0], port=server.address[1])
+                log.info("llmhost %s serves on http://%s", __version__, address)
+                self._notifier.send(READY="1", STATUS=f"serving on {address}")
+                self._wait(arrived, server)
+        finally:
+            self._notifier.send(STOPPING="1")
+            server.stop()
+        return Exit.GOOD
+
+    def _wait(self, arrived: socket.socket, server: HttpServer) -> None:
+        """Act on signals until one says to end; between them, tell systemd's watchdog that pages can be served."""
+        patience = self._notifier.watchdog_seconds
+        interval = patience / 2 if patience is not None else None
+        while True:
+            ready, _, _ = select.select([arrived], [], [], interval)
+            received = set(arrived.recv(64)) if ready else set()
+            if received & {signal.SIGTERM, signal.SIGINT}:
+                log.info("ending, as asked by %s", "SIGTERM" if signal.SIGTERM in received else "SIGINT")
+                return
+            if signal.SIGHUP in received:
+                self._reload()
+            if patience is not None and _answers(server, patience / 4):
+                self._notifier.send(WATCHDOG="1")
+
+    def _reload(self) -> None:
+        self._notifier.send(RELOADING="1", MONOTONIC_USEC=str(int(self._clock.monotonic() * 1e6)))
+        try:
+            config = _load(self._arguments)
+        except ConfigError as error:
+            log.error("the config is bad, the old one runs on: %s", error)  # noqa: TRY400 - a user's mistake, no traceback
+            self._in_force = replace(self._in_force, reload_success=False)
+        else:
+            late = needs_restart(self._in_force.config, config)
+            if late:
+                log.warning("the config is reloaded; restart for: %s", ", ".join(late))
+            else:
+                log.info("the config is reloaded")
+            self._exporter.configure(config)
+            self._in_force = InForce(config=config, loaded_at=self._clock.time(), reload_success=True)
+        self._notifier.send(READY="1")
+
+    def _deadline(self, scrape_timeout_seconds: float | None) -> float:
+        patience = self._in_force.config.web.deadline_seconds
+        if scrape_timeout_seconds is not None:
+            patience = min(patience, max(_MARGIN_SECONDS, scrape_timeout_seconds - _MARGIN_SECONDS))
+        return self._clock.monotonic() + patience
+
+    def _metrics(self, request: Request) -> Response:
+        metrics = self._exposition.metrics(self._deadline(request.scrape_timeout_seconds))
+        body, content_type = encode(metrics, request.accept, request.query.get("name[]", ()))
+        return Response(headers=(("Content-Type", content_type),), body=body)
+
+    def _healthz(self, _request: Request) -> Response:
+        return text("ok\n")
+
+    def _landing(self, _request: Request) -> Response:
+        return html(landing(__version__))
+
+
+@contextmanager
+def _signals() -> Iterator[socket.socket]:
+    """Signals as bytes on a socket, so that the main thread can wait for them with a timeout (signal.set_wakeup_fd)."""
+    here, there = socket.socketpair()
+    with here, there:
+        there.setblocking(False)
+        before = signal.set_wakeup_fd(there.fileno())
+        handlers = {number: signal.signal(number, _noted) for number in _SIGNALS}
+        try:
+            yield here
+        finally:
+            signal.set_wakeup_fd(before)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+
+def _noted(_number: int, _frame: FrameType | None) -> None:
+    """Let the signal through to the wake-up socket instead of ending the process."""
+
+
+def _answers(server: HttpServer, patience_seconds: float) -> bool:
+    """Whether our own /healthz answers: the watchdog must not be kept quiet by a thread that does not serve."""
+    host, port = server.address  # a wildcard address connects to loopback
+    try:
+        with closing(http.client.HTTPConnection(host, port, timeout=patience_seconds)) as connection:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException) as error:
+        log.warning("our own /healthz does not answer (%s); systemd's watchdog is not told that all is well", error)
+        return False

@@ -1,0 +1,1 @@
+"""Facts as text, JSON and HTML. Pure."""

@@ -1,0 +1,179 @@
+"""A host written down in host.yml, stood up and looked at (tests/hosts/README.md)."""
+
+import contextlib
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.fakes.bus import FakeSystemd, PrivateBus
+from tests.fakes.nvml import FakeNvml
+from tests.fakes.procfs import write_proc
+
+from llmhost.cli.assemble import Exporter, Paths, SystemClock
+from llmhost.config.load import parse
+from llmhost.config.schema import Config
+from llmhost.metrics.collector import Exposition, InForce
+from llmhost.metrics.exposition import encode
+from llmhost.model.host import Host
+from llmhost.sources.host import HostSource
+
+HOSTS = Path(__file__).parent
+EPOCH = 1_767_225_600.0  # 2026-01-01T00:00:00Z, on every written host
+
+# What depends on the clock, or on the machine that the test runs on.
+_VARYING = re.compile(
+    r"(?:# (?:HELP|TYPE) )?(?:"
+    r"llmhost_collector_duration_seconds|llmhost_collector_last_success_timestamp_seconds"
+    r"|llmhost_nvml_stuck_call_seconds(?! For| gauge)|llmhost_build_info|process_|python_)"
+)
+_KEYS = {"about", "config", "nvml", "memory", "pid_namespace", "processes", "units", "unit_files", "bus", "then"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenHost:
+    name: str
+    looks: tuple[dict[str, Any], ...]
+
+    @property
+    def expected(self) -> Path:
+        return HOSTS / self.name / "expected" / "metrics.prom"
+
+
+def names() -> list[str]:
+    return sorted(path.parent.name for path in HOSTS.glob("*/host.yml"))
+
+
+def read(name: str) -> WrittenHost:
+    first = yaml.safe_load((HOSTS / name / "host.yml").read_text())
+    later = first.pop("then", None)
+    for look in (first, later or {}):
+        assert look.keys() <= _KEYS, f"{name}: unknown keys {look.keys() - _KEYS}"
+    return WrittenHost(name=name, looks=(first, first | later) if later else (first,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A host that stands: what a process needs to look at it, and the config text it was written with."""
+
+    procfs: Path
+    environment: dict[str, str]
+    bus_address: str
+    config: Config
+    config_text: str
+
+
+class _AlwaysAwake(HostSource):
+    """This machine's clocks would leak into the page where it has ever been suspended."""
+
+    def read(self, deadline: float) -> Host:
+        host = super().read(deadline)
+        return Host(
+            boot_id=host.boot_id,
+            ticks_per_second=100,
+            boottime_ahead_seconds=0.0,
+            memory_total_bytes=host.memory_total_bytes,
+            memory_available_bytes=host.memory_available_bytes,
+        )
+
+
+def page_of(host: WrittenHost, directory: Path) -> str:
+    """Stand the host up, look at it as often as it says, and give the last page."""
+    page = ""
+    with standing(host, directory) as (stands, later):
+        exporter = Exporter(
+            stands.config,
+            Paths(procfs=stands.procfs),
+            clock=SystemClock(),
+            environment=stands.environment,
+            bus_address=stands.bus_address,
+            host=_AlwaysAwake(procfs=stands.procfs),
+        )
+        exposition = Exposition(
+            observe=exporter.observe,
+            in_force=lambda: InForce(config=stands.config, loaded_at=EPOCH, reload_success=True),
+            version="",
+            revision="",
+            python_version="",
+        )
+        try:
+            for number, look in enumerate(host.looks):
+                if number:
+                    later(look)
+                deadline = SystemClock().monotonic() + stands.config.web.deadline_seconds
+                page = encode(exposition.metrics(deadline), accept="")[0].decode()
+        finally:
+            exporter.close()
+    return without_varying(page)
+
+
+def without_varying(page: str) -> str:
+    return "".join(line + "\n" for line in page.splitlines() if not _VARYING.match(line))
+
+
+@contextlib.contextmanager
+def standing(host: WrittenHost, directory: Path) -> Iterator[tuple[Standing, Any]]:
+    look = host.looks[0]
+    config_text = yaml.safe_dump(look.get("config", {}))
+    nvml = FakeNvml(directory / "nvml")
+    procfs = directory / "proc"
+
+    def show(look: dict[str, Any]) -> None:
+        _drive(nvml, look.get("nvml", []))
+        _write_proc(procfs, look)
+
+    (directory / "nvml").mkdir(exist_ok=True)
+    show(look)
+    environment = {} if look.get("nvml") == "no library" else nvml.environment()
+    with _bus(look) as address:
+        yield (
+            Standing(
+                procfs=procfs,
+                environment=environment,
+                bus_address=address,
+                config=parse(config_text, name="llmhost.yml"),
+                config_text=config_text,
+            ),
+            show,
+        )
+
+
+@contextlib.contextmanager
+def _bus(look: dict[str, Any]) -> Iterator[str]:
+    if look.get("bus") is False:
+        yield "unix:path=/nonexistent/system_bus_socket"
+        return
+    files = list(look.get("unit_files", {}).items())
+    with PrivateBus() as bus, FakeSystemd(bus, units=look.get("units", []), unit_files=files):
+        yield bus.address
+
+
+def _drive(nvml: FakeNvml, state: list[str] | str) -> None:
+    if isinstance(state, str):
+        assert state in {"no library", "no driver"}
+        nvml.unload()
+    else:
+        nvml.write(state)
+
+
+def _write_proc(procfs: Path, look: dict[str, Any]) -> None:
+    if procfs.exists():
+        shutil.rmtree(procfs)
+    memory = look.get("memory", {"total": 128, "available": 100})
+    more = {"pid_namespace": look["pid_namespace"]} if "pid_namespace" in look else {}
+    write_proc(
+        procfs,
+        [_process(one) for one in look["processes"]],
+        memory_total_kib=memory["total"] << 20,
+        memory_available_kib=memory["available"] << 20,
+        **more,
+    )
+
+
+def _process(one: dict[str, Any]) -> Any:  # noqa: ANN401 - write_proc's own mapping
+    return {key: value for key, value in one.items() if key != "cmd"} | (
+        {"argv": one["cmd"].split()} if "cmd" in one else {}
+    )

@@ -1,0 +1,136 @@
+"""From an observation to text: isolation of sections, bounds, formats."""
+
+from dataclasses import replace
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.fakes.values import GIB, gpu, held, in_service, memory, process, snapshot, unit
+
+from llmhost.collect.observer import Observation
+from llmhost.collect.worker import Health
+from llmhost.config.schema import Config, GpusConfig, SeriesConfig
+from llmhost.metrics.collector import Exposition, InForce
+from llmhost.metrics.exposition import encode
+from llmhost.metrics.families import SECTIONS, Section, View
+from llmhost.metrics.page import Page
+from llmhost.model.reading import Cause, Failed, Ok, StuckCall
+from llmhost.model.snapshot import Snapshot
+from llmhost.model.unit import UnitsReport
+
+HEALTH = (
+    Health(collector="nvml", fault=None, duration_seconds=0.01, last_success_at=5.0, failures={Cause.TIMEOUT: 2}),
+    Health(collector="systemd", fault=Failed(Cause.NO_BUS), duration_seconds=0.01, last_success_at=None, failures={}),
+)
+HOST = snapshot(
+    gpus=[gpu(0, memory=memory(used=70 * GIB), holders=Ok((held(5, 70 * GIB),)))],
+    processes=[process(5, in_service("vllm.service"))],
+    units=[unit()],
+)
+
+
+def exposition(
+    seen: Snapshot = HOST, config: Config | None = None, sections: tuple[tuple[str, Section], ...] = SECTIONS
+) -> Exposition:
+    in_force = InForce(config=config or Config(), loaded_at=7.0, reload_success=True)
+    return Exposition(
+        observe=lambda _deadline: Observation(snapshot=seen, health=HEALTH),
+        in_force=lambda: in_force,
+        version="0.1.0",
+        revision="abc",
+        python_version="3.11.7",
+        sections=sections,
+    )
+
+
+def samples(made: Exposition) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    page, _ = encode(made.metrics(0), accept="")
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in parse_text(page.decode())
+        for sample in family.samples
+    }
+
+
+def test_health_is_told_apart_from_data() -> None:
+    found = samples(exposition())
+    assert found["llmhost_collector_success", (("collector", "nvml"),)] == 1
+    assert found["llmhost_collector_success", (("collector", "systemd"),)] == 0
+    assert found["llmhost_collector_fault", (("cause", "no_bus"), ("collector", "systemd"))] == 1
+    assert found["llmhost_collector_failures_total", (("cause", "timeout"), ("collector", "nvml"))] == 2
+    assert ("llmhost_collector_last_success_timestamp_seconds", (("collector", "systemd"),)) not in found
+
+
+def test_a_bug_in_a_section_costs_that_section_and_shows(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_view: View, _page: Page) -> None:
+        raise KeyError("a bug")
+
+    found = samples(exposition(sections=(("nvml", broken), *SECTIONS[1:])))
+    names = {name for name, _ in found}
+    assert "llmhost_gpu_up" not in names
+    assert "llmhost_gpu_holder_memory_bytes" in names
+    assert "llmhost_unit_active_state" in names
+    assert found["llmhost_collector_success", (("collector", "nvml"),)] == 0
+    assert found["llmhost_collector_fault", (("cause", "unknown"), ("collector", "nvml"))] == 1
+    assert "a bug in section broken of the page" in caplog.text
+
+
+def test_series_over_the_bound_are_counted_and_the_count_never_goes_back() -> None:
+    many = snapshot(gpus=[gpu(index) for index in range(12)], processes=[], units=[])
+    made = exposition(many, Config(series=SeriesConfig(max_per_family=10)))
+    dropped = ("llmhost_dropped_series_total", (("family", "llmhost_gpu_up"),))
+    first = samples(made)
+    assert sum(name == "llmhost_gpu_up" for name, _ in first) == 10
+    assert first[dropped] == 2
+    assert samples(made)[dropped] == 4
+
+
+def test_a_stuck_call_is_named() -> None:
+    stuck = Failed(Cause.TIMEOUT, "late", StuckCall("nvmlDeviceGetMemoryInfo", "3", 4.5))
+    found = samples(exposition(replace(HOST, nvml=stuck)))
+    assert found["llmhost_nvml_stuck_call_seconds", (("call", "nvmlDeviceGetMemoryInfo"), ("gpu", "3"))] == 4.5
+    assert not any(name.startswith("llmhost_gpu") for name, _ in found)
+
+
+def test_a_mismatch_that_init_tells_is_one_although_nothing_else_can_be_read() -> None:
+    found = samples(exposition(replace(HOST, nvml=Failed(Cause.DRIVER_MISMATCH))))
+    assert found["llmhost_driver_mismatch", ()] == 1
+
+
+def test_a_configured_number_of_gpus_is_the_expected_one() -> None:
+    assert samples(exposition())["llmhost_gpus_expected", ()] == 1
+    assert samples(exposition(config=Config(gpus=GpusConfig(expected=8))))["llmhost_gpus_expected", ()] == 8
+
+
+def test_resyncs_are_counted_by_reason() -> None:
+    units = Ok(UnitsReport(systemd_version="252", units=(), resyncs=(("reload", 3),)))
+    assert samples(exposition(replace(HOST, units=units)))["llmhost_resyncs_total", (("reason", "reload"),)] == 3
+
+
+def test_openmetrics_is_served_to_those_who_ask_and_says_the_same() -> None:
+    made = exposition()
+    text, text_type = encode(made.metrics(0), accept="text/plain;version=0.0.4")
+    page, page_type = encode(made.metrics(0), accept="application/openmetrics-text; version=1.0.0; charset=utf-8")
+    assert text_type.startswith("text/plain; version=0.0.4")
+    assert page_type.startswith("application/openmetrics-text; version=1.0.0")
+    assert page.endswith(b"# EOF\n")
+
+    def told(families: object) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
+        return {
+            (sample.name, tuple(sorted(sample.labels.items())))
+            for family in families  # type: ignore[attr-defined]
+            for sample in family.samples
+            if sample.name.startswith("llmhost_")
+        }
+
+    openmetrics = parse_openmetrics(page.decode())  # type: ignore[no-untyped-call]
+    assert told(openmetrics) == told(parse_text(text.decode()))
+    assert len(told(parse_text(text.decode()))) > 50
+
+
+def test_names_pick_families() -> None:
+    page, _ = encode(exposition().metrics(0), accept="", names=("llmhost_gpus", "llmhost_collector_failures_total"))
+    assert [line for line in page.decode().splitlines() if not line.startswith("#")] == [
+        "llmhost_gpus 1.0",
+        'llmhost_collector_failures_total{cause="timeout",collector="nvml"} 2.0',
+    ]
