@@ -1,0 +1,67 @@
+"""What a PromQL expression asks for, read from its text, and whether the catalogue has it."""
+
+import importlib
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import yaml
+from tests.fakes.needs import needs
+
+# What every target has, and what our rules keep of it.
+TARGET_LABELS = frozenset({"cluster", "job", "instance"})
+OTHER_METRICS = frozenset({"up", "ALERTS"})
+
+_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
+_SELECTOR = re.compile(r"\b([a-zA-Z_:][a-zA-Z0-9_:]*)\s*\{([^}]*)\}")
+_METRIC = re.compile(r"\b(llmhost_[a-z0-9_]+)\b")
+_GROUPING = re.compile(r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\(([^)]*)\)")
+
+
+class Family(Protocol):
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+
+
+def catalogue() -> Mapping[str, Family]:
+    families: Mapping[str, Family] = importlib.import_module("llmhost.metrics.catalog").FAMILIES
+    return families
+
+
+def metrics_in(expr: str) -> set[str]:
+    return set(_METRIC.findall(_TEXT.sub('""', expr)))
+
+
+def unknown_in(expr: str, families: Mapping[str, Family]) -> Iterator[str]:
+    """Name every metric that the exporter does not have, and every label that the metrics asked for do not have."""
+    for metric in sorted(metrics_in(expr) - families.keys()):
+        yield f"metric {metric}"
+    for metric, matchers in _SELECTOR.findall(_TEXT.sub('""', expr)):
+        labels = re.findall(r"([a-zA-Z_][a-zA-Z0-9_]*)\s*(?:=~|!~|!=|=)", matchers)
+        if metric in families:
+            yield from (f"label {label} of {metric}" for label in labels if label not in _labels_of(metric, families))
+        elif metric not in OTHER_METRICS:
+            yield f"metric {metric}"
+    known = {
+        label for metric in metrics_in(expr) & families.keys() for label in families[metric].labels
+    } | TARGET_LABELS
+    for grouping in _GROUPING.findall(_TEXT.sub('""', expr)):
+        yield from (f"label {label}" for label in re.findall(r"\w+", grouping) if label not in known)
+
+
+def _labels_of(metric: str, families: Mapping[str, Family]) -> frozenset[str]:
+    return TARGET_LABELS | frozenset(families[metric].labels)
+
+
+def check_that_all_parse(expressions: Iterable[str], folder: Path) -> None:
+    """Let promtool read them: one recording rule each."""
+    rules = [{"record": f"checked:expression:{number}", "expr": expr} for number, expr in enumerate(expressions)]
+    file = folder / "expressions.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "checked", "rules": rules}]}), encoding="utf-8")
+    checked = subprocess.run(
+        [needs("promtool"), "check", "rules", "--lint=none", file], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"{len(rules)} rules found" in checked.stdout
