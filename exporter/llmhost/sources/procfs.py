@@ -162,7 +162,7 @@ class ProcfsSource:
     def _pids(self) -> list[int]:
         self._doing = f"listing {self._procfs}"
         try:
-            pids = [int(name) for name in os.listdir(self._procfs) if name.isdecimal()]  # noqa: PTH208  # bare names
+            pids = sorted(int(name) for name in os.listdir(self._procfs) if name.isdecimal())  # noqa: PTH208  # bare names
         except OSError as error:
             raise SourceError(Cause.NO_PROCFS, f"{self._procfs}: {error.strerror}") from error
         if not pids:
