@@ -97,6 +97,6 @@ def _faulty(gpu: Gpu, cause: Cause, detail: str) -> Gpu:
 
 
 def _order(gpu: Gpu) -> tuple[int, str, int]:
-    """A GPU by its index, its instances right after it, also where a lost GPU has another's index."""
+    """Sort a GPU by its index, its instances right after it, also where a lost GPU has another's index."""
     own, _, position = gpu.index.partition(":")
     return int(own), gpu.parent_uuid or gpu.uuid, int(position) if position else -1

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from llmhost.model.gpu import Gpu, GpuHolder, GpuMemory, MemoryApi, NvmlReport
 from llmhost.model.ids import GpuUuid, ProcessId
@@ -12,8 +11,8 @@ from llmhost.sources.base import SourceError
 from llmhost.sources.nvml_codes import Code, cause_of, described
 from llmhost.sources.nvml_wire import Answer, WireError, WireGpu, WireHolder
 
-# GPUs that have no memory of their own, by a word of their name. Their drivers mostly answer NOT_SUPPORTED to the memory
-# calls (XuehaiPan/nvitop#208), and some succeed with numbers that are the host's or zero.
+# GPUs that have no memory of their own, by a word of their name. Most of their drivers answer NOT_SUPPORTED to the
+# memory calls (XuehaiPan/nvitop#208), and some succeed with numbers that are the host's or zero.
 INTEGRATED = ("GB10", "Thor", "Orin", "Xavier", "Tegra")
 _INTEGRATED = re.compile(rf"\b(?:{'|'.join(INTEGRATED)})\b", re.IGNORECASE)
 
@@ -164,5 +163,5 @@ def _told(error: WireError) -> str:
 
 
 def _library(answer: Answer) -> str:
-    version: str | Literal[""] = answer["library_version"] or ""
+    version = answer["library_version"]
     return f"; the library is {version}" if version else ""

@@ -61,7 +61,9 @@ class Survey:
         if len(self._last) != listed:
             return self.look(listed, skip)
         for index, devices in self._last.items():
-            if index not in skip and not all(self._refresh(index, device) for device in devices):
+            if index in skip:
+                self._last[index] = [_Device(_blank(str(index), skipped=True))]
+            elif devices[0].said["skipped"] or not all(self._refresh(index, device) for device in devices):
                 self._last[index] = self._gpu(index)
         return self._said()
 

@@ -1,0 +1,240 @@
+"""GPUs through NVML, which is asked in a child process.
+
+A call into a sick driver can hang for minutes, in a state in which nothing but the end of the call ends it. So NVML
+runs in a process of its own (nvml_worker): a hang costs the GPUs' values, and the child can be killed and replaced.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmhost.model.gpu import NvmlReport
+from llmhost.model.reading import Cause, StuckCall
+from llmhost.sources.base import SourceError
+from llmhost.sources.nvml_child import Child, ChildEndedError
+from llmhost.sources.nvml_history import History
+from llmhost.sources.nvml_patience import Backoff, Suspects
+from llmhost.sources.nvml_report import ParsedReport, parse_report
+from llmhost.sources.nvml_wire import Question
+
+_STUCK_WAIT_SECONDS = 0.5  # how long a read waits for an answer that is late already
+_END_SECONDS = 0.5  # for a child that ends by itself
+_MOST_ABANDONED = 2  # children that were killed and do not die
+_CLOSE_SECONDS = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    question: Question
+    asked_at: float
+
+
+class NvmlSource:
+    """Source[NvmlReport]. Raises SourceError with the causes that cause_of maps, TIMEOUT (with `stuck`) and UNKNOWN."""
+
+    def __init__(
+        self,
+        *,
+        procfs: Path,
+        python: str = sys.executable,
+        environment: Mapping[str, str] | None = None,
+        kill_after_seconds: float = 120.0,
+        reap_seconds: float = 2.0,
+        list_interval_seconds: float = 1.0,
+        failure_backoff: tuple[float, float] = (1.0, 60.0),
+        hang_backoff: tuple[float, float] = (5.0, 300.0),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start nothing yet.
+
+        `environment` is added to our own for the child. A child that has not answered for `kill_after_seconds` is
+        killed; the default is more than two of the driver's own time limits of 45 s. Process lists take the driver's
+        exclusive lock on all GPUs, so they are read at most once in `list_interval_seconds`. The backoffs, first and
+        most seconds, are for a child that ended (no driver, say) and for one that hung.
+        """
+        self._procfs = procfs
+        self._python = python
+        self._environment = environment
+        self._kill_after = kill_after_seconds
+        self._reap_seconds = reap_seconds
+        self._list_interval = list_interval_seconds
+        self._failures = Backoff(*failure_backoff)
+        self._hangs = Backoff(*hang_backoff)
+        self._suspects = Suspects(skip_seconds=hang_backoff[1])
+        self._monotonic = monotonic
+        self._history = History()
+        self._reading = threading.Lock()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._closed = False
+        self._child: Child | None = None
+        self._abandoned: list[Child] = []
+        self._pending: _Pending | None = None
+        self._question_number = 0
+        self._lists_at: float | None = None
+        self._failure: SourceError | None = None  # why there is no child
+        self._retry_at = 0.0
+
+    def read(self, deadline: float) -> NvmlReport:
+        with self._reading:
+            child = self._living_child()
+            try:
+                if self._pending is not None:
+                    self._settle(child, self._pending, deadline)
+                return self._fresh(child, deadline)
+            except ChildEndedError as error:
+                raise self._failed(SourceError(Cause.UNKNOWN, f"the NVML child: {error}")) from None
+
+    def doing(self) -> str:
+        child = self._child
+        if child is None:
+            return "no NVML child runs"
+        return _told(child, self._monotonic())
+
+    def close(self) -> None:
+        self._closed = True
+        child = self._child
+        if child is not None:
+            child.kill()
+        try:
+            os.eventfd_write(self._wake, 1)
+        except OSError:  # closed before
+            return
+        if not self._reading.acquire(timeout=_CLOSE_SECONDS / 2):
+            return  # a read that does not end: its child is killed, and the rest ends with us
+        try:
+            self._drop_child(_CLOSE_SECONDS / 2)
+            for abandoned in self._abandoned:
+                abandoned.give_up()
+            self._abandoned = []
+            wake, self._wake = self._wake, -1
+            if wake >= 0:
+                os.close(wake)
+        finally:
+            self._reading.release()
+
+    def _living_child(self) -> Child:
+        """Return the child; start one if there is none and it is time to. Raises SourceError if it is not."""
+        if self._closed:
+            raise SourceError(Cause.UNKNOWN, "closed")
+        self._abandoned = [child for child in self._abandoned if not child.reaped(0.0)]
+        child = self._child
+        if child is not None and not child.alive() and child.has_answered and self._pending is None:
+            self._drop_child(0.0)  # ended between two reads, after it had worked: this is no loop, start another
+        if self._child is not None:
+            return self._child
+        now = self._monotonic()
+        if self._failure is not None and now < self._retry_at:
+            raise SourceError(self._failure.cause, self._failure.detail, self._failure.stuck)
+        if len(self._abandoned) >= _MOST_ABANDONED:
+            pids = " and ".join(str(child.pid) for child in self._abandoned)
+            raise SourceError(Cause.TIMEOUT, f"NVML children {pids} hang in the driver and cannot be killed")
+        try:
+            self._child = Child(
+                python=self._python,
+                procfs=self._procfs,
+                environment=self._environment,
+                wake=self._wake,
+                monotonic=self._monotonic,
+            )
+        except OSError as error:
+            raise self._failed(SourceError(Cause.UNKNOWN, f"cannot start the NVML child: {error}")) from error
+        self._lists_at = None
+        return self._child
+
+    def _settle(self, child: Child, pending: _Pending, deadline: float) -> None:
+        """Get rid of an answer that is late: it is as old as its question. Raises SourceError while there is none."""
+        line = child.answer(min(deadline, self._monotonic() + _STUCK_WAIT_SECONDS))
+        if line is not None:
+            self._parsed(line, pending.question)
+            return
+        if not self._closed and self._monotonic() - pending.asked_at >= self._kill_after:
+            raise self._replaced(child, deadline)
+        raise self._late(child)
+
+    def _fresh(self, child: Child, deadline: float) -> NvmlReport:
+        now = self._monotonic()
+        self._question_number += 1
+        lists = self._lists_at is None or now - self._lists_at >= self._list_interval
+        question = Question(id=self._question_number, lists=lists, skip=self._suspects.to_skip(now))
+        self._pending = _Pending(question, now)
+        child.ask(question)
+        line = child.answer(deadline)
+        if line is None:
+            raise self._late(child)
+        parsed = self._parsed(line, question)
+        if lists:
+            self._lists_at = now
+        return self._history.apply(parsed)
+
+    def _parsed(self, line: bytes, question: Question) -> ParsedReport:
+        """Parse an answer, which shows that the child works. If it shows otherwise: drop it, and raise SourceError."""
+        self._pending = None
+        try:
+            answer = json.loads(line)
+            parsed = parse_report(answer)
+            answered = answer["id"]
+        except SourceError as error:
+            raise self._failed(error) from None
+        except (KeyError, TypeError, ValueError) as error:
+            told = f"the NVML child's answer is none: {type(error).__name__}: {error}"
+            raise self._failed(SourceError(Cause.UNKNOWN, told)) from error
+        if answered != question["id"]:
+            raise self._failed(SourceError(Cause.UNKNOWN, "the NVML child answered another question"))
+        self._suspects.answered(question["skip"])
+        self._failures.reset()
+        self._hangs.reset()
+        self._failure = None
+        return parsed
+
+    def _late(self, child: Child) -> SourceError:
+        if self._closed:
+            return SourceError(Cause.UNKNOWN, "closed")
+        now = self._monotonic()
+        crumb = child.crumb()
+        stuck = None
+        if crumb is not None:
+            gpu = "" if crumb.gpu is None else str(crumb.gpu)
+            stuck = StuckCall(crumb.call, gpu, max(0.0, now - crumb.since))
+        return SourceError(Cause.TIMEOUT, _told(child, now), stuck)
+
+    def _replaced(self, child: Child, deadline: float) -> SourceError:
+        """Kill a child that hung for too long; a later read starts another."""
+        error = self._late(child)
+        crumb = child.crumb()
+        now = self._monotonic()
+        if crumb is not None and crumb.gpu is not None:
+            self._suspects.accuse(crumb.gpu, now)
+        self._drop_child(min(self._reap_seconds, max(0.0, deadline - now)))
+        self._retry_at = now + self._hangs.next_seconds()
+        self._failure = SourceError(Cause.TIMEOUT, f"killed its child: {error.detail}", error.stuck)
+        return self._failure
+
+    def _failed(self, error: SourceError) -> SourceError:
+        """Drop a child that cannot go on; a later read starts another."""
+        self._drop_child(_END_SECONDS)
+        self._retry_at = self._monotonic() + self._failures.next_seconds()
+        self._failure = error
+        return error
+
+    def _drop_child(self, reap_seconds: float) -> None:
+        child, self._child = self._child, None
+        self._pending = None
+        if child is None:
+            return
+        child.kill()
+        if not child.reaped(reap_seconds):
+            self._abandoned.append(child)
+        child.let_go()
+
+
+def _told(child: Child, now: float) -> str:
+    crumb = child.crumb()
+    if crumb is None:
+        return "the NVML child is in no call: starting, stopped, or idle"
+    about = "" if crumb.gpu is None else f" on GPU {crumb.gpu}"
+    return f"{crumb.call}{about} for {max(0.0, now - crumb.since):.1f} s"

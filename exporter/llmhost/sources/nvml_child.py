@@ -1,0 +1,133 @@
+"""One NVML child process, seen from the exporter: asked, waited for, killed, and never waited for without a limit."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from llmhost.sources import nvml_crumb
+from llmhost.sources.nvml_crumb import Crumb, CrumbReader
+from llmhost.sources.nvml_wire import Question
+
+_MOST_ANSWER_BYTES = 16 << 20  # 32 GPUs with 2048 processes are 5 MB
+_REAP_STEP_SECONDS = 0.01
+
+
+class ChildEndedError(Exception):
+    """The child is gone; the text says how."""
+
+
+class Child:
+    """A running child. All but `crumb` and `kill` are for one thread at a time."""
+
+    def __init__(
+        self,
+        *,
+        python: str,
+        procfs: Path,
+        environment: Mapping[str, str] | None,
+        wake: int,
+        monotonic: Callable[[], float],
+    ) -> None:
+        """Start it. `wake` is a file descriptor that ends any wait when it becomes readable."""
+        self.has_answered = False
+        self._wake = wake
+        self._monotonic = monotonic
+        self._received = bytearray()
+        crumb = nvml_crumb.create()
+        self._crumb = CrumbReader(crumb)
+        try:
+            self._process = subprocess.Popen(
+                # -P: the directory that the exporter was started in has no say in what is imported
+                [python, "-P", "-m", "llmhost.sources.nvml_worker", "--procfs", procfs, "--crumb-fd", str(crumb)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                pass_fds=(crumb,),
+                env=None if environment is None else {**os.environ, **environment},
+            )
+        except OSError:
+            self._crumb.close()
+            raise
+        finally:
+            os.close(crumb)
+        if self._process.stdin is None or self._process.stdout is None:
+            raise AssertionError
+        self._questions = self._process.stdin
+        self._answers = self._process.stdout
+        os.set_blocking(self._answers.fileno(), False)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def crumb(self) -> Crumb | None:
+        """Say which call it is in; from any thread."""
+        try:
+            return self._crumb.read()
+        except ValueError:  # let go of meanwhile
+            return None
+
+    def ask(self, question: Question) -> None:
+        """Raise ChildEndedError when nobody is there to be asked."""
+        line = json.dumps(question).encode() + b"\n"
+        try:
+            os.write(self._questions.fileno(), line)  # one question at a time fits into the pipe's buffer
+        except BrokenPipeError:
+            raise ChildEndedError(self._how_it_ended()) from None
+
+    def answer(self, until: float) -> bytes | None:
+        """Wait for one line until then on the clock; None if it has not come, or if the wait was ended by `wake`."""
+        poll = select.poll()
+        poll.register(self._answers.fileno(), select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        while b"\n" not in self._received:
+            remaining = until - self._monotonic()
+            ready = [fd for fd, _ in poll.poll(max(0.0, remaining) * 1000)]
+            if self._wake in ready or not ready:
+                return None
+            data = os.read(self._answers.fileno(), 1 << 16)
+            if not data or len(self._received) > _MOST_ANSWER_BYTES:
+                raise ChildEndedError(self._how_it_ended() if not data else "its answer has no end")
+            self._received += data
+        line, _, rest = bytes(self._received).partition(b"\n")
+        self._received = bytearray(rest)
+        self.has_answered = True
+        return line
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """Kill it without waiting; from any thread."""
+        self._process.kill()
+
+    def reaped(self, within_seconds: float) -> bool:
+        """Wait for the end of a killed child; False for one that the kernel does not let go of (state D)."""
+        until = time.monotonic() + within_seconds
+        while self._process.poll() is None:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_REAP_STEP_SECONDS)
+        return True
+
+    def let_go(self) -> None:
+        """Close what connects us to it."""
+        self._questions.close()
+        self._answers.close()
+        self._crumb.close()
+
+    def give_up(self) -> None:
+        """Forget a killed child that cannot be reaped; init will reap it after us."""
+        if self._process.poll() is None:
+            self._process.returncode = -signal.SIGKILL  # or else its finaliser warns of a running process
+
+    def _how_it_ended(self) -> str:
+        if not self.reaped(0.2):
+            return "it closed its end and runs on"
+        status = self._process.returncode
+        return f"it was ended by signal {-status}" if status < 0 else f"it ended with status {status}"

@@ -1,0 +1,89 @@
+"""The NVML source over the fake library, with a clock that can be moved on."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from llmhost.model.gpu import Gpu, GpuHolder, GpuMemory, NvmlReport
+from llmhost.model.reading import Ok
+from llmhost.sources.base import SourceError
+from llmhost.sources.nvml import NvmlSource
+
+from tests.fakes.nvml import FakeNvml, fake_nvml
+
+__all__ = ["Clock", "NewReader", "Reader", "fake_nvml", "holders_of", "memory_of", "new_reader"]
+
+
+class Clock:
+    """The monotonic clock, moved on by what tests do not want to wait for."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        self._ahead += seconds
+
+
+@dataclass
+class Reader:
+    source: NvmlSource
+    clock: Clock = field(default_factory=Clock)
+
+    def read(self, seconds: float = 20.0) -> NvmlReport:
+        return self.source.read(self.clock() + seconds)
+
+    def fail(self, seconds: float = 20.0) -> SourceError:
+        """Read, and return the error that must come of it."""
+        with pytest.raises(SourceError) as caught:
+            self.read(seconds)
+        return caught.value
+
+    def gpu(self, index: str = "0") -> Gpu:
+        (found,) = [gpu for gpu in self.read().gpus if gpu.index == index]
+        return found
+
+    @property
+    def child_pid(self) -> int:
+        assert self.source._child is not None
+        return self.source._child.pid
+
+
+NewReader = Callable[..., Reader]
+
+
+@pytest.fixture
+def new_reader(fake_nvml: FakeNvml) -> Iterator[NewReader]:
+    """Yield a function that makes a reader; its arguments are NvmlSource's, procfs is the real one unless given."""
+    sources: list[NvmlSource] = []
+
+    def make(*, procfs: Path = Path("/proc"), environment: Mapping[str, str] | None = None, **options: float) -> Reader:
+        clock = Clock()
+        source = NvmlSource(
+            procfs=procfs,
+            environment=fake_nvml.environment() if environment is None else environment,
+            monotonic=clock,
+            **options,  # type: ignore[arg-type]  # those that are left are numbers
+        )
+        sources.append(source)
+        return Reader(source, clock)
+
+    yield make
+    for source in sources:
+        source.close()
+
+
+def memory_of(gpu: Gpu) -> GpuMemory:
+    assert isinstance(gpu.memory, Ok), gpu.memory
+    return gpu.memory.value
+
+
+def holders_of(gpu: Gpu) -> dict[int, GpuHolder]:
+    assert isinstance(gpu.holders, Ok), gpu.holders
+    holders = {holder.pid: holder for holder in gpu.holders.value}
+    assert len(holders) == len(gpu.holders.value)
+    return holders

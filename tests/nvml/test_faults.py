@@ -1,0 +1,254 @@
+"""GPUs that are lost, sessions that break, drivers that are not there: what each costs, and how it comes back."""
+
+from pathlib import Path
+
+import pytest
+from llmhost.model.gpu import Gpu, NvmlReport
+from llmhost.model.reading import Cause, Failed
+
+from tests.fakes.nvml import FakeNvml
+from tests.fakes.nvml_reader import NewReader, fake_nvml, holders_of, memory_of, new_reader
+
+__all__ = ["fake_nvml", "new_reader"]
+
+FOUR = [f'gpu {i} uuid=GPU-{i} name="NVIDIA H200"' for i in range(4)]
+
+
+def faults(report: NvmlReport) -> dict[str, Cause | None]:
+    return {gpu.uuid: gpu.fault for gpu in report.gpus}
+
+
+def assert_says_nothing(gpu: Gpu, cause: Cause) -> None:
+    assert isinstance(gpu.memory, Failed)
+    assert isinstance(gpu.holders, Failed)
+    assert (gpu.memory.cause, gpu.holders.cause, gpu.fault, gpu.up) == (cause, cause, cause, False)
+    assert (gpu.utilization_ratio, gpu.temperature_celsius, gpu.power_watts, gpu.fabric_ready) == (None,) * 4
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "nvmlDeviceGetHandleByIndex_v2",
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetMemoryInfo_v2",
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+        "nvmlDeviceGetGraphicsRunningProcesses_v3",
+        "nvmlDeviceGetPowerUsage",
+    ],
+)
+@pytest.mark.parametrize(("code", "cause"), [(15, Cause.LOST), (16, Cause.RESET_REQUIRED)])
+def test_a_lost_gpu_costs_that_gpu_whatever_call_says_so(
+    call: str, code: int, cause: Cause, fake_nvml: FakeNvml, new_reader: NewReader
+) -> None:
+    fake_nvml.write(FOUR)
+    reader = new_reader()
+    reader.read()
+    reader.clock.advance(2)
+    fake_nvml.add(f"fault {call} 2 {code}")
+    report = reader.read()
+    assert faults(report) == {"GPU-0": None, "GPU-1": None, "GPU-2": cause, "GPU-3": None}
+    assert (report.listed, report.listed_most) == (4, 4)
+    lost = report.gpus[2]
+    assert (lost.name, lost.index, lost.pci_bus_id) == ("NVIDIA H200", "2", "00000000:12:00.0")
+    assert call in lost.fault_detail
+    assert f"({code})" in lost.fault_detail
+    assert_says_nothing(lost, cause)
+    assert memory_of(report.gpus[3]).used_bytes == 0
+    fake_nvml.write(FOUR)
+    reader.clock.advance(2)
+    assert set(faults(reader.read()).values()) == {None}
+
+
+def test_a_gpu_that_is_lost_between_lists_is_seen_at_once(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+    fake_nvml.write(FOUR)
+    reader = new_reader(list_interval_seconds=100.0)
+    reader.read()
+    fake_nvml.add("fault nvmlDevice* 1 15")
+    assert faults(reader.read())["GPU-1"] is Cause.LOST
+
+
+def test_a_gpu_that_never_told_its_uuid_goes_by_its_index(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+    fake_nvml.write([*FOUR, "fault nvmlDeviceGetHandleByIndex_v2 2 15"])
+    reader = new_reader()
+    assert faults(reader.read()) == {"GPU-0": None, "GPU-1": None, "INDEX-2": Cause.LOST, "GPU-3": None}
+    fake_nvml.write(FOUR)
+    reader.clock.advance(2)
+    assert faults(reader.read()) == {"GPU-0": None, "GPU-1": None, "GPU-2": None, "GPU-3": None}
+
+
+def test_a_gpu_that_is_no_longer_listed_stays_as_lost(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+    eight = [f"gpu {i} uuid=GPU-{i}" for i in range(8)]
+    fake_nvml.write(eight)
+    reader = new_reader()
+    reader.read()
+    # As after a driver reload: the rest is numbered anew.
+    fake_nvml.write(["system x epoch=1", *eight[:5], "gpu 5 uuid=GPU-6", "gpu 6 uuid=GPU-7"])
+    report = reader.read()
+    assert (report.listed, report.listed_most) == (7, 8)
+    assert [gpu.uuid for gpu in report.gpus if not gpu.up] == ["GPU-5"]
+    assert_says_nothing(next(gpu for gpu in report.gpus if not gpu.up), Cause.LOST)
+    fake_nvml.write(["system x epoch=1", *eight])
+    reader.clock.advance(2)
+    report = reader.read()
+    assert (report.listed, set(faults(report).values())) == (8, {None})
+
+
+def test_a_gpu_that_we_may_not_open_says_so(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+    fake_nvml.write([*FOUR, "fault nvmlDeviceGetHandleByIndex_v2 0 4", "fault nvmlDeviceGetHandleByIndex_v2 1 17"])
+    causes = list(faults(new_reader().read()).values())
+    assert causes == [Cause.NO_PERMISSION, Cause.NO_PERMISSION, None, None]
+
+
+def test_a_gpu_that_answers_nothing_but_errors_is_down(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+    fake_nvml.write([*FOUR, "fault nvmlDeviceGet[!HU]* 1 999", "fault nvmlDeviceGetUtil* 1 999"])
+    report = new_reader().read()
+    assert faults(report) == {"GPU-0": None, "GPU-1": Cause.UNKNOWN, "GPU-2": None, "GPU-3": None}
+
+
+def test_instances_of_a_lost_gpu_stay_with_it(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+    world = ["gpu 0 mig=1", "mig 0 1 gi=2", "gpu 1"]
+    fake_nvml.write(world)
+    reader = new_reader()
+    reader.read()
+    fake_nvml.add("fault nvmlDeviceGetHandleByIndex_v2 0 15")
+    reader.clock.advance(2)
+    assert [(gpu.index, gpu.fault) for gpu in reader.read().gpus] == [
+        ("0", Cause.LOST),
+        ("0:1", Cause.LOST),
+        ("1", None),
+    ]
+
+
+def test_a_reloaded_driver_is_met_by_a_new_session_in_the_same_read(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+    fake_nvml.write(FOUR)
+    reader = new_reader()
+    reader.read()
+    child = reader.child_pid
+    fake_nvml.write(["system x epoch=1", *FOUR, "proc 0 77 mem=1G"])
+    assert list(faults(reader.read()).values()) == [None] * 4
+    assert reader.child_pid == child
+
+
+@pytest.mark.parametrize("call", ["nvmlDevice*", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMemoryInfo*"])
+@pytest.mark.parametrize("code", [1, 999])
+def test_a_session_that_stays_broken_costs_the_report_and_the_child(
+    call: str, code: int, fake_nvml: FakeNvml, new_reader: NewReader
+) -> None:
+    fake_nvml.write(FOUR)
+    reader = new_reader(failure_backoff=(1.0, 60.0))
+    reader.read()
+    child = reader.child_pid
+    also = [
+        "nvmlDeviceGet*Running*",
+        "nvmlDeviceGetU[!U]*",
+        "nvmlDeviceGetTemp*",
+        "nvmlDeviceGetPower*",
+        "nvmlDeviceGetMig*",
+    ]
+    fake_nvml.add(*(f"fault {name} * {code}" for name in [call, *also]))
+    reader.clock.advance(2)
+    error = reader.fail()
+    assert error.cause is Cause.UNKNOWN
+    assert f"({code})" in error.detail
+    fake_nvml.write(FOUR)
+    assert reader.fail().detail == error.detail  # too early for the next try
+    reader.clock.advance(1)
+    assert list(faults(reader.read()).values()) == [None] * 4
+    assert reader.child_pid != child
+
+
+@pytest.mark.parametrize(
+    ("state", "cause", "detail"),
+    [
+        (None, Cause.NO_DRIVER, "nvmlInitWithFlags: DRIVER_NOT_LOADED (9); the library is 570.86.16"),
+        (
+            "system x init=18",
+            Cause.DRIVER_MISMATCH,
+            "nvmlInitWithFlags: LIB_RM_VERSION_MISMATCH (18); the library is 570.86.16",
+        ),
+        ("system x init=999", Cause.UNKNOWN, "nvmlInitWithFlags: UNKNOWN (999); the library is 570.86.16"),
+        ("system x init=17", Cause.NO_PERMISSION, "nvmlInitWithFlags: OPERATING_SYSTEM (17); the library is 570.86.16"),
+    ],
+)
+def test_a_driver_that_cannot_be_had_has_a_cause_and_is_found_later(
+    state: str | None, cause: Cause, detail: str, fake_nvml: FakeNvml, new_reader: NewReader
+) -> None:
+    if state is not None:
+        fake_nvml.write([state])
+    reader = new_reader(failure_backoff=(1.0, 60.0))
+    error = reader.fail()
+    assert (error.cause, error.detail) == (cause, detail)
+    fake_nvml.write(FOUR)
+    assert reader.fail().cause is cause
+    reader.clock.advance(1)
+    assert reader.read().listed == 4
+
+
+def test_without_the_library_there_is_no_library(new_reader: NewReader) -> None:
+    error = new_reader(environment={"LD_LIBRARY_PATH": ""}).fail()
+    assert error.cause is Cause.NO_LIBRARY
+    assert error.detail == "nvmlInitWithFlags: LIBRARY_NOT_FOUND (12)"
+
+
+def test_tries_get_rarer_while_there_is_no_driver(fake_nvml: FakeNvml, new_reader: NewReader, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    fake_nvml.write([f"system x trace={trace} init=9"])
+    reader = new_reader(failure_backoff=(1.0, 4.0))
+    tries = []
+    for second in range(16):
+        before = len(trace.read_text().splitlines()) if trace.exists() else 0
+        reader.fail()
+        if len(trace.read_text().splitlines()) > before:
+            tries.append(second)
+        reader.clock.advance(1)
+    assert tries == [0, 1, 3, 7, 11, 15]
+
+
+def test_an_upgraded_library_on_disk_is_a_mismatch_before_anything_fails(
+    fake_nvml: FakeNvml, new_reader: NewReader
+) -> None:
+    fake_nvml.write(FOUR)
+    reader = new_reader()
+    report = reader.read()
+    assert (report.driver_mismatch, report.library_on_disk_version) == (False, "570.86.16")
+    fake_nvml.install_library("580.95.05")
+    report = reader.read()
+    assert (report.driver_mismatch, report.library_on_disk_version, report.driver_version) == (
+        True,
+        "580.95.05",
+        "570.86.16",
+    )
+    assert report.listed == 4
+    fake_nvml.install_library("570.86.16")
+    assert reader.read().driver_mismatch is False
+
+
+def test_an_upgraded_library_whose_old_file_is_gone_is_a_mismatch_too(
+    fake_nvml: FakeNvml, new_reader: NewReader
+) -> None:
+    fake_nvml.write(FOUR)
+    reader = new_reader()
+    reader.read()
+    fake_nvml.install_library("580.95.05")
+    (fake_nvml.directory / "libnvidia-ml.so.570.86.16").unlink()
+    assert reader.read().driver_mismatch is True
+
+
+def test_after_an_upgrade_the_next_child_loads_the_new_library(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+    fake_nvml.write(FOUR)
+    reader = new_reader(failure_backoff=(1.0, 60.0))
+    reader.read()
+    fake_nvml.install_library("580.95.05")
+    fake_nvml.write(["system x init=18 epoch=1 driver=580.95.05", *FOUR])  # the old library meets the new module
+    assert reader.fail().cause is Cause.DRIVER_MISMATCH
+    fake_nvml.write(["system x epoch=1 driver=580.95.05", *FOUR])
+    reader.clock.advance(1)
+    report = reader.read()
+    assert (report.driver_version, report.driver_mismatch) == ("580.95.05", False)
+
+
+def test_holders_of_a_healthy_gpu_survive_its_neighbour(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+    fake_nvml.write([*FOUR, "proc 3 77 mem=1G", "fault nvmlDevice* 0 15"])
+    report = new_reader().read()
+    assert list(holders_of(report.gpus[3])) == [77]
