@@ -19,7 +19,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "state": frozenset({"model", "derive.ledger"}),
     "metrics": frozenset({"model", "derive", "decide", "collect", "config.schema"}),
     "views": frozenset({"model", "derive", "decide"}),
-    "serve": frozenset({"metrics", "views"}),
+    "serve": frozenset({"metrics", "model.listen", "views"}),
 }
 
 # Library → the modules, or packages, that alone may import it. A library that is not here may not be imported at all.

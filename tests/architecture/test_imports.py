@@ -53,7 +53,7 @@ MUTATIONS = [
     ("llmhost.derive.x", "from llmhost.metrics.families import families", "derive may import"),
     ("llmhost.derive.x", "from llmhost.config import load", "imports llmhost.config.load"),
     ("llmhost.views.x", "from llmhost.metrics import families", "views may import"),
-    ("llmhost.serve.x", "from llmhost.model.gpu import Gpu", "serve may import metrics, views"),
+    ("llmhost.serve.x", "from llmhost.model.gpu import Gpu", "serve may import metrics, model.listen, views"),
     ("llmhost.serve.x", "from llmhost import collect", "imports llmhost.collect"),
     ("llmhost.act.x", "import llmhost.sources.base", "act may import"),
     ("llmhost", "from llmhost.model.gpu import Gpu", "llmhost may import nothing"),
