@@ -4,6 +4,7 @@ import os
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.fakes.procfs import BOOT_ID, write_proc
 
@@ -36,6 +37,7 @@ def test_a_source_reads_its_own_procfs_whatever_another_read_before(tmp_path: Pa
     total_bytes = here.read(0).memory_total_bytes
     assert there.read(0).memory_total_bytes == 4 << 20
     assert here.read(0).memory_total_bytes == total_bytes != 4 << 20
+    assert psutil.PROCFS_PATH == "/proc"  # other users of psutil are not sent elsewhere
 
 
 def test_a_procfs_without_a_boot_id_has_none(tmp_path: Path) -> None:

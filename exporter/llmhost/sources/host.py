@@ -37,11 +37,14 @@ class HostSource:
 
     def _memory(self) -> tuple[int, int]:
         """MemTotal and MemAvailable; psutil knows what to do on kernels and in containers that lack the latter."""
-        psutil.PROCFS_PATH = str(self._procfs)  # the module's only way to be told, and this its only user
+        before = psutil.PROCFS_PATH
+        psutil.PROCFS_PATH = str(self._procfs)  # a global of the module is the only way to tell it
         try:
             memory = psutil.virtual_memory()
         except (OSError, KeyError, ValueError, IndexError) as error:
             raise SourceError(Cause.NO_PROCFS, f"{self._procfs}/meminfo: {error}") from error
+        finally:
+            psutil.PROCFS_PATH = before
         return memory.total, memory.available
 
     def _boot_id(self) -> str:
