@@ -98,7 +98,7 @@ class Exporter:
         """Take what can change while running; the rest is compared by `needs_restart`."""
         self._discover = config.units.discover
         if self._systemd is not None:
-            self._systemd.configure(config.units.patterns, config.units.discover)
+            self._systemd.configure(patterns=config.units.patterns, discover=config.units.discover)
 
     def close(self) -> None:
         """Let go of everything, also of what hangs; takes no longer than the slowest source's close."""

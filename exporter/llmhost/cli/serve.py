@@ -127,13 +127,14 @@ class Daemon:
             log.error("the config is bad, the old one runs on: %s", error)  # noqa: TRY400 - a user's mistake, no traceback
             self._in_force = replace(self._in_force, reload_success=False)
         else:
-            late = needs_restart(self._in_force.config, config)
+            before = self._in_force.config
+            self._exporter.configure(config)
+            self._in_force = InForce(config=config, loaded_at=self._clock.time(), reload_success=True)
+            late = needs_restart(before, config)
             if late:
                 log.warning("the config is reloaded; restart for: %s", ", ".join(late))
             else:
                 log.info("the config is reloaded")
-            self._exporter.configure(config)
-            self._in_force = InForce(config=config, loaded_at=self._clock.time(), reload_success=True)
         self._notifier.send(READY="1")
 
     def _deadline(self, scrape_timeout_seconds: float | None) -> float:

@@ -70,10 +70,12 @@ def _visible(visible: str, environment: Mapping[str, str], gpus: Sequence[Gpu]) 
 def _resolve(names: tuple[str, ...], gpus: Sequence[Gpu], where: str) -> Reading[GpuSet]:
     found: list[GpuUuid] = []
     for name in names:
-        matches = [gpu.uuid for gpu in gpus if _is_named(gpu, name)]
+        matches = [gpu for gpu in gpus if _is_named(gpu, name)]
+        if len(matches) > 1:  # the driver gives the index of a GPU that it lost to the next
+            matches = [gpu for gpu in matches if gpu.fault is not Cause.LOST]
         if len(matches) != 1:
             return Failed(Cause.UNKNOWN, f"{where} names {name}, which the driver does not list")
-        found.append(matches[0])
+        found.append(matches[0].uuid)
     return Ok(tuple(found))
 
 
