@@ -44,7 +44,7 @@ docs: ready-to-test ## write docs/metrics.md from the catalogue
 
 .PHONY: dashboards
 dashboards: ready-to-test ## write grafana/*.json from grafana/generate.py
-	$(python) grafana/generate.py
+	$(python) -m grafana.generate
 
 .PHONY: wheel
 wheel: ready-to-test ## build the wheel into dist/
