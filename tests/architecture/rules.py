@@ -54,7 +54,10 @@ PURE_LIBRARY = frozenset(
         "urllib.parse",
     )
 )
-PURE_NAMES_OF = {"pathlib": frozenset({"PurePath", "PurePosixPath"})}  # of modules that do I/O otherwise
+PURE_NAMES_OF: Mapping[str, frozenset[str]] = {  # of modules that do I/O otherwise
+    "pathlib": frozenset({"PurePath", "PurePosixPath"}),
+    "posixpath": frozenset({"basename", "commonpath", "dirname", "join", "normpath", "split", "splitext"}),
+}
 IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "globals", "__import__"})
 IMPURE_METHODS = frozenset({"now", "utcnow", "today"})
 MUTABLE_CALLS = frozenset({"list", "dict", "set", "bytearray", "defaultdict", "deque", "Counter", "OrderedDict"})

@@ -88,6 +88,7 @@ MUTATIONS = [
     ("llmhost.derive.x", "import time", "imports time"),
     ("llmhost.derive.x", "from os import environ", "imports os"),
     ("llmhost.derive.x", "from pathlib import PurePath, Path", "imports pathlib"),
+    ("llmhost.derive.x", "from posixpath import basename, realpath", "imports posixpath"),
     ("llmhost.decide.x", "import urllib.request", "imports urllib.request"),
     ("llmhost.views.x", "import logging", "imports logging"),
     ("llmhost.model.x", "import socket", "imports socket"),
