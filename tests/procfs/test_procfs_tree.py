@@ -239,12 +239,14 @@ def test_after_a_minute_without_a_read_everything_is_read_again(tmp_path: Path) 
 
 
 def test_an_engines_process_and_its_services_others_are_read_again_every_time(tmp_path: Path) -> None:
-    engine = old(10, argv=["VLLM::EngineCore"], comm="VLLM::EngineCor")
-    tree = Tree(tmp_path, [engine, old(11), old(12, cgroup="/system.slice/other.service")])
+    engine: ProcessEntry = {"pid": 10, "start": LONG_AGO, "argv": ["VLLM::EngineCore"], "cgroup": HERE}
+    elsewhere: ProcessEntry = {"pid": 11, "start": LONG_AGO, "argv": ["VLLM::Worker"], "cgroup": "/"}
+    tree = Tree(tmp_path, [engine, elsewhere, old(12), old(13, cgroup="/system.slice/other.service")])
     tree.read()
-    for pid in (10, 11, 12):
+    for pid in (10, 11, 12, 13):
         tree.move(pid, THERE)
-    assert tree.units([10, 11, 12]) == {10: "there.service", 11: "there.service", 12: "other.service"}
+    there = "there.service"
+    assert tree.units([10, 11, 12, 13]) == {10: there, 11: there, 12: there, 13: "other.service"}
 
 
 def test_a_young_process_is_read_again_every_time(tmp_path: Path) -> None:
