@@ -292,7 +292,7 @@ class FakeSystemd:
 
     def _row(self, name: str) -> list[Any]:
         unit = self._units[name]
-        states = [unit["LoadState"], unit["ActiveState"], unit["SubState"]]
+        states = [str(unit[key]) for key in ("LoadState", "ActiveState", "SubState")]
         return [name, unit["Description"], *states, "", unit_path(name), 0, "", "/"]
 
     def _file_state(self, name: str) -> str:

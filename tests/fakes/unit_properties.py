@@ -57,7 +57,9 @@ SIGNALLED_SERVICE = {"MainPID", "ControlPID", "StatusText", "Result", "NRestarts
 def full(given: Mapping[str, Any], unit_files: Mapping[str, str]) -> dict[str, Any]:
     """All properties of a unit, from those that are given."""
     name = given["Id"]
-    active_state = given.get("ActiveState", "active")
+    active_state = given.get("ActiveState")
+    if not isinstance(active_state, str):
+        active_state = "active"
     defaults: dict[str, Any] = {
         "Names": [name],
         "LoadState": "loaded",

@@ -131,7 +131,8 @@ class SystemdSource:
             loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
-        loop.call_soon_threadsafe(self._cancel_main)
+        with contextlib.suppress(RuntimeError):  # it may have been closed before
+            loop.call_soon_threadsafe(self._cancel_main)
         thread.join(_CLOSE_SECONDS)
 
     def _started(self) -> asyncio.AbstractEventLoop:

@@ -32,6 +32,9 @@ class Watchlist:
         self.discover = discover
         if not discover:
             self.discovered.clear()
+        self._aliases.clear()
+        kept = {*self.exact, *self.asked_for, *self.discovered}
+        self._transients = {name: at for name, at in self._transients.items() if name in kept or self.matches(name)}
 
     def ask_for(self, names: Iterable[str]) -> list[str]:
         """Watch these as well; returns those that were not watched by name before."""
