@@ -1,4 +1,4 @@
-"""A driver that is not there: a fake libnvidia-ml.so.1, told by a text file what to answer (nvml/STATE.md)."""
+"""A driver that is not there: a fake libnvidia-ml.so.1, told by a text file what to answer (nvml_library/STATE.md)."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.needs import TOOLS, needs
 
-SOURCES = Path(__file__).parent / "nvml"
+SOURCES = Path(__file__).parent / "nvml_library"
 DRIVER_VERSION = "570.86.16"  # what the fake answers unless its state says otherwise
 
 

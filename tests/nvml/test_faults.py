@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from llmhost.model.gpu import Gpu, NvmlReport
-from llmhost.model.reading import Cause, Failed
-
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.nvml_reader import NewReader, fake_nvml, holders_of, memory_of, new_reader
+
+from llmhost.model.gpu import Gpu, NvmlReport
+from llmhost.model.reading import Cause, Failed
 
 __all__ = ["fake_nvml", "new_reader"]
 
@@ -26,18 +26,18 @@ def assert_says_nothing(gpu: Gpu, cause: Cause) -> None:
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "code", "cause"),
     [
-        "nvmlDeviceGetHandleByIndex_v2",
-        "nvmlDeviceGetUUID",
-        "nvmlDeviceGetMigMode",
-        "nvmlDeviceGetMemoryInfo_v2",
-        "nvmlDeviceGetComputeRunningProcesses_v3",
-        "nvmlDeviceGetGraphicsRunningProcesses_v3",
-        "nvmlDeviceGetPowerUsage",
+        ("nvmlDeviceGetHandleByIndex_v2", 15, Cause.LOST),
+        ("nvmlDeviceGetUUID", 15, Cause.LOST),
+        ("nvmlDeviceGetMigMode", 15, Cause.LOST),
+        ("nvmlDeviceGetMemoryInfo_v2", 15, Cause.LOST),
+        ("nvmlDeviceGetMemoryInfo_v2", 16, Cause.RESET_REQUIRED),
+        ("nvmlDeviceGetComputeRunningProcesses_v3", 15, Cause.LOST),
+        ("nvmlDeviceGetGraphicsRunningProcesses_v3", 15, Cause.LOST),
+        ("nvmlDeviceGetPowerUsage", 15, Cause.LOST),
     ],
 )
-@pytest.mark.parametrize(("code", "cause"), [(15, Cause.LOST), (16, Cause.RESET_REQUIRED)])
 def test_a_lost_gpu_costs_that_gpu_whatever_call_says_so(
     call: str, code: int, cause: Cause, fake_nvml: FakeNvml, new_reader: NewReader
 ) -> None:
@@ -130,8 +130,9 @@ def test_a_reloaded_driver_is_met_by_a_new_session_in_the_same_read(fake_nvml: F
     assert reader.child_pid == child
 
 
-@pytest.mark.parametrize("call", ["nvmlDevice*", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMemoryInfo*"])
-@pytest.mark.parametrize("code", [1, 999])
+@pytest.mark.parametrize(
+    ("call", "code"), [("nvmlDevice*", 1), ("nvmlDeviceGetHandleByIndex_v2", 999), ("nvmlDeviceGetMemoryInfo*", 999)]
+)
 def test_a_session_that_stays_broken_costs_the_report_and_the_child(
     call: str, code: int, fake_nvml: FakeNvml, new_reader: NewReader
 ) -> None:

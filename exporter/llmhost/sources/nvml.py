@@ -26,6 +26,7 @@ _STUCK_WAIT_SECONDS = 0.5  # how long a read waits for an answer that is late al
 _END_SECONDS = 0.5  # for a child that ends by itself
 _MOST_ABANDONED = 2  # children that were killed and do not die
 _CLOSE_SECONDS = 0.8
+_CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class NvmlSource:
                     self._settle(child, self._pending, deadline)
                 return self._fresh(child, deadline)
             except ChildEndedError as error:
+                if self._closed:
+                    raise SourceError(Cause.UNKNOWN, _CLOSED) from None
                 raise self._failed(SourceError(Cause.UNKNOWN, f"the NVML child: {error}")) from None
 
     def doing(self) -> str:
@@ -96,14 +99,13 @@ class NvmlSource:
         return _told(child, self._monotonic())
 
     def close(self) -> None:
+        if self._closed:
+            return
         self._closed = True
+        os.eventfd_write(self._wake, 1)
         child = self._child
         if child is not None:
             child.kill()
-        try:
-            os.eventfd_write(self._wake, 1)
-        except OSError:  # closed before
-            return
         if not self._reading.acquire(timeout=_CLOSE_SECONDS / 2):
             return  # a read that does not end: its child is killed, and the rest ends with us
         try:
@@ -111,16 +113,14 @@ class NvmlSource:
             for abandoned in self._abandoned:
                 abandoned.give_up()
             self._abandoned = []
-            wake, self._wake = self._wake, -1
-            if wake >= 0:
-                os.close(wake)
+            os.close(self._wake)
         finally:
             self._reading.release()
 
     def _living_child(self) -> Child:
         """Return the child; start one if there is none and it is time to. Raises SourceError if it is not."""
         if self._closed:
-            raise SourceError(Cause.UNKNOWN, "closed")
+            raise SourceError(Cause.UNKNOWN, _CLOSED)
         self._abandoned = [child for child in self._abandoned if not child.reaped(0.0)]
         child = self._child
         if child is not None and not child.alive() and child.has_answered and self._pending is None:
@@ -193,7 +193,7 @@ class NvmlSource:
 
     def _late(self, child: Child) -> SourceError:
         if self._closed:
-            return SourceError(Cause.UNKNOWN, "closed")
+            return SourceError(Cause.UNKNOWN, _CLOSED)
         now = self._monotonic()
         crumb = child.crumb()
         stuck = None
