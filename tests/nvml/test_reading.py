@@ -245,6 +245,11 @@ def test_names_may_be_any_bytes(fake_nvml: FakeNvml, new_reader: NewReader) -> N
     assert new_reader().gpu().name == "NVIDIA �� GPU"
 
 
+def test_what_the_library_prints_does_not_get_into_the_answers(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+    fake_nvml.write(["system x say=noise", "gpu 0"])
+    assert new_reader().read().listed == 1
+
+
 def test_a_device_without_a_uuid_goes_by_its_pci_address_or_index(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
     fake_nvml.write(["gpu 0", "gpu 1", "fault nvmlDeviceGetUUID * 3", "fault nvmlDeviceGetPciInfo_v3 1 3"])
     report = new_reader().read()

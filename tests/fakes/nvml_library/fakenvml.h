@@ -78,7 +78,7 @@ typedef struct {
 } Event;
 
 typedef struct {
-    char driver[80], nvml[80], trace[256];
+    char driver[80], nvml[80], trace[256], say[80];
     int cuda, init, stride;
     u64 epoch;
     Gpu g[MAXG];

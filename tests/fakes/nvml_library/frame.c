@@ -46,6 +46,10 @@ static int rule_hit(Rule *r) { /* after=/times= count calls per process and per 
     return n >= r->after && (!r->times || n < r->after + r->times);
 }
 
+static void say(void) {
+    if (W.say[0] && (puts(W.say) < 0 || fflush(stdout) < 0)) abort();
+}
+
 static int rule_applies(Rule *r, const char *fn, Ctx *c, int idx) {
     int g = c->g ? c->g->idx : idx;
     return !fnmatch(r->fn, fn, 0) && (r->gpu < 0 || r->gpu == g);
@@ -71,6 +75,7 @@ Ret enter(const char *fn, Slot *h, Ctx *c, int idx) { /* on OK and on error: rm 
     c->t0 = now_ms();
     pthread_mutex_lock(&rm);
     load();
+    say();
     c->g = NULL;
     c->m = NULL;
     int isinit = !strncmp(fn, "nvmlInit", 8);

@@ -55,6 +55,7 @@ static void parse_line(char *L) {
         str(L, "driver", W.driver, sizeof W.driver, NULL);
         str(L, "nvml", W.nvml, sizeof W.nvml, NULL);
         str(L, "trace", W.trace, sizeof W.trace, "");
+        str(L, "say", W.say, sizeof W.say, "");
         W.cuda = num(L, "cuda", W.cuda);
         W.init = num(L, "init", 0);
         W.epoch = num(L, "epoch", 0);
