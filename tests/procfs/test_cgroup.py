@@ -87,7 +87,7 @@ PATHS = {
     "/boot-99/system.slice/vllm.service": NONE,
     "/mygroup": NONE,
     "/../system.slice/vllm.service": NONE,
-    "/system.slice/../vllm.service": NONE,
+    f"/../docker/{ID}": NONE,
     "/system.slice/dev-hugepages.mount": NONE,
     "/system.slice/cups.socket": NONE,
     "/system.slice/.service": NONE,

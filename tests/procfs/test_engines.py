@@ -90,6 +90,7 @@ COMMANDS = {
     "vllm serve m -asc 2": ("vllm", LAUNCHER),
     "vllm serve m --api-server-count 1": ("vllm", API_SERVER),
     "/opt/vllm/lib/python3.12/site-packages/vllm/vllm-rs frontend --port 8000": ("vllm", API_SERVER),
+    "python3 --check-hash-based-pycs never -m sglang.launch_server": ("sglang", API_SERVER),
     "python3 -m sglang.launch_server --model-path m --tp 8": ("sglang", API_SERVER),
     "/usr/bin/python3 /usr/local/bin/sglang serve --model-path m": ("sglang", API_SERVER),
     "/usr/local/bin/llama-server -m /m.gguf": ("llamacpp", API_SERVER),

@@ -178,8 +178,8 @@ def _differences(process: Process) -> list[str]:
 
 def test_psutil_agrees_on_every_process_that_lives_on() -> None:
     with running(SLEEP, "a", "", "b"), running(SLEEP, b"\xff"), running(TITLE, "VLLM::EngineCore", "filler"):
-        compared = set()
-        agreed = set()
+        agreed: set[int] = set()
+        differences: dict[int, list[str]] = {}
         for _ in range(3):  # a process may change between the two looks
             differences = {}
             for pid, process in table().by_pid.items():

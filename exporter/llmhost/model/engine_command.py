@@ -119,8 +119,6 @@ def _after_wrapper(program: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
     """Arguments from the wrapped command on."""
     options = _WRAPPERS[program]
     words = sum(int(match[1]) for option in options if (match := _WORDS.match(option)))
-    if program == "taskset" and arguments[:1] in (("-p",), ("--pid",)):
-        return ()
     index = 0
     while index < len(arguments):
         argument = arguments[index]

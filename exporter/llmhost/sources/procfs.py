@@ -133,7 +133,6 @@ class ProcfsSource:
         denied = 0
         for count, pid in enumerate(pids):
             if time.monotonic() > deadline:
-                self._known |= known  # the next try has less to read
                 raise SourceError(Cause.TIMEOUT, f"{count} of {len(pids)} processes read")
             self._doing = pid
             before = self._known.get(pid)
