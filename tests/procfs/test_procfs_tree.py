@@ -13,7 +13,8 @@ from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Home, Placement, Process, ProcessTable, Role
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
-from llmhost.sources.procfs import MOST_ARGUMENT_BYTES, ProcfsSource, parse_cmdline, parse_stat
+from llmhost.sources.procfs import ProcfsSource
+from llmhost.sources.procfs_files import MOST_ARGUMENT_BYTES, parse_cmdline, parse_stat
 
 LONG_AGO = 1  # ticks since boot
 NOW = 100_000.0  # seconds since boot

@@ -8,6 +8,7 @@ through, each by its own option syntax: `less vllm.log`, `journalctl -u vllm` an
 
 import re
 import shlex
+from collections.abc import Mapping
 from posixpath import basename
 
 from llmhost.model.engines import own_command
@@ -15,7 +16,7 @@ from llmhost.model.engines import own_command
 _DEPTH = 8  # wrappers in wrappers; more is nobody's honest command line
 
 # Wrapper → options that take a value as an argument of their own; "*N": N words before the command.
-_WRAPPERS: dict[str, frozenset[str]] = {
+_WRAPPERS: Mapping[str, frozenset[str]] = {
     name: frozenset(options.split())
     for name, options in {
         "catchsegv": "",
@@ -54,7 +55,7 @@ _SHELL_WORDS = frozenset({"if", "then", "else", "elif", "while", "until", "do", 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 # Programs with too many options to know: after these words, the engine's command is looked for at every argument.
-_RUNNERS: dict[str, tuple[tuple[str, ...], ...]] = {
+_RUNNERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "uv": (("run",), ("tool", "run")),
     "uvx": ((),),
     "pipx": (("run",),),

@@ -12,7 +12,6 @@ make holders of GPU memory look gone. Arguments are kept up to 64 KiB per proces
 holds its own memory lock in the kernel may block the read; `doing` then names it.
 """
 
-import errno
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -25,26 +24,11 @@ from llmhost.model.process import Process, ProcessTable, Role
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 from llmhost.sources.cgroup import NOWHERE, parse_cgroup
+from llmhost.sources.procfs_files import GONE, Stat, parse_cmdline, parse_stat, small_file, text_of, whole_file
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h: PROC_PID_INIT_INO 0xEFFFFFFC
 KERNEL_THREAD_FLAG = 0x0020_0000  # include/linux/sched.h: PF_KTHREAD
 KEPT_SECONDS = 60  # how old what is told of a process, beyond its stat, may be
-MOST_ARGUMENT_BYTES = 64 * 1024
-_PIECE_BYTES = 4096
-_GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ENOTDIR})
-
-
-@dataclass(frozen=True, slots=True)
-class Stat:
-    """The part of /proc/PID/stat that is used; comm still in bytes."""
-
-    comm: bytes
-    state: str
-    ppid: int
-    pgrp: int
-    session: int
-    flags: int
-    start_ticks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +39,6 @@ class _Known:
     stat: bytes  # as it was read
     comm: bytes
     readable: bool
-
-
-def parse_stat(data: bytes) -> Stat:
-    """Parse a /proc/PID/stat. The name ends at the last ')': it may hold blanks, newlines and ')' itself.
-
-    Raises ValueError or IndexError when it is none.
-    """
-    end = data.rindex(b")")
-    fields = data[end + 2 :].split(None, 20)
-    return Stat(
-        data[data.index(b"(") + 1 : end],
-        chr(fields[0][0]),
-        int(fields[1]),
-        int(fields[2]),
-        int(fields[3]),
-        int(fields[6]),
-        int(fields[19]),
-    )
-
-
-def parse_cmdline(data: bytes) -> tuple[str, ...]:
-    r"""Split a /proc/PID/cmdline, without the NULs that pad a title; bytes that are no UTF-8 are shown as `\xff`."""
-    data = data.rstrip(b"\0")
-    return tuple(_text(argument) for argument in data.split(b"\0")) if data else ()
 
 
 class ProcfsSource:
@@ -145,7 +105,7 @@ class ProcfsSource:
             try:
                 known[pid] = self._process(pid, before, due=due)
             except OSError as error:
-                denied += error.errno not in _GONE
+                denied += error.errno not in GONE
             except (ValueError, IndexError):
                 denied += 1
         if 1 not in known:  # every PID namespace has its pid 1
@@ -189,7 +149,7 @@ class ProcfsSource:
         """Read one process, of what is known and not due only its stat. Raises OSError, ValueError, IndexError."""
         root = f"{self._procfs}/{pid}"
         if before is not None and not due:
-            data = _small_file(f"{root}/stat", None)
+            data = small_file(f"{root}/stat", None)
             if data == before.stat:  # most processes sleep, and then not even their counters move
                 return before
             stat = parse_stat(data)
@@ -197,7 +157,7 @@ class ProcfsSource:
                 return _kept(before, data, stat)
         directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:  # all through one directory: a pid that is reused meanwhile fails with ESRCH instead of being mixed up
-            data = _small_file("stat", directory)
+            data = small_file("stat", directory)
             stat = parse_stat(data)
             if before is not None and stat.start_ticks == before.process.id.start_ticks and stat.state in "ZX":
                 return _kept(before, data, stat)
@@ -219,12 +179,12 @@ def _fresh(pid: int, data: bytes, stat: Stat, directory: int) -> _Known:
     placement = NOWHERE
     readable = True
     if not kernel_thread:
-        cgroup = _file("cgroup", directory)
-        cmdline = _file("cmdline", directory) if stat.state not in "ZX" else b""
-        placement = parse_cgroup(_text(cgroup)) if cgroup is not None else NOWHERE
+        cgroup = whole_file("cgroup", directory)
+        cmdline = whole_file("cmdline", directory) if stat.state not in "ZX" else b""
+        placement = parse_cgroup(text_of(cgroup)) if cgroup is not None else NOWHERE
         argv = parse_cmdline(cmdline) if cmdline is not None else ()
         readable = cgroup is not None and cmdline is not None
-    comm = _text(stat.comm)
+    comm = text_of(stat.comm)
     engine, role = ("", Role.OTHER) if kernel_thread else classify(argv, comm)
     process = Process(
         id=ProcessId(pid, stat.start_ticks),
@@ -266,37 +226,3 @@ def _table(known: Iterable[_Known], denied: int) -> ProcessTable:
         unreadable=denied + sum(not each.readable for each in known),
         children={ppid: tuple(pids) for ppid, pids in children.items()},
     )
-
-
-def _small_file(path: str, directory: int | None) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
-    try:
-        return os.read(descriptor, _PIECE_BYTES)
-    finally:
-        os.close(descriptor)
-
-
-def _file(name: str, directory: int) -> bytes | None:
-    """Read a whole file, up to a bound; None where it may not be read. Raises OSError when the process is gone."""
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
-    except OSError as error:
-        if error.errno in _GONE:
-            raise
-        return None
-    try:
-        data = piece = os.read(descriptor, _PIECE_BYTES)
-        while len(piece) == _PIECE_BYTES and len(data) < MOST_ARGUMENT_BYTES:  # neither file ends a read early
-            piece = os.read(descriptor, _PIECE_BYTES)
-            data += piece
-    except OSError as error:
-        if error.errno in _GONE:
-            raise
-        return None
-    finally:
-        os.close(descriptor)
-    return data
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")

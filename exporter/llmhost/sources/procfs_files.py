@@ -1,0 +1,80 @@
+"""The files of one process in /proc: how they are read, and what is in them (proc(5))."""
+
+import errno
+import os
+from dataclasses import dataclass
+
+MOST_ARGUMENT_BYTES = 64 * 1024
+GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ENOTDIR})  # what opening or reading says of a process that ended
+_PIECE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """The part of /proc/PID/stat that is used; comm still in bytes."""
+
+    comm: bytes
+    state: str
+    ppid: int
+    pgrp: int
+    session: int
+    flags: int
+    start_ticks: int
+
+
+def parse_stat(data: bytes) -> Stat:
+    """Parse a /proc/PID/stat. The name ends at the last ')': it may hold blanks, newlines and ')' itself.
+
+    Raises ValueError or IndexError when it is none.
+    """
+    end = data.rindex(b")")
+    fields = data[end + 2 :].split(None, 20)
+    return Stat(
+        data[data.index(b"(") + 1 : end],
+        chr(fields[0][0]),
+        int(fields[1]),
+        int(fields[2]),
+        int(fields[3]),
+        int(fields[6]),
+        int(fields[19]),
+    )
+
+
+def parse_cmdline(data: bytes) -> tuple[str, ...]:
+    r"""Split a /proc/PID/cmdline, without the NULs that pad a title; bytes that are no UTF-8 are shown as `\xff`."""
+    data = data.rstrip(b"\0")
+    return tuple(text_of(argument) for argument in data.split(b"\0")) if data else ()
+
+
+def small_file(path: str, directory: int | None) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        return os.read(descriptor, _PIECE_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def whole_file(name: str, directory: int) -> bytes | None:
+    """Read a whole file, up to a bound; None where it may not be read. Raises OSError when the process is gone."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    except OSError as error:
+        if error.errno in GONE:
+            raise
+        return None
+    try:
+        data = piece = os.read(descriptor, _PIECE_BYTES)
+        while len(piece) == _PIECE_BYTES and len(data) < MOST_ARGUMENT_BYTES:  # neither file ends a read early
+            piece = os.read(descriptor, _PIECE_BYTES)
+            data += piece
+    except OSError as error:
+        if error.errno in GONE:
+            raise
+        return None
+    finally:
+        os.close(descriptor)
+    return data
+
+
+def text_of(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
