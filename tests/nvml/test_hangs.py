@@ -53,7 +53,8 @@ def hung(fake_nvml: FakeNvml, new_reader: NewReader) -> Reader:
     reader.read()
     fake_nvml.add(HANG)
     reader.clock.advance(2)
-    assert reader.fail(0.3).cause is Cause.TIMEOUT
+    assert reader.fail(0.0).cause is Cause.TIMEOUT
+    eventually(lambda: "on GPU 3" in reader.source.doing())
     return reader
 
 
@@ -63,9 +64,9 @@ def test_a_hung_call_names_the_call_and_the_gpu(fake_nvml: FakeNvml, new_reader:
     reader.read()
     fake_nvml.add(HANG)
     began = time.monotonic()
-    error = reader.fail(0.3)
+    error = reader.fail(1.0)
     took = time.monotonic() - began
-    assert 0.3 <= took < 0.6
+    assert 1.0 <= took < 2.0
     assert error.cause is Cause.TIMEOUT
     assert error.detail.startswith("nvmlDeviceGetMemoryInfo_v2 on GPU 3 for ")
     assert error.stuck is not None
@@ -89,7 +90,7 @@ def test_while_a_call_hangs_reads_fail_soon_and_the_child_is_kept(hung: Reader) 
     for _ in range(2):
         began = time.monotonic()
         error = hung.fail(20.0)
-        assert time.monotonic() - began < 0.8
+        assert time.monotonic() - began < 2.0
         assert error.cause is Cause.TIMEOUT
         assert "on GPU 3" in error.detail
     assert hung.child_pid == child
@@ -106,7 +107,8 @@ def test_what_comes_late_is_not_served(hung: Reader, fake_nvml: FakeNvml) -> Non
 def test_a_late_failure_is_told_as_what_it_is(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
     fake_nvml.write(["system x init=18", "delay nvmlInit* * hang"])
     reader = new_reader()
-    assert reader.fail(0.5).cause is Cause.TIMEOUT
+    assert reader.fail(0.0).cause is Cause.TIMEOUT
+    eventually(lambda: "nvmlInit" in reader.source.doing())
     fake_nvml.write(["system x init=18"])
     assert reader.fail().cause is Cause.DRIVER_MISMATCH
 
@@ -287,17 +289,17 @@ def test_the_child_ends_with_its_parent_also_while_it_hangs(fake_nvml: FakeNvml)
         "from llmhost.sources.base import SourceError\n"
         "from llmhost.sources.nvml import NvmlSource\n"
         "source = NvmlSource(procfs=pathlib.Path('/proc'))\n"
-        "try: source.read(time.monotonic() + 0.6)\n"
-        "except SourceError as error: print(source._child.pid, error.detail, flush=True)\n"
+        "try: source.read(time.monotonic())\n"
+        "except SourceError: pass\n"
+        "while 'on GPU 3' not in source.doing(): time.sleep(0.01)\n"
+        "print(source._child.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", program], stdout=-1, text=True, env={**os.environ, **fake_nvml.environment()}
     )
     assert parent.stdout is not None
-    pid, detail = parent.stdout.readline().split(maxsplit=1)
-    assert detail.startswith("nvmlDeviceGetMemoryInfo_v2 on GPU 3")
-    child = os.pidfd_open(int(pid))
+    child = os.pidfd_open(int(parent.stdout.readline()))
     parent.kill()
     parent.communicate()
     assert select.select([child], [], [], 5.0)[0] == [child]
