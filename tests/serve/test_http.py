@@ -67,6 +67,15 @@ def test_a_client_of_http_1_0_is_served_and_closed(serve: Starter) -> None:
     assert b"\r\nConnection: close\r\n" in answer
 
 
+def test_an_application_that_sends_a_body_to_head_does_not_break_the_protocol(serve: Starter) -> None:
+    def careless(_environ: dict[str, object], start_response: StartResponse) -> list[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [b"unasked"]
+
+    status, headers, body = get(serve(careless), method="HEAD")
+    assert (status, headers["content-length"], body) == (200, "7", b"")
+
+
 def test_head_has_the_headers_of_get_and_no_body(serve: Starter) -> None:
     server = serve()
     status, headers, body = get(server, method="HEAD")
@@ -86,6 +95,10 @@ def test_a_body_is_not_taken_for_the_next_request(serve: Starter) -> None:
     answer = exchanged(serve(), smuggled)
     assert answer.count(b"HTTP/1.1 ") == 1
     assert answer.startswith(b"HTTP/1.1 405 ")
+
+
+def test_a_client_that_goes_on_sending_still_gets_its_refusal(serve: Starter) -> None:
+    assert exchanged(serve(), b"GET / HTTP/1.1\r\nX: " + b"a" * 200_000).startswith(b"HTTP/1.1 431 ")
 
 
 def test_a_large_body_does_not_cost_the_client_its_answer(serve: Starter) -> None:

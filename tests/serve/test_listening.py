@@ -144,3 +144,20 @@ def test_a_port_that_needs_a_privilege_says_so(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ListenError) as caught:
         open_listener(":80")
     assert str(caught.value) == "cannot listen on :80: permission denied; ports below 1024 want CAP_NET_BIND_SERVICE"
+
+
+def test_a_name_with_both_is_served_at_its_ipv4_address(serve: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0)),
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_arguments, **_options: both)
+    assert serve(listen="gpu1:0").address[0] == "127.0.0.1"
+
+
+def test_a_restart_need_not_wait_for_the_connections_of_the_last_run(serve: Starter) -> None:
+    first = serve()
+    assert get(first)[0] == 200  # closed by the server, so TIME_WAIT is on its port
+    first.stop()
+    second = serve(listen=f"127.0.0.1:{first.address[1]}")
+    assert get(second)[0] == 200

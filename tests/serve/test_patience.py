@@ -41,6 +41,14 @@ def idle_clients(server: HttpServer, number: int, sent: bytes = b"") -> Iterator
         yield clients
 
 
+def refused(server: HttpServer) -> bool:
+    try:
+        connect(server).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 @contextlib.contextmanager
 def trickling(server: HttpServer) -> Iterator[threading.Event]:
     """Have a client that sends a header for ever, a byte each 20 ms; the event is set when it is cut off."""
@@ -141,6 +149,18 @@ def test_a_head_that_trickles_in_has_no_more_time_than_any_other(serve: Starter)
     assert 0.3 <= time.monotonic() - began < 1.5
 
 
+def test_a_further_head_has_no_more_time_than_the_first(serve: Starter) -> None:
+    server = serve(timeout_seconds=0.2, keep_alive_seconds=60)
+    began = time.monotonic()
+    assert b"HTTP/1.1 408 " in exchanged(server, REQUEST + b"GET / HT")
+    with connect(server) as client:
+        client.sendall(REQUEST)
+        assert client.recv(1000).startswith(b"HTTP/1.1 200")
+        client.sendall(b"GET / HT")
+        assert received(client).startswith(b"HTTP/1.1 408 ")
+    assert time.monotonic() - began < 2
+
+
 def test_a_head_that_does_not_end_is_told_408(serve: Starter) -> None:
     assert exchanged(serve(timeout_seconds=0.1), b"GET / HTTP/1.1\r\nHost:").startswith(b"HTTP/1.1 408 ")
 
@@ -194,9 +214,12 @@ def test_stop_lets_an_answer_under_way_finish(serve: Starter) -> None:
         assert gate.entered.acquire(timeout=5)
         stopping = threading.Thread(target=server.stop)
         stopping.start()
+        until(lambda: refused(server))
+        began = time.monotonic()
         gate.open.set()
         assert received(client).endswith(b"through\n")
         stopping.join()
+        assert time.monotonic() - began < 0.4  # and the kept connection is not waited for
 
 
 def test_stop_does_not_wait_for_a_handler_that_hangs(serve: Starter) -> None:
