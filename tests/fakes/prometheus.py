@@ -1,0 +1,92 @@
+"""A real Prometheus on loopback, for as long as its `with`."""
+
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.parse
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.fakes.needs import needs
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Prometheus:
+    """Runs with `config` (its YAML as text); `query` gives instant vectors."""
+
+    def __init__(self, config: str) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="prometheus-"))
+        self.port = free_port()
+        path = self._directory / "prometheus.yml"
+        path.write_text(config)
+        self._log = (self._directory / "log").open("w+")
+        self._process = subprocess.Popen(
+            [
+                needs("prometheus"),
+                f"--config.file={path}",
+                f"--storage.tsdb.path={self._directory / 'data'}",
+                f"--web.listen-address=127.0.0.1:{self.port}",
+            ],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env={"PATH": os.environ["PATH"], "no_proxy": "*"},
+        )
+        self._wait_until_ready()
+
+    @property
+    def log(self) -> str:
+        return Path(self._log.name).read_text()
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.api(f"query?query={urllib.parse.quote(expression)}")["data"]["result"]
+        return found
+
+    def value(self, expression: str) -> float:
+        """Give the one sample's value."""
+        (sample,) = self.query(expression)
+        return float(sample["value"][1])
+
+    def api(self, path: str) -> Any:  # noqa: ANN401 - JSON
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
+            connection.request("GET", f"/api/v1/{path}")
+            answer = connection.getresponse()
+            body = answer.read()
+            assert answer.status == http.HTTPStatus.OK, body
+            return json.loads(body)
+
+    def _wait_until_ready(self) -> None:
+        until = time.monotonic() + 30
+        while True:
+            try:
+                with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)) as connection:
+                    connection.request("GET", "/-/ready")
+                    if connection.getresponse().status == http.HTTPStatus.OK:
+                        return
+            except OSError:
+                pass
+            assert time.monotonic() < until, self.log
+            assert self._process.poll() is None, self.log
+            time.sleep(0.05)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+        shutil.rmtree(self._directory)
