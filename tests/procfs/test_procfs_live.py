@@ -179,15 +179,18 @@ def _differences(process: Process) -> list[str]:
 def test_psutil_agrees_on_every_process_that_lives_on() -> None:
     with running(SLEEP, "a", "", "b"), running(SLEEP, b"\xff"), running(TITLE, "VLLM::EngineCore", "filler"):
         agreed: set[int] = set()
-        differences: dict[int, list[str]] = {}
-        for _ in range(3):  # a process may change between the two looks
-            differences = {}
+        disagreed: list[dict[int, list[str]]] = []
+        for _ in range(3):  # a process may change between the two looks, and others start
+            found = {}
             for pid, process in table().by_pid.items():
-                if pid not in agreed:
-                    with suppress(psutil.NoSuchProcess):
-                        differences[pid] = _differences(process)
-            agreed |= {pid for pid, found in differences.items() if not found}
-        assert {pid: found for pid, found in differences.items() if found} == {}
+                with suppress(psutil.NoSuchProcess):
+                    found[pid] = _differences(process)
+            agreed |= {pid for pid, differences in found.items() if not differences}
+            disagreed.append({pid: differences for pid, differences in found.items() if differences})
+        always = {
+            pid: differences for pid, differences in disagreed[0].items() if all(pid in each for each in disagreed)
+        }
+        assert always == {}
         assert agreed >= {1, os.getpid(), os.getppid()}
 
 
@@ -202,7 +205,7 @@ def _cgroup2() -> Path:
 
 def test_a_real_move_between_cgroups_is_seen() -> None:
     needs_root()
-    top = _cgroup2() / "llmhosttest.slice"
+    top = _cgroup2() / f"llmhosttest{os.getpid()}.slice"
     first, second = top / "vllm@a.service", top / "session-c1.scope"
     home = _cgroup2() / Path("/proc/self/cgroup").read_text().rpartition("0::/")[2].strip()
     with running(TITLE, "VLLM::EngineCore", "filler") as (pid, _):
