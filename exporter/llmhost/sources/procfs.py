@@ -1,6 +1,6 @@
 """Every process of the host, from /proc (proc(5)).
 
-Files are read raw, not by psutil: at 2,000 processes a read takes 15 to 25 ms of CPU, psutil's iterator 130 ms for
+Files are read raw, not by psutil: at 2,000 processes a read takes 15 to 30 ms of CPU, psutil's iterator 130 ms for
 less (no cgroups). Only stat is read of every process every time; the rest is kept by identity and read again
 
 - when start time or comm changed, or the process is younger than a minute (exec, setproctitle, a move to its cgroup);
