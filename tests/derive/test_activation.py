@@ -28,16 +28,22 @@ def test_a_unit_is_up_unless_its_run_has_ended(active: str, sub: str, up: bool) 
     assert is_up(unit(active=active, sub=sub)) is up
 
 
-def test_the_activation_began_at_the_last_start_attempt() -> None:
-    assert activation_began(unit(inactive_exit_monotonic=50.0, condition_monotonic=49.9)) == 50.0
+def test_the_activation_began_at_the_start_attempt_and_not_when_its_first_process_was_there() -> None:
+    assert activation_began(unit(condition_monotonic=49.9, inactive_exit_monotonic=50.0)) == 49.9
 
 
 def test_from_systemd_254_on_a_restart_does_not_check_conditions_again() -> None:
-    assert activation_began(unit(inactive_exit_monotonic=80.0, condition_monotonic=10.0)) == 80.0
+    seen = unit(condition_monotonic=10.0, inactive_enter_monotonic=79.9, inactive_exit_monotonic=80.0)
+    assert activation_began(seen) == 79.9
+
+
+def test_before_systemd_254_a_restart_checks_them() -> None:
+    seen = unit(condition_monotonic=90.0, inactive_enter_monotonic=79.9, inactive_exit_monotonic=90.1)
+    assert activation_began(seen) == 90.0
 
 
 def test_with_restart_mode_direct_only_the_exit_from_active_tells() -> None:
-    seen = unit(inactive_exit_monotonic=10.0, condition_monotonic=10.0, active_exit_monotonic=70.0)
+    seen = unit(condition_monotonic=10.0, inactive_exit_monotonic=10.1, active_exit_monotonic=70.0)
     assert activation_began(seen) == 70.0
 
 
@@ -48,7 +54,7 @@ def test_while_deactivating_the_exit_from_active_is_no_beginning() -> None:
 
 def test_a_process_started_within_the_tick_of_the_start_is_of_the_present_activation() -> None:
     # systemd noted 9.004 s; the process began at 9.008 s, which proc rounds down to tick 900
-    started = unit(inactive_exit_monotonic=9.004, condition_monotonic=9.0)
+    started = unit(condition_monotonic=9.004)
     assert is_of_present_activation(process(5, in_service("vllm.service"), start=900), started, HOST) is True
     assert is_of_present_activation(process(5, in_service("vllm.service"), start=899), started, HOST) is False
 
@@ -67,6 +73,4 @@ def test_suspend_time_is_taken_out_of_start_ticks() -> None:
 
 
 def test_a_unit_without_timestamps_proves_nothing() -> None:
-    assert (
-        is_of_present_activation(process(5), unit(inactive_exit_monotonic=None, condition_monotonic=None), HOST) is None
-    )
+    assert is_of_present_activation(process(5), unit(condition_monotonic=None), HOST) is None

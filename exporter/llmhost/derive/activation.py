@@ -20,17 +20,20 @@ def is_up(unit: Unit) -> bool:
 def activation_began(unit: Unit) -> float | None:
     """When the present activation of a unit that is up began.
 
-    In seconds on CLOCK_MONOTONIC; None if systemd has not said. systemd has no one property for it. ConditionTimestamp
-    is taken at each start attempt, but not where the unit is activating already (auto-restart from systemd 254 on;
-    src/core/unit.c: unit_start); InactiveExitTimestamp is taken where that auto-restart began; with RestartMode=direct
-    the unit was never inactive, and ActiveExitTimestamp is. The latest of them is never later than the first process of
-    the activation, and never earlier than the end of the run before.
+    In seconds on CLOCK_MONOTONIC; None if systemd has not said. systemd has no one property for it.
+    InactiveExitTimestamp will not do: it is taken when the first process has been forked, some milliseconds after that
+    process's start. ConditionTimestamp is taken before, at each start attempt, but not where the unit is activating
+    already, as an automatic restart is from systemd 254 on (src/core/unit.c: unit_start); there the run before ended
+    later, at InactiveEnterTimestamp, or, with RestartMode=direct, which is never inactive, at ActiveExitTimestamp. The
+    latest of the three is never later than the first process of the activation, and never earlier than the end of the
+    run before.
     """
-    times = [unit.inactive_exit_monotonic, unit.condition_monotonic]
+    if unit.condition_monotonic is None:
+        return None
+    times = [unit.condition_monotonic, unit.inactive_enter_monotonic]
     if unit.active_state != "deactivating":  # there ActiveExit is when this activation began to end
         times.append(unit.active_exit_monotonic)
-    known = [time for time in times if time is not None]
-    return max(known) if known else None
+    return max(time for time in times if time is not None)
 
 
 def started_at(process: Process, host: Host) -> float:
