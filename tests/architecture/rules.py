@@ -24,7 +24,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 
 # Library → the modules, or packages, that alone may import it. A library that is not here may not be imported at all.
 SOLE_IMPORTERS: Mapping[str, tuple[str, ...]] = {
-    "pynvml": ("sources.nvml_worker",),
+    "pynvml": ("sources.nvml.worker",),
     "dbus_next": ("sources.systemd",),
     "asyncio": ("sources.systemd",),
     "prometheus_client": ("metrics", "serve"),

@@ -39,7 +39,7 @@ from llmhost.model.engine_command import is_engine_command
 from llmhost.model.reading import Ok
 from llmhost.model.snapshot import Snapshot
 from llmhost.sources.host import HostSource
-from llmhost.sources.nvml import NvmlSource
+from llmhost.sources.nvml.source import NvmlSource
 from llmhost.sources.procfs import KEPT_SECONDS, ProcfsSource
 from llmhost.sources.systemd.source import SystemdSource
 
@@ -147,7 +147,7 @@ def the_parts(rounds: int, nvml_env: dict[str, str], bus: str) -> list[Cost]:
         return [os.getpid()]
 
     def child() -> list[int]:
-        return [one.pid for one in psutil.Process().children() if "nvml_worker" in " ".join(one.cmdline())]
+        return [one.pid for one in psutil.Process().children() if "nvml.worker" in " ".join(one.cmdline())]
 
     def us_and_child() -> list[int]:
         return [os.getpid(), *child()]

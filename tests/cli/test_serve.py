@@ -8,7 +8,6 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
 from tests.fakes.daemon import LLMHOST, Daemon, environment
 from tests.fakes.needs import needs, needs_root
 from tests.fakes.nvml import FakeNvml, fake_nvml

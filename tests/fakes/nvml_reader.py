@@ -11,7 +11,7 @@ from tests.fakes.nvml import FakeNvml, fake_nvml
 from llmhost.model.gpu import Gpu, GpuHolder, GpuMemory, NvmlReport
 from llmhost.model.reading import Ok
 from llmhost.sources.base import SourceError
-from llmhost.sources.nvml import NvmlSource
+from llmhost.sources.nvml.source import NvmlSource
 
 __all__ = ["Clock", "NewReader", "Reader", "fake_nvml", "holders_of", "memory_of", "new_reader"]
 

@@ -2,12 +2,12 @@ import os
 import threading
 import time
 
-from llmhost.sources import nvml_crumb
-from llmhost.sources.nvml_crumb import Crumb, CrumbReader, CrumbWriter
+from llmhost.sources.nvml import crumb as crumbs
+from llmhost.sources.nvml.crumb import Crumb, CrumbReader, CrumbWriter
 
 
 def test_a_note_is_seen_through_the_shared_memory() -> None:
-    fd = nvml_crumb.create()
+    fd = crumbs.create()
     writer, reader = CrumbWriter(fd), CrumbReader(fd)
     os.close(fd)
     assert reader.read() is None
@@ -26,7 +26,7 @@ def test_a_note_is_seen_through_the_shared_memory() -> None:
 
 
 def test_the_longest_name_that_nvml_has_fits() -> None:
-    fd = nvml_crumb.create()
+    fd = crumbs.create()
     writer, reader = CrumbWriter(fd), CrumbReader(fd)
     os.close(fd)
     longest = "nvmlDeviceGetDeviceHandleFromMigDeviceHandle_v2"
@@ -38,7 +38,7 @@ def test_the_longest_name_that_nvml_has_fits() -> None:
 
 
 def test_a_note_is_never_read_by_halves() -> None:
-    fd = nvml_crumb.create()
+    fd = crumbs.create()
     writer, reader = CrumbWriter(fd), CrumbReader(fd)
     os.close(fd)
     done = threading.Event()

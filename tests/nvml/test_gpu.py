@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from llmhost.model.reading import Ok
-from llmhost.sources.nvml import NvmlSource
+from llmhost.sources.nvml.source import NvmlSource
 
 
 @pytest.mark.gpu

@@ -17,7 +17,7 @@ from tests.fakes.nvml_reader import NewReader, Reader, fake_nvml, memory_of, new
 
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
-from llmhost.sources.nvml import NvmlSource
+from llmhost.sources.nvml.source import NvmlSource
 
 __all__ = ["fake_nvml", "new_reader"]
 
@@ -287,7 +287,7 @@ def test_the_child_ends_with_its_parent_also_while_it_hangs(fake_nvml: FakeNvml)
     program = (
         "import pathlib, time\n"
         "from llmhost.sources.base import SourceError\n"
-        "from llmhost.sources.nvml import NvmlSource\n"
+        "from llmhost.sources.nvml.source import NvmlSource\n"
         "source = NvmlSource(procfs=pathlib.Path('/proc'))\n"
         "try: source.read(time.monotonic())\n"
         "except SourceError: pass\n"

@@ -9,9 +9,9 @@ from tests.fakes.nvml_reader import NewReader, fake_nvml, holders_of, new_reader
 from llmhost.model.ids import ProcessId
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
-from llmhost.sources.nvml_history import History
-from llmhost.sources.nvml_report import parse_report
-from llmhost.sources.nvml_wire import NO_INSTANCE, Answer, WireError, WireGpu, WireHolder, WireMemory
+from llmhost.sources.nvml.history import History
+from llmhost.sources.nvml.report import parse_report
+from llmhost.sources.nvml.wire import NO_INSTANCE, Answer, WireError, WireGpu, WireHolder, WireMemory
 
 __all__ = ["fake_nvml", "new_reader"]
 

@@ -1,4 +1,4 @@
-from llmhost.sources.nvml_patience import Backoff, Suspects
+from llmhost.sources.nvml.patience import Backoff, Suspects
 
 
 def test_waits_double_up_to_the_most_and_start_over() -> None:

@@ -14,7 +14,7 @@ from llmhost.model.engine_command import is_engine_command
 from llmhost.model.host import Host
 from llmhost.sources.base import Source
 from llmhost.sources.host import HostSource
-from llmhost.sources.nvml import NvmlSource
+from llmhost.sources.nvml.source import NvmlSource
 from llmhost.sources.procfs import ProcfsSource
 from llmhost.sources.systemd.source import SystemdSource
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from llmhost.model.gpu import Gpu, NvmlReport
 from llmhost.model.ids import GpuUuid
 from llmhost.model.reading import Cause, Failed, Ok
-from llmhost.sources.nvml_report import HolderKey, Listed, ParsedReport, holder_of
+from llmhost.sources.nvml.report import HolderKey, Listed, ParsedReport, holder_of
 
 
 @dataclass(frozen=True, slots=True)

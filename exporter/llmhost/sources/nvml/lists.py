@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llmhost.sources.nvml_asking import NO_SUCH_CALL, Asking, Subject
-from llmhost.sources.nvml_codes import Code, NvmlCallError
-from llmhost.sources.nvml_wire import WireHolder
-from llmhost.sources.procfs import parse_stat
+from llmhost.sources.nvml.asking import NO_SUCH_CALL, Asking, Subject
+from llmhost.sources.nvml.codes import Code, NvmlCallError
+from llmhost.sources.nvml.wire import WireHolder
+from llmhost.sources.procfs_files import parse_stat
 
 if TYPE_CHECKING:  # the worker imports us, and is __main__
-    from llmhost.sources.nvml_worker import Driver, Handle
+    from llmhost.sources.nvml.worker import Driver, Handle
 
 _COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
 _OTHERS = ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")

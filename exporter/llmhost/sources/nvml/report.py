@@ -1,4 +1,4 @@
-"""From the NVML child's answer to the model. Pure: what earlier answers said is nvml_history's."""
+"""From the NVML child's answer to the model. Pure: what earlier answers said is history's."""
 
 import re
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from llmhost.model.gpu import Gpu, GpuHolder, GpuMemory, MemoryApi, NvmlReport
 from llmhost.model.ids import GpuUuid, ProcessId
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.sources.base import SourceError
-from llmhost.sources.nvml_codes import Code, cause_of, described
-from llmhost.sources.nvml_wire import Answer, WireError, WireGpu, WireHolder
+from llmhost.sources.nvml.codes import Code, cause_of, described
+from llmhost.sources.nvml.wire import Answer, WireError, WireGpu, WireHolder
 
 # GPUs that have no memory of their own, by a word of their name. Most of their drivers answer NOT_SUPPORTED to the
 # memory calls (XuehaiPan/nvitop#208), and some succeed with numbers that are the host's or zero.

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llmhost.sources.nvml_asking import NO_SUCH_CALL, Asking, Subject
-from llmhost.sources.nvml_codes import HARMLESS, SESSION_BROKEN, Code, NvmlCallError
-from llmhost.sources.nvml_lists import ProcessLists
-from llmhost.sources.nvml_wire import WireError, WireGpu, WireHolder, WireMemory
+from llmhost.sources.nvml.asking import NO_SUCH_CALL, Asking, Subject
+from llmhost.sources.nvml.codes import HARMLESS, SESSION_BROKEN, Code, NvmlCallError
+from llmhost.sources.nvml.lists import ProcessLists
+from llmhost.sources.nvml.wire import WireError, WireGpu, WireHolder, WireMemory
 
 if TYPE_CHECKING:  # the worker imports us, and is __main__
-    from llmhost.sources.nvml_worker import Driver, Handle
+    from llmhost.sources.nvml.worker import Driver, Handle
 
 _NOT_FOR_US = frozenset({Code.NO_PERMISSION, Code.OPERATING_SYSTEM, Code.NOT_SUPPORTED})
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from llmhost.sources.nvml_codes import HARMLESS, LOST, Code, NvmlCallError
+from llmhost.sources.nvml.codes import HARMLESS, LOST, Code, NvmlCallError
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """GPUs through NVML, which is asked in a child process.
 
 A call into a sick driver can hang for minutes, in a state in which nothing but the end of the call ends it. So NVML
-runs in a process of its own (nvml_worker): a hang costs the GPUs' values, and the child can be killed and replaced.
+runs in a process of its own (worker): a hang costs the GPUs' values, and the child can be killed and replaced.
 """
 
 import json
@@ -16,11 +16,11 @@ from pathlib import Path
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.reading import Cause, StuckCall
 from llmhost.sources.base import SourceError
-from llmhost.sources.nvml_child import Child, ChildEndedError
-from llmhost.sources.nvml_history import History
-from llmhost.sources.nvml_patience import Backoff, Suspects
-from llmhost.sources.nvml_report import ParsedReport, parse_report
-from llmhost.sources.nvml_wire import Question
+from llmhost.sources.nvml.child import Child, ChildEndedError
+from llmhost.sources.nvml.history import History
+from llmhost.sources.nvml.patience import Backoff, Suspects
+from llmhost.sources.nvml.report import ParsedReport, parse_report
+from llmhost.sources.nvml.wire import Question
 
 _STUCK_WAIT_SECONDS = 0.5  # how long a read waits for an answer that is late already
 _END_SECONDS = 0.5  # for a child that ends by itself

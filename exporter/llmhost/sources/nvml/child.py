@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from llmhost.sources import nvml_crumb
-from llmhost.sources.nvml_crumb import Crumb, CrumbReader
-from llmhost.sources.nvml_wire import Question
+from llmhost.sources.nvml import crumb as crumbs
+from llmhost.sources.nvml.crumb import Crumb, CrumbReader
+from llmhost.sources.nvml.wire import Question
 
 _MOST_ANSWER_BYTES = 16 << 20  # 32 GPUs with 2048 processes are 5 MB
 _REAP_STEP_SECONDS = 0.01
@@ -38,12 +38,12 @@ class Child:
         self._wake = wake
         self._monotonic = monotonic
         self._received = bytearray()
-        crumb = nvml_crumb.create()
+        crumb = crumbs.create()
         self._crumb = CrumbReader(crumb)
         try:
             self._process = subprocess.Popen(
                 # -P: the directory that the exporter was started in has no say in what is imported
-                [python, "-P", "-m", "llmhost.sources.nvml_worker", "--procfs", procfs, "--crumb-fd", str(crumb)],
+                [python, "-P", "-m", "llmhost.sources.nvml.worker", "--procfs", procfs, "--crumb-fd", str(crumb)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,

@@ -1,7 +1,7 @@
 """The NVML child: the only process and the only module that touches the driver.
 
-Started by exec (NVML does not survive a fork) as `python -m llmhost.sources.nvml_worker`, asked by one JSON line on
-stdin, answers by one on stdout (nvml_wire). It ends when stdin ends, also while a call hangs, and when NVML as a whole
+Started by exec (NVML does not survive a fork) as `python -m llmhost.sources.nvml.worker`, asked by one JSON line on
+stdin, answers by one on stdout (wire). It ends when stdin ends, also while a call hangs, and when NVML as a whole
 does not work: a library that was loaded cannot be replaced, so the next attempt wants a new process.
 """
 
@@ -19,11 +19,11 @@ from typing import BinaryIO
 
 import pynvml
 
-from llmhost.sources.nvml_codes import SESSION_BROKEN, Code, NvmlCallError
-from llmhost.sources.nvml_crumb import NO_GPU, CrumbWriter
-from llmhost.sources.nvml_library import read_library_versions
-from llmhost.sources.nvml_lists import ListedProcess
-from llmhost.sources.nvml_structs import (
+from llmhost.sources.nvml.codes import SESSION_BROKEN, Code, NvmlCallError
+from llmhost.sources.nvml.crumb import NO_GPU, CrumbWriter
+from llmhost.sources.nvml.library import read_library_versions
+from llmhost.sources.nvml.lists import ListedProcess
+from llmhost.sources.nvml.structs import (
     FabricV1,
     FabricV2,
     MemoryV1,
@@ -33,8 +33,8 @@ from llmhost.sources.nvml_structs import (
     Utilization,
     struct_version,
 )
-from llmhost.sources.nvml_survey import SessionBrokenError, Survey
-from llmhost.sources.nvml_wire import Answer, Question, WireMemory
+from llmhost.sources.nvml.survey import SessionBrokenError, Survey
+from llmhost.sources.nvml.wire import Answer, Question, WireMemory
 
 Handle = ctypes.c_void_p
 
