@@ -267,10 +267,16 @@ def test_8_messages_that_cannot_be_understood_are_skipped() -> None:
 
     async def run(address: str) -> None:
         heard: list[tuple[str, list[object]]] = []
-        bus = await SafeBus.connect(address, on_signal=lambda m: heard.append((m.member, m.body())))
+        skipped: list[int] = []
+        bus = await SafeBus.connect(
+            address,
+            on_signal=lambda m: heard.append((m.member, m.body())),
+            on_skipped=lambda: skipped.append(len(heard)),
+        )
         await bus.call(PEER, "Go")
         assert heard == [("Extended", ["too"]), ("Good", ["here"])]
-        assert bus.skipped == 2  # the bad header and the bad body; the unknown kind is to be ignored
+        # the bad header and the bad body, after the first good one; the unknown kind is to be ignored
+        assert (bus.skipped, skipped) == (2, [1, 1])
         await bus.close()
 
     with raw_bus(odd) as address:
@@ -326,6 +332,27 @@ def test_9_the_effective_uid_authenticates() -> None:
             asyncio.run(run(private.address))
         finally:
             os.seteuid(0)
+
+
+def test_9_where_uids_are_mapped_the_socket_tells_who_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(address: str) -> None:
+        async with connected(address) as bus:
+            assert await bus.call(BUS_DRIVER, "GetConnectionUnixUser", "s", bus.unique_name) == [os.getuid()]
+
+    with PrivateBus() as private:
+        monkeypatch.setattr(os, "geteuid", lambda: 4711)  # which the bus rejects: it is not the socket's
+        asyncio.run(run(private.address))
+
+
+def test_a_bus_that_refuses_us_is_quoted() -> None:
+    def refuse(connection: Connection) -> None:
+        for _ in range(2):
+            connection._line()
+            connection.socket.sendall(b"REJECTED KERBEROS_V4\r\n")
+        connection.wait_for_end()
+
+    with raw_bus(refuse) as address, pytest.raises(BusUnreachableError, match="REJECTED KERBEROS_V4"):
+        asyncio.run(SafeBus.connect(address))
 
 
 def test_no_more_calls_are_in_flight_than_the_bus_allows() -> None:

@@ -84,7 +84,8 @@ class _Pending:
 class SafeBus:
     """One connection, used from one event loop. Made by `connect`; low-level messages only.
 
-    `on_signal` is called for every signal, in the order of arrival, before anything later is read. It must not block.
+    `on_signal` is called for every signal, in the order of arrival, before anything later is read, and `on_skipped` for
+    a message that could not be understood: whatever it told is unknown. They must not block.
     """
 
     def __init__(
@@ -93,11 +94,13 @@ class SafeBus:
         writer: asyncio.StreamWriter,
         *,
         on_signal: Callable[[Received], None],
+        on_skipped: Callable[[], None],
         call_timeout_seconds: float,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._on_signal = on_signal
+        self._on_skipped = on_skipped
         self._call_timeout_seconds = call_timeout_seconds
         self._in_flight = asyncio.Semaphore(MAX_CALLS_IN_FLIGHT)
         self._pending: dict[int, _Pending] = {}
@@ -113,7 +116,12 @@ class SafeBus:
 
     @classmethod
     async def connect(
-        cls, address: str, *, on_signal: Callable[[Received], None] = lambda _: None, call_timeout_seconds: float = 5.0
+        cls,
+        address: str,
+        *,
+        on_signal: Callable[[Received], None] = lambda _: None,
+        on_skipped: Callable[[], None] = lambda: None,
+        call_timeout_seconds: float = 5.0,
     ) -> "SafeBus":
         """Connect, authenticate, say Hello. Raises BusUnreachableError, and CallTimeoutError when a bus is silent."""
         failures = []
@@ -124,7 +132,13 @@ class SafeBus:
                     reader, writer = await open_socket(transport, options)
                     try:
                         await authenticate(reader, writer)
-                        bus = cls(reader, writer, on_signal=on_signal, call_timeout_seconds=call_timeout_seconds)
+                        bus = cls(
+                            reader,
+                            writer,
+                            on_signal=on_signal,
+                            on_skipped=on_skipped,
+                            call_timeout_seconds=call_timeout_seconds,
+                        )
                     except BaseException:
                         writer.transport.abort()
                         raise
@@ -235,6 +249,7 @@ class SafeBus:
         except UndecodableError as error:
             self.skipped += 1
             log.warning("skipped a D-Bus message: %s", error)
+            self._on_skipped()
         except Exception:
             # A bug in a handler must cost one message, not the reader.
             self.skipped += 1

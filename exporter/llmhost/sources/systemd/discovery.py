@@ -9,6 +9,7 @@ from llmhost.sources.systemd.calls import Systemd
 from llmhost.sources.systemd.names import is_service
 
 _WORKERS = 4  # calls in flight: this is never urgent
+_PAUSE_SECONDS = 0.1  # per worker after each new unit: at most 40 of them a second
 _MAX_QUEUED = 1000
 # What comes with every system and runs no engine.
 _VENDOR_PREFIXES = ("systemd-", "user@", "user-runtime-dir@", "getty@", "serial-getty@", "dbus", "modprobe@", "llmhost")
@@ -30,20 +31,29 @@ class Discovery:
         self._found = found
         self._progressed = progressed
         self._looked_at: set[str] = set()
-        self._queue: deque[str] = deque()
+        self._listed: deque[str] = deque()
+        self._new: deque[str] = deque()
         self._more = asyncio.Event()
-        self._busy = 0
+        self._busy = 0  # with listed ones
 
     def done(self) -> bool:
-        return not self._queue and not self._busy
+        """Whether all that were listed have been looked at."""
+        return not self._listed and not self._busy
 
-    def look_at(self, names: Iterable[str]) -> None:
+    def look_at_listed(self, names: Iterable[str]) -> None:
+        self._enqueue(self._listed, names)
+
+    def look_at_new(self, name: str) -> None:
+        """Look at a unit that has just been loaded, in its turn: somebody may start transient ones in a loop."""
+        self._enqueue(self._new, [name])
+
+    def _enqueue(self, queue: deque[str], names: Iterable[str]) -> None:
         for name in names:
             if name in self._looked_at or name.startswith(_VENDOR_PREFIXES) or not is_service(name):
                 continue
-            if len(self._queue) < _MAX_QUEUED:
+            if len(queue) < _MAX_QUEUED:
                 self._looked_at.add(name)
-                self._queue.append(name)
+                queue.append(name)
         self._more.set()
 
     def keep_only(self, names: Iterable[str]) -> None:
@@ -57,16 +67,19 @@ class Discovery:
 
     async def _work(self) -> None:
         while True:
-            while not self._queue:
+            if self._listed:
+                self._busy += 1
+                try:
+                    await self._look_at(self._listed.popleft())
+                finally:
+                    self._busy -= 1
+                    self._progressed()
+            elif self._new:
+                await self._look_at(self._new.popleft())
+                await asyncio.sleep(_PAUSE_SECONDS)
+            else:
                 self._more.clear()
                 await self._more.wait()
-            name = self._queue.popleft()
-            self._busy += 1
-            try:
-                await self._look_at(name)
-            finally:
-                self._busy -= 1
-                self._progressed()
 
     async def _look_at(self, name: str) -> None:
         try:

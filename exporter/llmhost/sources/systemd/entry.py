@@ -22,7 +22,6 @@ class Entry:
         self.path = unit_path(name)
         self.loaded = False
         self.unreadable = ""  # why the last refresh failed; "" if it did not
-        self.followed = False  # its match rule is with the bus
         self.group_stale = False  # ControlGroup is never signalled, and something happened that may have changed it
         self.refreshing = False
         self.refresh_not_before = 0.0
@@ -100,16 +99,27 @@ class Entry:
         """Whether systemd itself looked for it and found nothing."""
         return self._properties.get("LoadState") == "not-found"
 
-    def parsed(self) -> Parsed | None:
-        """Read it as a unit; None where there is nothing to report. Raises UnreadableUnitError."""
+    @property
+    def missing(self) -> bool:
+        """Whether there is no such unit, neither loaded nor as a file."""
+        if not self.done or self.unreadable:
+            return False
+        return self.not_found if self.loaded else self._unloaded is None
+
+    def unit(self, warn: Callable[[str], None]) -> Unit | None:
+        """Read it as a unit; None where it is missing, or not read so far. Raises UnreadableUnitError."""
+        if self.missing:
+            return None
         if not self.loaded:
-            return Parsed(self._unloaded, ()) if self._unloaded is not None else None
+            return self._unloaded
         if self._staged and self._clock() - self._staged_at > _PAIR_SECONDS:
             self._apply(self._staged)  # its second half was never sent
             self._staged.clear()
         if self._parsed is None:
             self._parsed = parse_unit(self._properties)
-        return self._parsed
+            for wrong in self._parsed.wrong:
+                warn(f"{self.name}: {wrong}")
+        return self._parsed.unit
 
     def _apply(self, news: Properties) -> None:
         if any(name in news and news[name] != self._properties.get(name) for name in _MOVES_GROUP):

@@ -52,14 +52,24 @@ async def open_socket(transport: str, options: dict[str, str]) -> tuple[asyncio.
 
 
 async def authenticate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """SASL EXTERNAL (D-Bus specification, "Authentication Protocol")."""
+    """SASL EXTERNAL (D-Bus specification, "Authentication Protocol").
+
+    Where uids are mapped, the bus knows us by another than we do; then it is left to what the socket tells it.
+    """
     uid = str(os.geteuid()).encode().hex()
-    writer.write(f"\0AUTH EXTERNAL {uid}\r\n".encode())
-    answer = await reader.readline()
-    if not answer.endswith(b"\n"):
-        raise EOFError("the bus closed the connection during authentication")
+    answer = await _ask(reader, writer, f"\0AUTH EXTERNAL {uid}")
+    if answer.startswith(b"REJECTED") and await _ask(reader, writer, "AUTH EXTERNAL") == b"DATA\r\n":
+        answer = await _ask(reader, writer, "DATA")
     if not answer.startswith(b"OK "):
         raise ConnectionRefusedError(
             f"the bus did not accept uid {os.geteuid()}: {answer.decode(errors='replace').strip()}"
         )
     writer.write(b"BEGIN\r\n")
+
+
+async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: str) -> bytes:
+    writer.write(f"{line}\r\n".encode())
+    answer = await reader.readline()
+    if not answer.endswith(b"\n"):
+        raise EOFError("the bus closed the connection during authentication")
+    return answer

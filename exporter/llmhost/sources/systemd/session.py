@@ -5,6 +5,7 @@ the owner of systemd's name: any user may send one straight to us, and the bus d
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -33,14 +34,17 @@ class Session:
         make_units: Callable[[Systemd], Units],
         progress: Progress,
         *,
+        expects_systemd: bool,
         call_timeout_seconds: float,
         ping_seconds: float,
     ) -> None:
+        """`expects_systemd`: it was there a moment ago, so after a restart of the bus it is waited for."""
         self._make_units = make_units
         self._progress = progress
         self._call_timeout_seconds = call_timeout_seconds
         self._ping_seconds = ping_seconds
         self._owner = ""
+        self._expects_systemd = expects_systemd
         self.no_systemd = False  # systemd is not on the bus, and not just being re-executed either
         self.units: Units | None = None  # of the present owner
         self.bus: SafeBus | None = None
@@ -48,7 +52,10 @@ class Session:
 
     async def run(self, address: str) -> None:
         bus = self.bus = await SafeBus.connect(
-            address, on_signal=self._on_signal, call_timeout_seconds=self._call_timeout_seconds
+            address,
+            on_signal=self._on_signal,
+            on_skipped=self._on_skipped,
+            call_timeout_seconds=self._call_timeout_seconds,
         )
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -56,7 +63,7 @@ class Session:
                 for rule in (OWNER_RULE, *MANAGER_RULES):
                     await add_match(bus, rule)
                 await name_owner(bus, self._set_owner)
-                self.no_systemd = not self._owner
+                self.no_systemd = not self._owner and not self._expects_systemd
                 tasks.create_task(self._ping(bus))
                 while True:
                     await self._one_owner(bus)
@@ -85,8 +92,9 @@ class Session:
             await self._progress.until(lambda: self._owner != owner or following.done())
             if self._owner == owner and _callee_gone(following.exception()):
                 # It left the bus under a call of ours; word of that is under way.
-                async with asyncio.timeout(OWNER_GRACE_SECONDS):
-                    await self._progress.until(lambda: self._owner != owner)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(OWNER_GRACE_SECONDS):
+                        await self._progress.until(lambda: self._owner != owner)
             if self._owner == owner:
                 await following
         finally:
@@ -112,6 +120,11 @@ class Session:
             self._owner = owner
             self.units = None  # of another systemd
             self._progress.made()
+
+    def _on_skipped(self) -> None:
+        """Look at everything again: what could not be understood may have told of a change."""
+        if self.units is not None:
+            self.units.resync()
 
     def _on_signal(self, message: Received) -> None:
         if message.sender == BUS:

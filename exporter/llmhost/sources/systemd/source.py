@@ -113,7 +113,7 @@ class SystemdSource:
             self._watchlist.configure(patterns, discover=discover)
             units = self._units()
             if units is not None:
-                units.resync()
+                units.reconfigured()
 
         self._on_loop(change)
 
@@ -177,6 +177,7 @@ class SystemdSource:
             session = self._session = Session(
                 self._make_units,
                 self._progress,
+                expects_systemd=self._synced,
                 call_timeout_seconds=self._call_timeout_seconds,
                 ping_seconds=self._ping_seconds,
             )
@@ -249,6 +250,7 @@ class SystemdSource:
         def ended() -> bool:
             return self._units() is not units
 
+        units.retry()
         await _until(self._progress, ended, units.caught_up())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DISCOVERY_SECONDS):

@@ -1,8 +1,6 @@
 """The watched units of one run of systemd: read once, then kept up to date by signals.
 
-Match rules are narrow. PropertiesChanged is asked for one unit path at a time: 500 services that nobody watches can
-restart in a loop, at 14 signals of 0.2 ms each per restart, and cost nothing here. dbus-daemon allows a connection 512
-rules; above MAX_UNIT_RULES units one rule for all unit paths takes over.
+Everything is asked of systemd by name before it is read: reading what is not loaded would load it.
 """
 
 import asyncio
@@ -12,30 +10,23 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from llmhost.model.unit import Unit, UnitsReport
+from llmhost.model.unit import UnitsReport
 from llmhost.sources.systemd.aliases import alias_target
 from llmhost.sources.systemd.bus import CallFailedError
-from llmhost.sources.systemd.calls import (
-    ALL_UNITS_RULE,
-    CALLEE_GONE,
-    PROPERTIES,
-    Systemd,
-    add_match,
-    remove_match,
-    unit_rule,
-)
+from llmhost.sources.systemd.calls import CALLEE_GONE, PROPERTIES, Systemd
 from llmhost.sources.systemd.discovery import Discovery
 from llmhost.sources.systemd.entry import Entry
 from llmhost.sources.systemd.names import is_unit_name, unit_name
 from llmhost.sources.systemd.parse import UnreadableUnitError, unloaded_unit
 from llmhost.sources.systemd.progress import Progress
+from llmhost.sources.systemd.rules import UnitRules
 from llmhost.sources.systemd.watchlist import Watchlist
 from llmhost.sources.systemd.wire import Received
 
 log = logging.getLogger(__name__)
 
-MAX_UNIT_RULES = 400
 REFRESH_SECONDS = 0.25  # no more often per unit: what has just been unloaded would be loaded again by being looked at
+MAX_WARNINGS = 1000  # per run of systemd, each said once
 SERVICES = "*.service"
 
 
@@ -70,7 +61,7 @@ class Units:
         self._syncing = False
         self._sync_wanted = 0
         self._sync_done = 0
-        self._all_units = False
+        self._rules = UnitRules(systemd.bus)
         self._version = ""
         self._warned: set[str] = set()
 
@@ -98,6 +89,12 @@ class Units:
 
         return is_caught_up
 
+    def retry(self) -> None:
+        """Look again at what could not be read."""
+        for entry in list(self._entries.values()):
+            if entry.unreadable:
+                self.watch(entry.name)
+
     def discovered_all(self) -> bool:
         return self._discovery.done()
 
@@ -111,7 +108,7 @@ class Units:
         unreadable = ""
         for entry in list(self._entries.values()):
             try:
-                unit = self._unit(entry)
+                unit = entry.unit(self._warn)
             except UnreadableUnitError as error:
                 self._warn(str(error))
                 unreadable = str(error)
@@ -120,23 +117,15 @@ class Units:
                 units.append(unit)
             elif entry.unreadable:
                 unreadable = entry.unreadable
+            elif entry.missing:
+                if self._watchlist.keeps_missing(entry.name, self._clock()):
+                    units.append(unloaded_unit(entry.name, None))
+                else:
+                    self._drop(entry)
         if unreadable and not units:
             raise UnreadableUnitError(unreadable)
         units.sort(key=lambda unit: unit.id)
         return UnitsReport(systemd_version=self._version, units=tuple(units), resyncs=resyncs)
-
-    def _unit(self, entry: Entry) -> Unit | None:
-        if entry.unreadable or not entry.done:
-            return None
-        parsed = entry.parsed()
-        if parsed is None or entry.not_found:
-            if self._watchlist.keeps_missing(entry.name, self._clock()):
-                return unloaded_unit(entry.name, None)
-            self._drop(entry)
-            return None
-        for wrong in parsed.wrong:
-            self._warn(f"{entry.name}: {wrong}")
-        return parsed.unit
 
     # what comes in
 
@@ -174,7 +163,7 @@ class Units:
             if entry.unresolved_alias:
                 self.watch(entry.name)
         if self._watchlist.discover:
-            self._discovery.look_at([name])
+            self._discovery.look_at_new(name)
 
     def _discovered(self, name: str) -> None:
         if self._watchlist.discover:
@@ -193,6 +182,11 @@ class Units:
         if not entry.refreshing:
             entry.refreshing = True
             self._spawn(self._refresh_until_done(entry))
+
+    def reconfigured(self) -> None:
+        """Act on a watchlist that has other patterns."""
+        self._discovery.keep_only([])
+        self.resync()
 
     def resync(self) -> None:
         """Look at everything again."""
@@ -219,6 +213,8 @@ class Units:
                 self._on_synced()
             self._sync_done = wanted
             self._progress.made()
+            if self._sync_done < self._sync_wanted:
+                await asyncio.sleep(REFRESH_SECONDS)
         self._syncing = False
 
     async def _sync(self) -> None:
@@ -233,9 +229,6 @@ class Units:
         for entry in list(self._entries.values()):
             if entry.name not in names:
                 self._drop(entry)
-        if len(names) > MAX_UNIT_RULES and not self._all_units:
-            self._all_units = True
-            await add_match(self._systemd.bus, ALL_UNITS_RULE)
         for name in names:
             self.watch(name)
             self._entries[name].refresh_not_before = 0.0
@@ -243,7 +236,7 @@ class Units:
         await self._progress.until(lambda: all(entry.done >= count for entry, count in wanted))
         if watchlist.discover:
             self._discovery.keep_only(name for name, _ in loaded)
-            self._discovery.look_at(
+            self._discovery.look_at_listed(
                 name for name, load_state in loaded if load_state == "loaded" and not watchlist.wants(name)
             )
 
@@ -266,10 +259,12 @@ class Units:
         entry.refreshing = False
 
     async def _refresh(self, entry: Entry) -> None:
+        if self._entries.get(entry.name) is not entry:
+            return  # dropped meanwhile
         if not is_unit_name(entry.name):
             entry.unload(None)
             return
-        await self._follow(entry)
+        await self._rules.follow(entry.path)
         path = await self._systemd.unit_path(entry.name)
         if path is None:
             await self._read_unloaded(entry)
@@ -301,18 +296,11 @@ class Units:
         unit = self._entries[name]
         await self._progress.until(lambda: unit.done > 0)
 
-    async def _follow(self, entry: Entry) -> None:
-        if not entry.followed and not self._all_units:
-            entry.followed = True
-            await add_match(self._systemd.bus, unit_rule(entry.path))
-
     def _drop(self, entry: Entry) -> None:
         if self._entries.get(entry.name) is entry:
             del self._entries[entry.name]
             del self._by_path[entry.path]
-            if entry.followed:
-                entry.followed = False
-                self._spawn(remove_match(self._systemd.bus, unit_rule(entry.path)))
+            self._spawn(self._rules.unfollow(entry.path))
 
     async def _read_control_group(self, entry: Entry) -> None:
         entry.group_stale = False  # a signal from here on says that it may have moved again
@@ -321,9 +309,13 @@ class Units:
             if path == entry.path:
                 await self._systemd.control_group(path, entry.set_control_group)
         except CallFailedError as error:
-            self._warn(f"{entry.name}: {error}")  # it goes away, or this systemd has no such property
+            if error.name not in CALLEE_GONE:  # this systemd has no such property
+                self._warn(f"{entry.name}: {error}")
+        except BaseException:
+            entry.group_stale = True
+            raise
 
     def _warn(self, text: str) -> None:
-        if text not in self._warned:
+        if text not in self._warned and len(self._warned) < MAX_WARNINGS:
             self._warned.add(text)
             log.warning("%s", text)

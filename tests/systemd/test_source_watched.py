@@ -1,0 +1,158 @@
+"""Which units the source watches, and what it tells of those that are not loaded."""
+
+import time
+from typing import Any
+
+from tests.fakes.bus import (
+    FakeSystemd,
+    PrivateBus,
+)
+from tests.fakes.unit_source import GLOBS, VLLM, bus, eventually, read, source_on, units, wait_until
+
+assert bus is not None  # a fixture
+
+
+def test_a_configured_unit_that_does_not_exist_is_reported_and_a_pattern_without_match_is_not(bus: PrivateBus) -> None:
+    with FakeSystemd(bus) as systemd, source_on(bus, "gone.service", "bad name", "vllm-*.service") as source:
+        found = units(source)
+        assert set(found) == {"gone.service", "bad name"}
+        for unit in found.values():
+            assert (unit.load_state, unit.active_state, unit.sub_state) == ("not-found", "inactive", "dead")
+            assert unit.settings is None
+        assert "GetUnit(bad name)" not in systemd.calls
+
+
+def test_unit_files_that_are_not_loaded_are_stubs_and_stay_unloaded(bus: PrivateBus) -> None:
+    files = [
+        ("/etc/systemd/system/vllm.service", "enabled"),
+        ("/etc/systemd/system/vllm-off.service", "masked"),
+        ("/etc/systemd/system/vllm@.service", "disabled"),
+        ("/etc/systemd/system/other.service", "enabled"),
+    ]
+    with FakeSystemd(bus, [], files) as systemd, source_on(bus, *GLOBS, "vllm@a\\x2db.service") as source:
+        found = units(source)
+        assert {name: (unit.load_state, unit.unit_file_state) for name, unit in found.items()} == {
+            "vllm.service": ("stub", "enabled"),
+            "vllm-off.service": ("masked", "masked"),
+            "vllm@a\\x2db.service": ("stub", "disabled"),
+        }
+        assert systemd.touched == []
+
+
+def test_units_come_and_go_with_systemds_word(bus: PrivateBus) -> None:
+    files = [("/etc/systemd/system/vllm.service", "enabled")]
+    with FakeSystemd(bus, [], files) as systemd, source_on(bus) as source:
+        assert units(source)["vllm.service"].load_state == "stub"
+        systemd.load(VLLM)
+        eventually(source, lambda found: found["vllm.service"].active_state == "active")
+        systemd.change("vllm.service", NRestarts=2)
+        eventually(source, lambda found: found["vllm.service"].nrestarts == 2)
+        systemd.unload("vllm.service")
+        found = eventually(source, lambda found: found["vllm.service"].load_state == "stub")
+        assert found["vllm.service"].nrestarts is None
+        assert systemd.touched == []
+
+
+def test_a_unit_that_flaps_is_looked_at_a_few_times_a_second(bus: PrivateBus) -> None:
+    with FakeSystemd(bus) as systemd, source_on(bus, "vllm.service") as source:
+        read(source)
+        systemd.calls.clear()
+        began = time.monotonic()
+        for _ in range(300):
+            systemd.load(VLLM)
+            systemd.unload("vllm.service")
+        eventually(source, lambda found: found["vllm.service"].load_state == "not-found")
+        looks = systemd.calls.count("GetUnit(vllm.service)")
+        assert 1 <= looks <= 2 + (time.monotonic() - began) / 0.25
+
+
+def test_an_alias_is_reported_as_its_unit(bus: PrivateBus) -> None:
+    real = {"Id": "real.service", "Names": ["real.service", "alias.service"]}
+    with FakeSystemd(bus, [real]) as systemd, source_on(bus, "alias.service") as source:
+        assert list(units(source)) == ["real.service"]
+        systemd.change("real.service", NRestarts=7)
+        eventually(source, lambda found: found["real.service"].nrestarts == 7)
+        systemd.reload()
+        eventually(source, lambda found: list(found) == ["real.service"] and dict(read(source).resyncs)["reload"] == 1)
+
+
+def test_an_alias_that_cannot_be_read_is_resolved_when_its_unit_is_loaded(bus: PrivateBus) -> None:
+    files = [("/etc/systemd/system/alias-nobody-has.service", "alias")]
+    with FakeSystemd(bus, [], files) as systemd, source_on(bus, "alias-nobody-has.service") as source:
+        assert units(source)["alias-nobody-has.service"].load_state == "stub"
+        systemd.load({"Id": "real.service", "Names": ["real.service", "alias-nobody-has.service"]})
+        eventually(source, lambda found: list(found) == ["real.service"])
+
+
+def test_a_transient_unit_is_kept_for_an_hour_after_it_was_unloaded(bus: PrivateBus) -> None:
+    now = [1000.0]
+    transient = {"Id": "vllm-test.service", "Transient": True}
+    with FakeSystemd(bus, [transient]) as systemd, source_on(bus, "vllm-*.service", clock=lambda: now[0]) as source:
+        assert units(source)["vllm-test.service"].active_state == "active"
+        systemd.unload("vllm-test.service")
+        found = eventually(source, lambda found: found["vllm-test.service"].load_state == "not-found")
+        assert found["vllm-test.service"].active_state == "inactive"
+        now[0] += 3599
+        assert "vllm-test.service" in units(source)
+        now[0] += 2
+        assert units(source) == {}
+        systemd.load(transient)
+        eventually(source, lambda found: "vllm-test.service" in found)
+
+
+def test_a_transient_unit_that_went_while_the_bus_was_away_is_kept_as_well(bus: PrivateBus) -> None:
+    with source_on(bus) as source:
+        with FakeSystemd(bus, [{"Id": "vllm-test.service", "Transient": True}]):
+            read(source)
+        wait_until(lambda: source._units() is None)
+        with FakeSystemd(bus):
+            found = eventually(source, lambda found: "vllm-test.service" in found)
+            assert found["vllm-test.service"].load_state == "not-found"
+
+
+def test_services_that_run_an_engine_are_discovered(bus: PrivateBus) -> None:
+    engine = [["/usr/bin/python3", "-m", "vllm", "serve"]]
+    loaded: list[dict[str, Any]] = [
+        {"Id": "model.service", "ExecStart": engine},
+        {"Id": "web.service", "ExecStart": [["/usr/bin/nginx"]]},
+        {"Id": "systemd-vllm.service", "ExecStart": engine},
+        {"Id": "model.socket"},
+        {"Id": "ghost.service", "LoadState": "not-found"},
+    ]
+    with FakeSystemd(bus, loaded) as systemd, source_on(bus, "vllm-*.service", discover=True) as source:
+        assert list(units(source)) == ["model.service"]
+        asked = [call for call in systemd.calls if "ExecStart" in call]
+        assert len(asked) == 2
+        systemd.load({"Id": "run-r1.service", "ExecStart": engine, "Transient": True})
+        eventually(source, lambda found: "run-r1.service" in found)
+        before = len(systemd.calls)
+        systemd.reload()
+        eventually(source, lambda _: dict(read(source).resyncs)["reload"] == 1)
+        assert not [call for call in systemd.calls[before:] if "ExecStart" in call]  # known by now
+        source.configure(patterns=(), discover=False)
+        assert units(source) == {}
+        source.configure(patterns=(), discover=True)
+        assert list(units(source)) == ["model.service", "run-r1.service"]
+
+
+def test_units_that_hold_gpu_memory_are_watched_from_the_next_read_on(bus: PrivateBus) -> None:
+    with FakeSystemd(bus, [VLLM, {"Id": "other.service"}]), source_on(bus) as source:
+        source.watch(["other.service"])
+        assert list(units(source)) == ["other.service", "vllm.service"]
+        source.watch(["vllm.service", "gone.service", "not a name", "x.socket", ""])
+        assert list(units(source)) == ["other.service", "vllm.service"]
+
+
+def test_what_is_watched_can_be_changed_while_it_runs(bus: PrivateBus) -> None:
+    with FakeSystemd(bus, [VLLM, {"Id": "sglang.service"}]), source_on(bus) as source:
+        assert list(units(source)) == ["vllm.service"]
+        source.configure(patterns=("sglang.service", "none.service"), discover=False)
+        assert list(units(source)) == ["none.service", "sglang.service"]
+
+
+def test_above_the_buss_limit_of_match_rules_one_rule_takes_over(bus: PrivateBus) -> None:
+    many = [{"Id": f"vllm-{number}.service"} for number in range(520)]
+    with FakeSystemd(bus, many) as systemd, source_on(bus, "vllm-*.service") as source:
+        assert len(units(source, 20)) == 520
+        systemd.change("vllm-519.service", NRestarts=2)
+        eventually(source, lambda found: found["vllm-519.service"].nrestarts == 2)
