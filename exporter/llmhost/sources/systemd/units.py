@@ -1,7 +1,4 @@
-"""The watched units of one run of systemd: read once, then kept up to date by signals.
-
-Everything is asked of systemd by name before it is read: reading what is not loaded would load it.
-"""
+"""The watched units of one run of systemd: read once, then kept up to date by signals."""
 
 import asyncio
 import logging
@@ -11,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from llmhost.model.unit import UnitsReport
-from llmhost.sources.systemd.aliases import alias_target
 from llmhost.sources.systemd.bus import CallFailedError
 from llmhost.sources.systemd.calls import CALLEE_GONE, PROPERTIES, Systemd
 from llmhost.sources.systemd.discovery import Discovery
 from llmhost.sources.systemd.entry import Entry
-from llmhost.sources.systemd.names import is_unit_name, unit_name
 from llmhost.sources.systemd.parse import UnreadableUnitError, unloaded_unit
 from llmhost.sources.systemd.progress import Progress
+from llmhost.sources.systemd.reader import UnitReader
 from llmhost.sources.systemd.rules import UnitRules
 from llmhost.sources.systemd.watchlist import Watchlist
 from llmhost.sources.systemd.wire import Received
@@ -50,7 +46,6 @@ class Units:
         self._progress = progress
         self._on_synced = on_synced
         self._on_reload = on_reload
-        self._root = root
         self._clock = clock
         self._discovery = Discovery(systemd, is_engine_command, found=self._discovered, progressed=progress.made)
         self._entries: dict[str, Entry] = {}
@@ -62,6 +57,7 @@ class Units:
         self._sync_wanted = 0
         self._sync_done = 0
         self._rules = UnitRules(systemd.bus)
+        self._reader = UnitReader(systemd, self._rules, root)
         self._version = ""
         self._warned: set[str] = set()
 
@@ -100,7 +96,7 @@ class Units:
 
     async def refresh_control_groups(self) -> None:
         stale = [entry for entry in self._entries.values() if entry.needs_control_group()]
-        await asyncio.gather(*(self._read_control_group(entry) for entry in stale))
+        await asyncio.gather(*(self._reader.read_control_group(entry, self._warn) for entry in stale))
 
     def report(self, resyncs: tuple[tuple[str, int], ...]) -> UnitsReport:
         """All that is known. Raises UnreadableUnitError where there are units and none can be read."""
@@ -261,35 +257,15 @@ class Units:
     async def _refresh(self, entry: Entry) -> None:
         if self._entries.get(entry.name) is not entry:
             return  # dropped meanwhile
-        if not is_unit_name(entry.name):
-            entry.unload(None)
-            return
-        await self._rules.follow(entry.path)
-        path = await self._systemd.unit_path(entry.name)
-        if path is None:
-            await self._read_unloaded(entry)
-            return
-        name = unit_name(path)
+        name = await self._reader.read(entry)
+        self._watchlist.alias(entry.name, name)
         if name != entry.name:
             await self._resolve(entry, name)
-            return
-        self._watchlist.alias(entry.name, entry.name)
-        await self._systemd.properties(path, entry.snapshot)
-        if not entry.not_found:
-            self._watchlist.saw_loaded(entry.name, transient=entry.transient)
-
-    async def _read_unloaded(self, entry: Entry) -> None:
-        state = await self._systemd.unit_file_state(entry.name)
-        name = alias_target(entry.name, self._root) if state is not None else entry.name
-        if name != entry.name:
-            await self._resolve(entry, name)
-            return
-        self._watchlist.alias(entry.name, entry.name)
-        entry.unload(None if state is None else unloaded_unit(entry.name, state))
+        elif entry.loaded and not entry.not_found:
+            self._watchlist.saw_loaded(name, transient=entry.transient)
 
     async def _resolve(self, entry: Entry, name: str) -> None:
         """Watch the unit itself instead of its alias."""
-        self._watchlist.alias(entry.name, name)
         self._drop(entry)
         if name not in self._entries:
             self.watch(name)
@@ -301,19 +277,6 @@ class Units:
             del self._entries[entry.name]
             del self._by_path[entry.path]
             self._spawn(self._rules.unfollow(entry.path))
-
-    async def _read_control_group(self, entry: Entry) -> None:
-        entry.group_stale = False  # a signal from here on says that it may have moved again
-        try:
-            path = await self._systemd.unit_path(entry.name)
-            if path == entry.path:
-                await self._systemd.control_group(path, entry.set_control_group)
-        except CallFailedError as error:
-            if error.name not in CALLEE_GONE:  # this systemd has no such property
-                self._warn(f"{entry.name}: {error}")
-        except BaseException:
-            entry.group_stale = True
-            raise
 
     def _warn(self, text: str) -> None:
         if text not in self._warned and len(self._warned) < MAX_WARNINGS:
