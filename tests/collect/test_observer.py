@@ -194,9 +194,10 @@ def test_units_that_hold_memory_or_run_an_engine_are_watched_before_units_are_as
     engine = process(6, in_service("llm.service"), engine="vllm", role=Role.API_SERVER)
     of_user = process(7, in_service("mine.service", "user@1000"), engine="vllm", role=Role.API_SERVER)
     idle = process(8, in_service("sshd.service"))
+    display = process(9, in_service("gdm.service"), comm="Xorg")
     order: list[object] = []
-    nvml, _ = started("nvml", lambda: report([gpu(holders=Ok((held(5, GIB),)))]))
-    processes, _ = started("procfs", lambda: table([holding, engine, of_user, idle]))
+    nvml, _ = started("nvml", lambda: report([gpu(holders=Ok((held(5, GIB), held(9, GIB))))]))
+    processes, _ = started("procfs", lambda: table([holding, engine, of_user, idle, display]))
 
     def read_units() -> UnitsReport:
         order.append("units")

@@ -1,7 +1,9 @@
 """What a start will ask for, by vLLM's own rule, and whether it is free."""
 
+from dataclasses import replace
+
 import pytest
-from tests.fakes.values import GIB, HOST, MIB, gpu, memory, process, settings, snapshot, unit
+from tests.fakes.values import GIB, HOST, MIB, gpu, memory, process, report, settings, snapshot, unit
 
 from llmhost.config.schema import Config, Policy
 from llmhost.derive.facts import Remembered, UnitFacts, derive
@@ -76,6 +78,18 @@ def test_a_lost_gpu_refuses_a_start_and_one_that_does_not_answer_leaves_it_unkno
     assert facts(DOWN, gpu(0), lost).startable == Ok(False)
     silent = gpu(1, fault=Cause.TIMEOUT, memory=Failed(Cause.TIMEOUT))
     assert facts(DOWN, gpu(0), silent).startable == Failed(Cause.TIMEOUT)
+
+
+def test_a_driver_that_does_not_fit_its_library_refuses_every_start() -> None:
+    mismatch = snapshot(processes=[], units=[DOWN, unit("other.service", active="failed", sub="failed")])
+    found = derive(replace(mismatch, nvml=Failed(Cause.DRIVER_MISMATCH)), Config(), Remembered()).units
+    assert isinstance(found, Ok)
+    assert found.value[0].startable == Ok(False)
+    assert isinstance(found.value[1].startable, NotApplicable)  # nobody knows that it uses a GPU
+    later = replace(report([gpu(0), gpu(1)]), driver_mismatch=True)
+    found = derive(replace(mismatch, nvml=Ok(later)), Config(), Remembered()).units
+    assert isinstance(found, Ok)
+    assert found.value[0].startable == Ok(False)
 
 
 def test_unified_memory_is_the_hosts() -> None:

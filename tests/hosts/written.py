@@ -3,14 +3,14 @@
 import contextlib
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 from tests.fakes.bus import FakeSystemd, PrivateBus
-from tests.fakes.nvml import FakeNvml
+from tests.fakes.nvml import DRIVER_VERSION, FakeNvml
 from tests.fakes.procfs import write_proc
 
 from llmhost.cli.assemble import Exporter, Paths, SystemClock
@@ -19,6 +19,7 @@ from llmhost.config.schema import Config
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
 from llmhost.model.host import Host
+from llmhost.model.reading import Ok
 from llmhost.sources.host import HostSource
 
 HOSTS = Path(__file__).parent
@@ -31,13 +32,15 @@ _VARYING = re.compile(
     r"|llmhost_build_info|process_|python_)"
 )
 _STUCK = re.compile(r"^(llmhost_nvml_stuck_call_seconds\{.*\}) [0-9.]+$", re.MULTILINE)
-_KEYS = {"about", "config", "nvml", "memory", "pid_namespace", "processes", "units", "unit_files", "bus", "then"}
+_LATER_KEYS = {"nvml", "library", "memory", "processes", "units"}
+_KEYS = {"about", "config", "nvml", "library", "memory", "pid_namespace", "processes", "units", "unit_files", "bus", "then"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenHost:
     name: str
-    looks: tuple[dict[str, Any], ...]
+    first: dict[str, Any]
+    later: dict[str, Any] | None
 
     @property
     def expected(self) -> Path:
@@ -51,9 +54,9 @@ def names() -> list[str]:
 def read(name: str) -> WrittenHost:
     first = yaml.safe_load((HOSTS / name / "host.yml").read_text())
     later = first.pop("then", None)
-    for look in (first, later or {}):
-        assert look.keys() <= _KEYS, f"{name}: unknown keys {look.keys() - _KEYS}"
-    return WrittenHost(name=name, looks=(first, first | later) if later else (first,))
+    for look, known in ((first, _KEYS), (later or {}, _LATER_KEYS)):
+        assert look.keys() <= known, f"{name}: unknown keys {look.keys() - known}"
+    return WrittenHost(name=name, first=first, later=later)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,6 @@ class _AlwaysAwake(HostSource):
 
 def page_of(host: WrittenHost, directory: Path) -> str:
     """Stand the host up, look at it as often as it says, and give the last page."""
-    page = ""
     with standing(host, directory) as (stands, later):
         exporter = Exporter(
             stands.config,
@@ -101,11 +103,16 @@ def page_of(host: WrittenHost, directory: Path) -> str:
             python_version="",
         )
         try:
-            for number, look in enumerate(host.looks):
-                if number:
-                    later(look)
+
+            def look() -> str:
                 deadline = SystemClock().monotonic() + stands.config.web.deadline_seconds
-                page = encode(exposition.metrics(deadline), accept="")[0].decode()
+                return encode(exposition.metrics(deadline), accept="")[0].decode()
+
+            page = look()
+            if host.later is not None:
+                later()
+                _wait_for_units(exporter, host.later.get("units", []))
+                page = look()
         finally:
             exporter.close()
     return without_varying(page)
@@ -117,40 +124,57 @@ def without_varying(page: str) -> str:
 
 
 @contextlib.contextmanager
-def standing(host: WrittenHost, directory: Path) -> Iterator[tuple[Standing, Any]]:
-    look = host.looks[0]
-    config_text = yaml.safe_dump(look.get("config", {}))
+def standing(host: WrittenHost, directory: Path) -> Iterator[tuple[Standing, Callable[[], None]]]:
+    """Stand the host up; what is given with it makes it what it is later."""
+    config_text = yaml.safe_dump(host.first.get("config", {}))
     nvml = FakeNvml(directory / "nvml")
     procfs = directory / "proc"
+    with _bus(host.first) as (address, systemd):
 
-    def show(look: dict[str, Any]) -> None:
-        _drive(nvml, look.get("nvml", []))
-        _write_proc(procfs, look)
+        def show(look: dict[str, Any]) -> None:
+            nvml.install_library(look.get("library", DRIVER_VERSION))
+            _drive(nvml, look.get("nvml", []))
+            _write_proc(procfs, look)
 
-    (directory / "nvml").mkdir(exist_ok=True)
-    show(look)
-    environment = {} if look.get("nvml") == "no library" else nvml.environment()
-    with _bus(look) as address:
+        def later() -> None:
+            assert host.later is not None
+            show(host.first | host.later)
+            for unit in host.later.get("units", []):
+                assert systemd is not None
+                systemd.change(unit["Id"], **unit)
+
+        show(host.first)
         yield (
             Standing(
                 procfs=procfs,
-                environment=environment,
+                environment={} if host.first.get("nvml") == "no library" else nvml.environment(),
                 bus_address=address,
                 config=parse(config_text, name="llmhost.yml"),
                 config_text=config_text,
             ),
-            show,
+            later,
         )
 
 
 @contextlib.contextmanager
-def _bus(look: dict[str, Any]) -> Iterator[str]:
+def _bus(look: dict[str, Any]) -> Iterator[tuple[str, FakeSystemd | None]]:
     if look.get("bus") is False:
-        yield "unix:path=/nonexistent/system_bus_socket"
+        yield "unix:path=/nonexistent/system_bus_socket", None
         return
     files = list(look.get("unit_files", {}).items())
-    with PrivateBus() as bus, FakeSystemd(bus, units=look.get("units", []), unit_files=files):
-        yield bus.address
+    with PrivateBus() as bus, FakeSystemd(bus, units=look.get("units", []), unit_files=files) as systemd:
+        yield bus.address, systemd
+
+
+def _wait_for_units(exporter: Exporter, changed: list[dict[str, Any]]) -> None:
+    """Signals take a moment to come through the bus."""
+    states = {(unit["Id"], unit["ActiveState"]) for unit in changed}
+    until = SystemClock().monotonic() + 10
+    while states:
+        units = exporter.observe(until).snapshot.units
+        assert isinstance(units, Ok)
+        states -= {(unit.id.name, unit.active_state) for unit in units.value.units}
+        assert SystemClock().monotonic() < until, f"never seen: {states}"
 
 
 def _drive(nvml: FakeNvml, state: list[str] | str) -> None:

@@ -4,10 +4,15 @@ from llmhost.model.gpu import NvmlReport
 from llmhost.model.ids import SYSTEM_MANAGER, ProcessId
 from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Ok, Reading
+from llmhost.model.system_programs import SYSTEM_COMMS
 
 
 def units_of_interest(nvml: Reading[NvmlReport], processes: Reading[ProcessTable]) -> set[str]:
-    """Names of the system manager's units. Users' units are seen in cgroups only: their managers are not asked."""
+    """Give names of the system manager's units.
+
+    Users' units are seen in cgroups only: their managers are not asked. A display server's memory is the machine's and
+    makes no unit interesting.
+    """
     if not isinstance(processes, Ok):
         return set()
     table = processes.value
@@ -16,6 +21,10 @@ def units_of_interest(nvml: Reading[NvmlReport], processes: Reading[ProcessTable
         for gpu in nvml.value.gpus:
             if isinstance(gpu.holders, Ok):
                 holders.update(holder.process for holder in gpu.holders.value if holder.process is not None)
-    interesting = [process for process in table.by_pid.values() if process.engine or process.id in holders]
+    interesting = [
+        process
+        for process in table.by_pid.values()
+        if process.engine or (process.id in holders and process.comm not in SYSTEM_COMMS)
+    ]
     units = {process.placement.unit for process in interesting}
     return {unit.name for unit in units if unit is not None and unit.manager == SYSTEM_MANAGER}

@@ -12,23 +12,8 @@ from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Home, Process, ProcessTable
 from llmhost.model.reading import Cause, Failed, Ok, Reading, both
 from llmhost.model.snapshot import Snapshot
+from llmhost.model.system_programs import SYSTEM_COMMS
 from llmhost.model.unit import Unit
-
-# Programs that hold GPU memory on behalf of the machine, by comm (at most 15 bytes).
-_SYSTEM_COMMS = frozenset(
-    {
-        "Xorg",
-        "Xwayland",
-        "gnome-shell",
-        "kwin_wayland",
-        "kwin_x11",
-        "nvidia-persiste",
-        "nvidia-cuda-mps",
-        "sddm-greeter",
-        "weston",
-        "nv-hostengine",
-    }
-)
 
 
 class HolderKind(StrEnum):
@@ -97,7 +82,7 @@ def _holder(
 
 
 def _kind(process: Process, units: Mapping[UnitId, Unit], host: Host, orphans: AbstractSet[ProcessId]) -> HolderKind:
-    if process.comm in _SYSTEM_COMMS:
+    if process.comm in SYSTEM_COMMS:
         return HolderKind.SYSTEM
     place = process.placement
     unit = units.get(place.unit) if place.unit is not None else None

@@ -14,10 +14,10 @@ from llmhost.derive.need import Need, needed, needed_ratio, startable
 from llmhost.derive.wanted import wanted
 from llmhost.model.engine_arguments import EngineArguments, parse_engine_arguments
 from llmhost.model.engine_command import is_engine_command
-from llmhost.model.gpu import Gpu
+from llmhost.model.gpu import Gpu, NvmlReport
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
-from llmhost.model.reading import NotApplicable, Ok, Reading, both, mapped
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading, both, mapped
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit
 
@@ -93,8 +93,15 @@ def _unit_facts(
         wanted=wanted(unit),
         gpus=uuids,
         needed=need,
-        startable=startable(unit, uuids, need, listed, snapshot.host),
-        processes=mapped(mine, lambda found: Counter(process.role for process in found)),
+        startable=startable(
+            unit,
+            uuids,
+            need,
+            listed,
+            snapshot.host,
+            driver_mismatch=bool(engine) and _has_driver_mismatch(snapshot.nvml),
+        ),
+        processes=mapped(mine, lambda found: Counter(process.role for process in found if not process.zombie)),
         leftovers=mapped(
             both(mine, snapshot.host),
             lambda seen: sum(
@@ -102,6 +109,12 @@ def _unit_facts(
             ),
         ),
     )
+
+
+def _has_driver_mismatch(report: Reading[NvmlReport]) -> bool:
+    if isinstance(report, Failed):
+        return report.cause is Cause.DRIVER_MISMATCH
+    return isinstance(report, Ok) and report.value.driver_mismatch
 
 
 def _engine(unit: Unit, mine: Reading[tuple[Process, ...]]) -> tuple[str, EngineArguments | None]:

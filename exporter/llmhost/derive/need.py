@@ -54,11 +54,22 @@ def needed(ratio: Reading[float], uuids: Reading[GpuSet], gpus: Sequence[Gpu], h
 
 
 def startable(
-    unit: Unit, uuids: Reading[GpuSet], need: Reading[Need], gpus: Sequence[Gpu], host: Reading[Host]
+    unit: Unit,
+    uuids: Reading[GpuSet],
+    need: Reading[Need],
+    gpus: Sequence[Gpu],
+    host: Reading[Host],
+    *,
+    driver_mismatch: bool,
 ) -> Reading[bool]:
-    """Say whether a start now would find what it needs free, and the fabric ready, on every GPU of the set."""
+    """Say whether a start now would find what it needs free, and the fabric ready, on every GPU of the set.
+
+    With a library that does not fit the loaded driver no program starts, whatever is free.
+    """
     if is_up(unit):
         return NotApplicable("the unit is up")
+    if driver_mismatch:
+        return Ok(False)
     by_uuid = {gpu.uuid: gpu for gpu in gpus}
     if isinstance(uuids, Ok) and any(by_uuid[uuid].fault in _NO_START for uuid in uuids.value if uuid in by_uuid):
         return Ok(False)

@@ -133,14 +133,18 @@ UNIT_SUB_STATE = _unit("sub_state", "SubState, as systemd spells it, value 1.", 
 UNIT_RESULT = _unit("result", "Result of the last run, as systemd spells it, value 1.", "result", mode=Mode.CURRENT)
 UNIT_WANTED = _unit(
     "wanted",
-    "1: up, failing or waiting to restart, or enabled and not stopped by an operator since. 0: stopped on purpose.",
+    "1: up, failing or waiting to restart, or enabled and not stopped by an operator since. "
+    "0: stopped on purpose, or never meant to start.",
 )
 UNIT_NRESTARTS = _unit(
     "nrestarts",
     "NRestarts as systemd has it: resettable, blind to manual restarts, counts refused attempts.",
 )
 UNIT_STATE_CHANGE = _unit("state_change_timestamp_seconds", "When the unit last changed state.")
-UNIT_EXEC_MAIN_STATUS = _unit("exec_main_status", "Exit status of the last main process; absent until one has ended.")
+UNIT_EXEC_MAIN_STATUS = _unit(
+    "exec_main_status",
+    "Exit status, or signal number, of the main process of the last activation; absent until it has ended.",
+)
 UNIT_RESTART_DELAY = _unit("restart_delay_seconds", "RestartSec= of the unit; absent if infinite.")
 UNIT_START_TIMEOUT = _unit(
     "start_timeout_seconds", "TimeoutStartSec= of the unit, for each of its commands; absent if infinite."
@@ -150,7 +154,9 @@ UNIT_START_LIMIT_BURST = _unit("start_limit_burst", "StartLimitBurst= of the uni
 UNIT_START_LIMIT_INTERVAL = _unit(
     "start_limit_interval_seconds", "StartLimitIntervalSec= of the unit; 0 means no limit."
 )
-UNIT_PROCESSES = _unit("processes", "Processes in the unit's cgroup by role in the engine.", "role", mode=Mode.ALL)
+UNIT_PROCESSES = _unit(
+    "processes", "Living processes in the unit's cgroup by role in the engine.", "role", mode=Mode.ALL
+)
 UNIT_LEFTOVER_PROCESSES = _unit(
     "leftover_processes", "Processes of ended activations of the unit that are still alive."
 )
@@ -159,7 +165,8 @@ UNIT_NEEDED = _unit(
 )
 UNIT_STARTABLE = _unit(
     "startable",
-    "1: a start now would find the memory free. 0: it would be refused. Absent: the unit is up, or it cannot be told.",
+    "1: a start now would find the memory free, the fabric ready and its GPUs there. 0: it would be refused. "
+    "Absent: the unit is up, or it cannot be told.",
 )
 
 COLLECTOR_SUCCESS = _own("collector_success", "1: the collector read everything it is there for.", "collector")

@@ -7,23 +7,25 @@ from llmhost.metrics.catalog import FAMILIES, Family, Section
 _HEAD = """\
 # Metrics
 
-Generated from `exporter/llmhost/metrics/catalog.py` by `make docs`; do not edit. Real pages of sixteen kinds of
-host are in `tests/hosts/*/expected/metrics.prom`.
+Generated from `exporter/llmhost/metrics/catalog.py` by `make docs`; do not edit. Real pages of many kinds of host
+are in `tests/hosts/*/expected/metrics.prom`.
 
 Base units. What could not be read is absent, never 0, and `llmhost_collector_fault` or `llmhost_gpu_fault` says
-why. Labels in *italics* are enums: *all* values are always there (0 included), *sparse* are those that there
-are, *current* is one series of value 1. There are no pids, command lines, users, container ids or host names in
-labels.
+why; so is what a device or driver does not have, such as the utilization of a MIG instance. Labels in *italics*
+are enums: *all* values are always there (0 included), *sparse* are those that there are, *current* is one
+series of value 1. There are no pids, command lines, users, container ids or host names in labels.
 
 - `gpu` is NVML's index, informative; `uuid` is the identity, as NVML spells it. A MIG instance is a GPU of its
   own with an index like `0:3`; its parent then has no memory or holder series.
 - `unit` is the full service name, "" where there is no unit; `manager` is `system`, or `user@1000` for a unit
   of that user's own service manager.
-- `kind` of a holder: `gone` (NVML lists a pid that is not in /proc), `system` (display server, MPS server,
-  persistenced), `current` (of the unit's present activation), `leftover` (in the unit's cgroup, of an ended
-  activation), `orphan`, `container`, `session` (a person's shell or another scope), `other` (also: in a unit
-  whose state systemd does not tell us).
+- `kind` of a holder: `gone` (NVML lists a pid that /proc does not have, or that another process has now),
+  `system` (display server, MPS server, persistenced), `current` (of the unit's present activation), `leftover`
+  (in the unit's cgroup, of an ended activation), `orphan`, `container`, `session` (a person's shell or another
+  scope), `other` (also: in a unit whose state systemd does not tell us).
 - `load_state` `stub`: a unit file that systemd has not loaded; it is never loaded by looking.
+- On unified memory (GB10, Thor) GPUs have no memory series; need and room are then the host's MemTotal and
+  MemAvailable (node_exporter has them).
 - `process_*` and `python_info` are the Prometheus client library's.
 """
 

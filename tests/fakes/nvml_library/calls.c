@@ -98,7 +98,10 @@ API Ret nvmlDeviceGetUUID(void *d, char *v, u32 n) {
 
 API Ret nvmlDeviceGetName(void *d, char *v, u32 n) {
     DEV(d);
-    LEAVE(put(v, n, c.g->name));
+    if (!c.m) LEAVE(put(v, n, c.g->name));
+    char name[128];
+    snprintf(name, sizeof name, "%s MIG %s", c.g->name, c.m->profile);
+    LEAVE(put(v, n, name));
 }
 
 API Ret nvmlDeviceGetSerial(void *d, char *v, u32 n) {

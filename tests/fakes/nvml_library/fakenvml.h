@@ -55,6 +55,7 @@ typedef struct {
     int gpu, idx, gi, ci;
     char uuid[96];
     u64 total, reserved, used;
+    char profile[16];
 } Mig;
 
 typedef struct {

@@ -36,10 +36,16 @@ static int in_scope(Proc *p, Ctx *c) {
     return p->gpu == c->g->idx && (!c->m || (p->gi == c->m->gi && (p->ci == c->m->ci || p->ci < 0)));
 }
 
-u64 procs_mem(Ctx *c) {
+static int counts(Proc *p, Ctx *c) { return in_scope(p, c) && p->mem != NA && visible(p); }
+
+u64 procs_mem(Ctx *c) { /* a process that is on several lists holds its memory once */
     u64 s = 0;
-    for (int i = 0; i < W.np; i++)
-        if (in_scope(&W.p[i], c) && W.p[i].mem != NA && visible(&W.p[i])) s += W.p[i].mem;
+    for (int i = 0; i < W.np; i++) {
+        int again = 0;
+        for (int k = 0; k < i && !again; k++)
+            again = W.p[k].pid == W.p[i].pid && W.p[k].gi == W.p[i].gi && W.p[k].ci == W.p[i].ci && counts(&W.p[k], c);
+        if (counts(&W.p[i], c) && !again) s += W.p[i].mem;
+    }
     return s;
 }
 

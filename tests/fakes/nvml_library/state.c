@@ -93,6 +93,7 @@ static void parse_line(char *L) {
         m->ci = num(L, "ci", 0);
         snprintf(tmp, sizeof tmp, "MIG-%08x-0000-4000-8000-%012x", 0xfa4e0000u + m->gpu, m->idx);
         str(L, "uuid", m->uuid, sizeof m->uuid, tmp);
+        str(L, "profile", m->profile, sizeof m->profile, "1g.10gb");
         m->total = num(L, "total", 10ULL << 30);
         m->reserved = num(L, "reserved", 0);
         m->used = num(L, "used", AUTO);
