@@ -112,7 +112,8 @@ class Units:
             if unit is not None:
                 units.append(unit)
             elif entry.unreadable:
-                unreadable = entry.unreadable
+                unreadable = f"{entry.name}: {entry.unreadable}"
+                self._warn(unreadable)
             elif entry.missing:
                 if self._watchlist.keeps_missing(entry.name, self._clock()):
                     units.append(unloaded_unit(entry.name, None))
@@ -248,7 +249,6 @@ class Units:
             except (CallFailedError, ValueError) as error:
                 if isinstance(error, CallFailedError) and error.name in CALLEE_GONE:
                     raise
-                self._warn(str(error))
                 entry.fail(str(error))
             entry.done = wanted
             self._progress.made()
