@@ -33,7 +33,19 @@ _VARYING = re.compile(
 )
 _STUCK = re.compile(r"^(llmhost_nvml_stuck_call_seconds\{.*\}) [0-9.]+$", re.MULTILINE)
 _LATER_KEYS = {"nvml", "library", "memory", "processes", "units"}
-_KEYS = {"about", "config", "nvml", "library", "memory", "pid_namespace", "processes", "units", "unit_files", "bus", "then"}
+_KEYS = {
+    "about",
+    "config",
+    "nvml",
+    "library",
+    "memory",
+    "pid_namespace",
+    "processes",
+    "units",
+    "unit_files",
+    "bus",
+    "then",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
