@@ -32,11 +32,12 @@ from tests.fakes.nvml import FakeNvml
 from llmhost.cli.assemble import SystemClock
 from llmhost.collect.observer import Observation
 from llmhost.config.schema import Config
-from llmhost.derive.facts import Remembered, derive
+from llmhost.derive.facts import derive
+from llmhost.derive.ledger import Ledger
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
 from llmhost.model.engine_command import is_engine_command
-from llmhost.model.reading import Ok
+from llmhost.model.reading import NotApplicable, Ok
 from llmhost.model.snapshot import Snapshot
 from llmhost.sources.host import HostSource
 from llmhost.sources.nvml.source import NvmlSource
@@ -162,6 +163,9 @@ def the_parts(rounds: int, nvml_env: dict[str, str], bus: str) -> list[Cost]:
         ]
         seen = Snapshot(
             at=SystemClock().time(),
+            at_monotonic=SystemClock().monotonic(),
+            shm=NotApplicable(),
+            engines=NotApplicable(),
             host=Ok(host.read(soon())),
             nvml=Ok(nvml.read(soon())),
             processes=Ok(processes.read(soon())),
@@ -172,7 +176,7 @@ def the_parts(rounds: int, nvml_env: dict[str, str], bus: str) -> list[Cost]:
         systemd.close()
     in_force = InForce(config=Config(), loaded_at=0.0, reload_success=True)
     exposition = Exposition(
-        observe=lambda _deadline: Observation(snapshot=seen, health=()),
+        observe=lambda _deadline: Observation(snapshot=seen, ledger=Ledger(), health=()),
         in_force=lambda: in_force,
         version="",
         revision="",
@@ -181,7 +185,7 @@ def the_parts(rounds: int, nvml_env: dict[str, str], bus: str) -> list[Cost]:
     metrics = list(exposition.metrics(0))
     return [
         *costs,
-        measured("  derive", rounds, lambda: derive(seen, Config(), Remembered()), us, 0.05),
+        measured("  derive", rounds, lambda: derive(seen, Config(), Ledger()), us, 0.05),
         measured("  derive and make the page", rounds, lambda: list(exposition.metrics(0)), us, 0.05),
         measured("  encode", rounds, lambda: encode(metrics, accept=""), us, 0.05),
     ]

@@ -74,6 +74,10 @@ def nobody(names: Iterable[str]) -> None:
     """Watch nothing."""
 
 
+def nothing(processes: object, units: object) -> None:
+    """Aim at no engine."""
+
+
 def observer(
     nvml: Worker[NvmlReport] | None,
     processes: Worker[ProcessTable] | None = None,
@@ -86,8 +90,11 @@ def observer(
         nvml=nvml,
         processes=processes,
         units=units,
+        shm=None,
+        engines=None,
         discover=units_of_interest,
         watch=watch,
+        aim=nothing,
         clock=RealClock(),
     )
 
@@ -229,8 +236,11 @@ def test_the_hosts_fault_is_procfs_fault() -> None:
         nvml=None,
         processes=processes,
         units=None,
+        shm=None,
+        engines=None,
         discover=units_of_interest,
         watch=nobody,
+        aim=nothing,
         clock=RealClock(),
     )
     (health,) = look.observe(soon(5)).health

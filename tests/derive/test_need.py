@@ -6,7 +6,8 @@ import pytest
 from tests.fakes.values import GIB, HOST, MIB, gpu, memory, process, report, settings, snapshot, unit
 
 from llmhost.config.schema import Config, Policy
-from llmhost.derive.facts import Remembered, UnitFacts, derive
+from llmhost.derive.facts import UnitFacts, derive
+from llmhost.derive.ledger import Ledger
 from llmhost.derive.need import needed_ratio
 from llmhost.model.engine_arguments import parse_engine_arguments
 from llmhost.model.gpu import Gpu
@@ -46,7 +47,7 @@ DOWN = unit(active="activating", sub="auto-restart", settings=settings("/usr/bin
 
 
 def facts(one: Unit, *gpus: Gpu) -> UnitFacts:
-    found = derive(snapshot(gpus=gpus, processes=[], units=[one]), Config(), Remembered()).units
+    found = derive(snapshot(gpus=gpus, processes=[], units=[one]), Config(), Ledger()).units
     assert isinstance(found, Ok)
     return found.value[0]
 
@@ -82,12 +83,12 @@ def test_a_lost_gpu_refuses_a_start_and_one_that_does_not_answer_leaves_it_unkno
 
 def test_a_driver_that_does_not_fit_its_library_refuses_every_start() -> None:
     mismatch = snapshot(processes=[], units=[DOWN, unit("other.service", active="failed", sub="failed")])
-    found = derive(replace(mismatch, nvml=Failed(Cause.DRIVER_MISMATCH)), Config(), Remembered()).units
+    found = derive(replace(mismatch, nvml=Failed(Cause.DRIVER_MISMATCH)), Config(), Ledger()).units
     assert isinstance(found, Ok)
     assert found.value[0].startable == Ok(False)
     assert isinstance(found.value[1].startable, NotApplicable)  # nobody knows that it uses a GPU
     later = replace(report([gpu(0), gpu(1)]), driver_mismatch=True)
-    found = derive(replace(mismatch, nvml=Ok(later)), Config(), Remembered()).units
+    found = derive(replace(mismatch, nvml=Ok(later)), Config(), Ledger()).units
     assert isinstance(found, Ok)
     assert found.value[0].startable == Ok(False)
 
@@ -111,7 +112,7 @@ def test_the_running_servers_arguments_beat_exec_start_and_its_launcher_has_them
     command = ("/v/bin/vllm", "serve", "m", "--gpu-memory-utilization", "0.7")
     launcher = process(11, place, engine="vllm", role=Role.LAUNCHER, argv=command)
     one = unit(settings=settings("vllm serve m"))
-    found = derive(snapshot(gpus=[gpu()], processes=[titled, launcher], units=[one]), Config(), Remembered()).units
+    found = derive(snapshot(gpus=[gpu()], processes=[titled, launcher], units=[one]), Config(), Ledger()).units
     assert isinstance(found, Ok)
     (seen,) = found.value
     assert seen.needed == Ok({GpuUuid("GPU-0"): int(0.7 * 79 * GIB)})
@@ -132,7 +133,7 @@ def test_leftovers_are_counted_and_zombies_are_not() -> None:
         process(11, place, start=100),
         process(12, place, start=100, state="Z"),
     ]
-    found = derive(snapshot(processes=members, units=[unit(), unit("vllm@b.service")]), Config(), Remembered()).units
+    found = derive(snapshot(processes=members, units=[unit(), unit("vllm@b.service")]), Config(), Ledger()).units
     assert isinstance(found, Ok)
     assert [one.leftovers for one in found.value] == [Ok(1), Ok(0)]
 

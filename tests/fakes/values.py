@@ -122,6 +122,9 @@ def snapshot(
         "host": Ok(HOST),
         "nvml": NOT_ASKED if gpus is None else Ok(report(gpus)),
         "processes": NOT_ASKED if processes is None else Ok(table(processes)),
+        "at_monotonic": 1000.0,
+        "shm": NOT_ASKED,
+        "engines": NOT_ASKED,
         "units": NOT_ASKED if units is None else Ok(UnitsReport(systemd_version="252", units=tuple(units))),
     }
     return Snapshot(**(values | given))

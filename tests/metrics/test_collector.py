@@ -10,10 +10,12 @@ from tests.fakes.values import GIB, gpu, held, in_service, memory, process, snap
 from llmhost.collect.observer import Observation
 from llmhost.collect.worker import Health
 from llmhost.config.schema import Config, GpusConfig, SeriesConfig
+from llmhost.derive.ledger import Ledger
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
-from llmhost.metrics.families import SECTIONS, Section, View
 from llmhost.metrics.page import Page
+from llmhost.metrics.sections import SECTIONS, Section
+from llmhost.metrics.view import View
 from llmhost.model.reading import Cause, Failed, Ok, StuckCall
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import UnitsReport
@@ -34,7 +36,7 @@ def exposition(
 ) -> Exposition:
     in_force = InForce(config=config or Config(), loaded_at=7.0, reload_success=True)
     return Exposition(
-        observe=lambda _deadline: Observation(snapshot=seen, health=HEALTH),
+        observe=lambda _deadline: Observation(snapshot=seen, ledger=Ledger(), health=HEALTH),
         in_force=lambda: in_force,
         version="0.1.0",
         revision="abc",

@@ -84,8 +84,11 @@ class Exporter:
             nvml=self._nvml,
             processes=self._processes,
             units=self._units,
+            shm=None,
+            engines=None,
             discover=units_of_interest,
             watch=self._watch,
+            aim=lambda _processes, _units: None,
             clock=clock,
         )
         for worker in self._workers():

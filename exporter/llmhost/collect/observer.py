@@ -1,14 +1,18 @@
 """One look at the host: asks all workers, takes what comes by the deadline, stamps one time."""
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from llmhost.collect.worker import Clock, Health, Ticket, Worker
+from llmhost.derive.ledger import Ledger, advance
+from llmhost.model.engine import EnginesReport
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.host import Host
 from llmhost.model.process import ProcessTable
 from llmhost.model.reading import NotApplicable, Reading
+from llmhost.model.segment import SharedMemory
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import UnitsReport
 
@@ -20,14 +24,16 @@ DISABLED = NotApplicable("disabled by the config")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     snapshot: Snapshot
+    ledger: Ledger
     health: tuple[Health, ...]
 
 
 class Observer:
     """Attempts are shared: two who look at the same time cost one read of each source.
 
-    Units are asked for last, so that those which only the other sources could discover (they run an engine, or hold
-    GPU memory) are watched by then. A driver that hangs delays that by half of the time there is, no more.
+    Engines are asked for last, as units tell whose their servers are; units before them and after the others, so that
+    those which only the others could discover (they run an engine, or hold memory) are watched by then. A driver that
+    hangs delays that by half of the time there is, no more.
     """
 
     def __init__(
@@ -37,16 +43,25 @@ class Observer:
         nvml: Worker[NvmlReport] | None,
         processes: Worker[ProcessTable] | None,
         units: Worker[UnitsReport] | None,
+        shm: Worker[SharedMemory] | None,
+        engines: Worker[EnginesReport] | None,
         discover: Callable[[Reading[NvmlReport], Reading[ProcessTable]], Iterable[str]],
         watch: Callable[[Iterable[str]], None],
+        aim: Callable[[Reading[ProcessTable], Reading[UnitsReport]], None],
         clock: Clock,
     ) -> None:
         self._host = host
         self._nvml = nvml
         self._processes = processes
         self._units = units
+        self._shm = shm
+        self._engines = engines
         self._discover = discover
         self._watch = watch
+        self._aim = aim
+        self._ledger = Ledger()
+        self._latest = 0.0
+        self._lock = threading.Lock()
         self._clock = clock
 
     def observe(self, deadline: float) -> Observation:
@@ -55,22 +70,37 @@ class Observer:
         host = self._host.ask(deadline)
         nvml = _ask(self._nvml, deadline)
         processes = _ask(self._processes, deadline)
+        shm = _ask(self._shm, deadline)
         seen = _answer(self._processes, processes, deadline)
         if self._units is not None:
             early = (nvml.wait(half - self._clock.monotonic()) if nvml is not None else None) or DISABLED
             self._watch(self._discover(early, seen))
-        units = _ask(self._units, deadline)
+        units = _answer(self._units, _ask(self._units, deadline), deadline)
+        if self._engines is not None:
+            self._aim(seen, units)
+        engines = _ask(self._engines, deadline)
         snapshot = Snapshot(
             host=self._host.answer(host, deadline),
             nvml=_answer(self._nvml, nvml, deadline),
             processes=seen,
-            units=_answer(self._units, units, deadline),
+            units=units,
+            shm=_answer(self._shm, shm, deadline),
+            engines=_answer(self._engines, engines, deadline),
             at=self._clock.time(),
+            at_monotonic=self._clock.monotonic(),
         )
-        return Observation(snapshot=snapshot, health=self._health())
+        return Observation(snapshot=snapshot, ledger=self._advanced(snapshot), health=self._health())
+
+    def _advanced(self, snapshot: Snapshot) -> Ledger:
+        """Take the look into the ledger, unless somebody's later look is in it already."""
+        with self._lock:
+            if snapshot.at_monotonic >= self._latest:
+                self._latest = snapshot.at_monotonic
+                self._ledger = advance(self._ledger, snapshot)
+            return self._ledger
 
     def _health(self) -> tuple[Health, ...]:
-        workers = (self._nvml, self._processes, self._units)
+        workers = (self._nvml, self._processes, self._units, self._shm, self._engines)
         health = [worker.health() for worker in workers if worker is not None]
         host = self._host.health().fault
         if host is not None:  # the host's clock and memory come from /proc as well

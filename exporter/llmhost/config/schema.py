@@ -5,6 +5,10 @@ Sizes are bytes and times are seconds in here, "1000MiB" and "30s" in the file.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import PurePath
+
+from llmhost.model.process import Role
+from llmhost.model.segment import SegmentKind
 
 MIB = 1 << 20
 
@@ -50,10 +54,43 @@ class GpusConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentNames:
+    """A row that goes before the table of segment names."""
+
+    pattern: str  # a glob over the name
+    kind: SegmentKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShmConfig:
+    kinds: tuple[SegmentNames, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTitles:
+    """A row that goes before the table of engines' process titles."""
+
+    pattern: str  # a glob over the title, or over the command line with blanks between its words
+    engine: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Where a unit's engine is to be asked, instead of where its process listens."""
+
+    unit: str
+    url: str  # of its metrics: "http://127.0.0.1:8000/metrics"; "/metrics" is added where there is no path
+    token_file: PurePath | None = None  # what to send as bearer token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorsConfig:
     nvml: bool = True
     systemd: bool = True
     procfs: bool = True
+    shm: bool = True
+    engine: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +111,9 @@ class Config:
     gpus: GpusConfig = field(default_factory=GpusConfig)
     policy: Policy = field(default_factory=Policy)
     pid_namespace: PidNamespace = PidNamespace.AUTO  # host.pid_namespace
+    shm: ShmConfig = field(default_factory=ShmConfig)
+    titles: tuple[ProcessTitles, ...] = ()  # processes.titles
+    engines: tuple[EngineConfig, ...] = ()
     collectors: CollectorsConfig = field(default_factory=CollectorsConfig)
     web: WebConfig = field(default_factory=WebConfig)
     series: SeriesConfig = field(default_factory=SeriesConfig)

@@ -2,15 +2,18 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from llmhost.config.schema import Config
 from llmhost.derive.activation import is_of_present_activation
 from llmhost.derive.attribution import GpuAttribution, attribute
 from llmhost.derive.command import expand_variables
 from llmhost.derive.gpu_set import GpuSet, gpu_set
+from llmhost.derive.ledger import Ledger
 from llmhost.derive.need import Need, needed, needed_ratio, startable
+from llmhost.derive.orphans import Orphan, orphans
+from llmhost.derive.segments import SegmentState, segment_states
+from llmhost.derive.trackers import TrackerState, tracker_states
 from llmhost.derive.wanted import wanted
 from llmhost.model.engine_arguments import EngineArguments, parse_engine_arguments
 from llmhost.model.engine_command import is_engine_command
@@ -18,16 +21,9 @@ from llmhost.model.gpu import Gpu, NvmlReport
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading, both, mapped
+from llmhost.model.segment import SegmentId
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remembered:
-    """What only past snapshots tell; empty until the ledger of past starts is kept."""
-
-    gpu_sets: Mapping[UnitId, GpuSet] = field(default_factory=dict)
-    orphans: AbstractSet[ProcessId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +43,25 @@ class UnitFacts:
 class Facts:
     attribution: Reading[Mapping[GpuUuid, Reading[GpuAttribution]]]
     units: Reading[tuple[UnitFacts, ...]]
+    segments: Reading[Mapping[SegmentId, SegmentState]]
+    trackers: Reading[Mapping[ProcessId, TrackerState]]
+    orphans: Reading[tuple[Orphan, ...]]
 
 
-def derive(snapshot: Snapshot, config: Config, remembered: Remembered) -> Facts:
+def derive(snapshot: Snapshot, config: Config, ledger: Ledger) -> Facts:
+    found = orphans(snapshot, ledger.orphan_since, config.policy)
+    orphan_ids = frozenset(one.process.id for one in found.value) if isinstance(found, Ok) else frozenset()
     units = {unit.id: unit for unit in snapshot.units.value.units} if isinstance(snapshot.units, Ok) else {}
     members = mapped(snapshot.processes, _by_unit)
     return Facts(
-        attribution=attribute(snapshot, units, remembered.orphans),
+        attribution=attribute(snapshot, units, orphan_ids),
         units=mapped(
             snapshot.units,
-            lambda report: tuple(_unit_facts(unit, snapshot, members, config, remembered) for unit in report.units),
+            lambda report: tuple(_unit_facts(unit, snapshot, members, config, ledger) for unit in report.units),
         ),
+        segments=segment_states(snapshot.shm, ledger.unheld_since, config.policy),
+        trackers=mapped(snapshot.processes, lambda table: tracker_states(table, orphan_ids)),
+        orphans=found,
     )
 
 
@@ -74,7 +78,7 @@ def _unit_facts(
     snapshot: Snapshot,
     members: Reading[Mapping[UnitId, tuple[Process, ...]]],
     config: Config,
-    remembered: Remembered,
+    ledger: Ledger,
 ) -> UnitFacts:
     mine: Reading[tuple[Process, ...]] = mapped(members, lambda by_unit: by_unit.get(unit.id, ()))
     if unit.load_state == "not-found" and isinstance(mine, Ok) and not mine.value:
@@ -83,7 +87,7 @@ def _unit_facts(
     gpus: Reading[tuple[Gpu, ...]] = mapped(snapshot.nvml, lambda report: report.gpus)
     listed = gpus.value if isinstance(gpus, Ok) else ()
     uuids: Reading[GpuSet] = (
-        gpu_set(unit, listed, arguments, config.units.gpus, remembered.gpu_sets) if isinstance(gpus, Ok) else gpus
+        gpu_set(unit, listed, arguments, config.units.gpus, ledger.gpu_sets) if isinstance(gpus, Ok) else gpus
     )
     need = needed(needed_ratio(engine, arguments, config.policy), uuids, listed, snapshot.host)
     return UnitFacts(

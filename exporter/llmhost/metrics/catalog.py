@@ -24,6 +24,8 @@ class Mode(StrEnum):
 class Section(StrEnum):
     GPUS = "GPUs"
     UNITS = "Units"
+    SHM = "Shared memory and helper processes"
+    ENGINES = "Engines"
     EXPORTER = "The exporter itself"
 
 
@@ -49,6 +51,19 @@ def _gpu(name: str, help_: str, *labels: str, mode: Mode | None = None) -> Famil
 
 def _unit(name: str, help_: str, *labels: str, mode: Mode | None = None) -> Family:
     return _family(Section.UNITS, f"unit_{name}", help_, "unit", "manager", *labels, mode=mode)
+
+
+def _shm(name: str, help_: str, *labels: str, mode: Mode | None = None) -> Family:
+    return _family(Section.SHM, name, help_, *labels, mode=mode)
+
+
+def _engine(name: str, help_: str, *labels: str, kind: Kind = Kind.GAUGE, mode: Mode | None = None) -> Family:
+    mine = ("unit", "manager", "engine", "endpoint")
+    return _family(Section.ENGINES, f"engine_{name}", help_, *mine, *labels, kind=kind, mode=mode)
+
+
+def _told(name: str, help_: str, *labels: str, kind: Kind = Kind.GAUGE, mode: Mode | None = None) -> Family:
+    return _engine(name, help_, "model", "engine_index", *labels, kind=kind, mode=mode)
 
 
 def _own(name: str, help_: str, *labels: str, kind: Kind = Kind.GAUGE, mode: Mode | None = None) -> Family:
@@ -168,6 +183,42 @@ UNIT_STARTABLE = _unit(
     "1: a start now would find the memory free, the fabric ready and its GPUs there. 0: it would be refused. "
     "Absent: the unit is up, or it cannot be told.",
 )
+
+SHM_SEGMENTS = _shm("shm_segments", "Files in shared memory by kind and state.", "kind", "state", mode=Mode.ALL)
+SHM_SEGMENT_BYTES = _shm("shm_segment_bytes", "Allocated size of them.", "kind", "state", mode=Mode.ALL)
+SHM_SEGMENT_APPARENT = _shm(
+    "shm_segment_apparent_bytes", "Size of them as `ls -l` shows it, often far more.", "kind", "state", mode=Mode.ALL
+)
+SHM_SIZE = _shm("shm_size_bytes", "Size of the tmpfs.")
+SHM_USED = _shm("shm_used_bytes", "Used in the tmpfs, deleted files that are held included.")
+SHM_HIDDEN = _shm("shm_hidden_bytes", "Used less the files that are listed: deleted, and still held.")
+SHM_INODES = _shm("shm_inodes", "Files that the tmpfs can have.")
+SHM_INODES_USED = _shm("shm_inodes_used", "Files that the tmpfs has, deleted ones that are held included.")
+RESOURCE_TRACKERS = _shm("resource_trackers", "Python's resource trackers.", "state", mode=Mode.ALL)
+ORPHAN_PROCESSES = _shm(
+    "orphan_processes",
+    'Engine processes that outlived what they belong to; one series of "none" and 0 where there are none.',
+    "engine",
+    "role",
+    mode=Mode.SPARSE,
+)
+ORPHAN_OLDEST = _shm("orphan_oldest_seconds", "For how long the oldest orphan has been one; absent if there is none.")
+
+ENGINE_UP = _engine("up", "1: its metrics were read. 0: not. Absent for a server that has none by design.")
+ENGINE_FAULT = _engine("fault", "Why they were not read, value 1.", "cause", mode=Mode.CURRENT)
+ENGINE_GENERATION_TOKENS = _told(
+    "generation_tokens_total", "Tokens generated, as the engine counts them.", kind=Kind.COUNTER
+)
+ENGINE_PROMPT_TOKENS = _told("prompt_tokens_total", "Prompt tokens, as the engine counts them.", kind=Kind.COUNTER)
+ENGINE_REQUESTS_RUNNING = _told("requests_running", "Requests being worked on.")
+ENGINE_REQUESTS_WAITING = _told("requests_waiting", "Requests that wait.")
+ENGINE_KV_CACHE = _told("kv_cache_usage_ratio", "Share of the KV cache in use, 0 to 1.")
+ENGINE_PREEMPTIONS = _told("preemptions_total", "Requests that were set back to waiting.", kind=Kind.COUNTER)
+ENGINE_FINISHED = _told(
+    "requests_finished_total", "Requests that ended, by reason.", "reason", kind=Kind.COUNTER, mode=Mode.SPARSE
+)
+ENGINE_STEPS = _told("steps_total", "Iterations of the engine loop, where the engine tells.", kind=Kind.COUNTER)
+ENGINE_SLEEPING = _told("sleeping", "1: the engine is put to sleep.")
 
 COLLECTOR_SUCCESS = _own("collector_success", "1: the collector read everything it is there for.", "collector")
 COLLECTOR_FAULT = _own("collector_fault", "Why the collector failed, value 1.", "collector", "cause", mode=Mode.CURRENT)

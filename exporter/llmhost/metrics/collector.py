@@ -12,10 +12,11 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from llmhost.collect.observer import Observation
 from llmhost.collect.worker import Health
 from llmhost.config.schema import Config
-from llmhost.derive.facts import Facts, Remembered, derive
+from llmhost.derive.facts import Facts, derive
 from llmhost.metrics.catalog import FAMILIES, Family, Kind
-from llmhost.metrics.families import SECTIONS, Own, Section, View
 from llmhost.metrics.page import Labels, Page
+from llmhost.metrics.sections import SECTIONS, Section
+from llmhost.metrics.view import Own, View
 from llmhost.model.reading import Cause, Failed
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class Exposition:
     def page(self, deadline: float) -> Page:
         in_force = self._in_force()
         observation = self._observe(deadline)
-        facts = derive(observation.snapshot, in_force.config, Remembered())
+        facts = derive(observation.snapshot, in_force.config, observation.ledger)
         page = Page(in_force.config.series.max_per_family)
         for blamed, section in self._sections:
             part = Page(in_force.config.series.max_per_family)

@@ -1,41 +1,18 @@
 """From what was observed and derived to series. Pure; each function is one section of the page and stands by itself."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import fields
 
-from llmhost.collect.observer import Observation
-from llmhost.config.schema import Config
 from llmhost.derive.attribution import HolderKind
-from llmhost.derive.facts import Facts, UnitFacts
+from llmhost.derive.facts import UnitFacts
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
+from llmhost.metrics.view import View
 from llmhost.model.gpu import Gpu, NvmlReport
 from llmhost.model.ids import UnitId
 from llmhost.model.process import Role
 from llmhost.model.reading import Cause, Failed, Ok, value_or_none
 from llmhost.model.unit import ACTIVE_STATES
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Own:
-    """What the exporter says of itself beside what it observed."""
-
-    version: str
-    revision: str
-    python_version: str
-    config_reload_success: bool
-    config_loaded_at: float
-    dropped: Mapping[str, int]  # family → series, since the exporter started
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """All that the page is made from."""
-
-    observation: Observation
-    facts: Facts
-    config: Config
-    own: Own
 
 
 def gpu_series(view: View, page: Page) -> None:
@@ -204,15 +181,3 @@ def own_series(view: View, page: Page) -> None:
         revision=own.revision,
         python_version=own.python_version,
     )
-
-
-Section = Callable[[View, Page], None]
-
-# Which collector a section's failure is charged to, and the section.
-SECTIONS: tuple[tuple[str, Section], ...] = (
-    ("nvml", gpu_series),
-    ("nvml", holder_series),
-    ("systemd", unit_series),
-    ("", collector_series),
-    ("", own_series),
-)

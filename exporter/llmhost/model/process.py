@@ -51,6 +51,11 @@ class Process:
     placement: Placement
     engine: str  # "vllm", "sglang", …, or "" when it is no known engine's process
     role: Role
+    pipes: Mapping[int, int] | None = None
+    """fd → pipe inode, of trackers, engines' processes, bare spawn_main ones and the parents of them all.
+
+    None for all others, and where it could not be read: that takes root, or the owner (proc(5): /proc/PID/fd).
+    """
 
     @property
     def zombie(self) -> bool:

@@ -33,6 +33,14 @@ class Cause(StrEnum):
     NO_BUS = "no_bus"  # no system bus to connect to
     NO_SYSTEMD = "no_systemd"  # a bus, but nobody owns org.freedesktop.systemd1
     BUS_ERROR = "bus_error"  # the bus or systemd answered with an error
+    # engines
+    REFUSED = "refused"  # nothing listens there
+    HTTP_STATUS = "http_status"  # an answer other than 200 that none of the following names
+    UNAUTHORIZED = "unauthorized"  # 401 or 403
+    NOT_FOUND = "not_found"  # 404: metrics are not switched on, or are elsewhere
+    NO_METRICS = "no_metrics"  # 200, and none of the engine's metrics
+    TOO_LARGE = "too_large"
+    MALFORMED = "malformed"
     # procfs
     NO_PROCFS = "no_procfs"  # nothing readable at --path.procfs
     PID_NAMESPACE = "pid_namespace"  # our pids are not the host's, so attribution would be a guess

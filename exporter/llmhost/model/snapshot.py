@@ -2,17 +2,22 @@
 
 from dataclasses import dataclass
 
+from llmhost.model.engine import EnginesReport
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.host import Host
 from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Reading
+from llmhost.model.segment import SharedMemory
 from llmhost.model.unit import UnitsReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     at: float  # seconds since the epoch
+    at_monotonic: float  # the same on CLOCK_MONOTONIC
     host: Reading[Host]
     nvml: Reading[NvmlReport]
     processes: Reading[ProcessTable]
     units: Reading[UnitsReport]
+    shm: Reading[SharedMemory]
+    engines: Reading[EnginesReport]

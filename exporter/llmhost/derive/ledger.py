@@ -1,0 +1,30 @@
+"""What only a sequence of looks tells, carried from one to the next. Pure: (ledger, snapshot) → ledger."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from llmhost.derive.orphans import advance_orphans
+from llmhost.derive.segments import advance_unheld
+from llmhost.model.ids import GpuUuid, ProcessId, UnitId
+from llmhost.model.reading import Ok
+from llmhost.model.segment import SegmentId
+from llmhost.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """Times are seconds on CLOCK_MONOTONIC."""
+
+    unheld_since: Mapping[SegmentId, float] = field(default_factory=dict)  # held by nobody at every look since
+    orphan_since: Mapping[ProcessId, float] = field(
+        default_factory=dict
+    )  # in an orphan's condition at every look since
+    gpu_sets: Mapping[UnitId, tuple[GpuUuid, ...]] = field(default_factory=dict)  # learnt; nobody learns them yet
+
+
+def advance(ledger: Ledger, snapshot: Snapshot) -> Ledger:
+    """Take in one look. A look that failed is no look: what it would have told stays as it was."""
+    unheld = ledger.unheld_since
+    if isinstance(snapshot.shm, Ok):
+        unheld = advance_unheld(unheld, snapshot.shm.value)
+    return replace(ledger, unheld_since=unheld, orphan_since=advance_orphans(ledger.orphan_since, snapshot))

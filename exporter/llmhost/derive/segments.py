@@ -1,0 +1,41 @@
+"""Whether the files of shared memory are in use, left over, or nobody can tell."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from llmhost.config.schema import Policy
+from llmhost.model.reading import Reading, mapped
+from llmhost.model.segment import Segment, SegmentId, SharedMemory
+
+
+class SegmentState(StrEnum):
+    LIVE = "live"  # open or mapped in some process
+    STALE = "stale"  # held by nobody at every look for at least the grace time
+    UNHELD = "unheld"  # held by nobody, not yet for that long: in flight by name, or its tree is on its way out
+    UNKNOWN = "unknown"  # it cannot be told: a process could not be inspected, or nobody looked since
+
+
+def segment_states(
+    shared: Reading[SharedMemory], unheld_since: Mapping[SegmentId, float], policy: Policy
+) -> Reading[Mapping[SegmentId, SegmentState]]:
+    return mapped(
+        shared, lambda seen: {one.id: _state(one, unheld_since, policy.segment_grace_seconds) for one in seen.segments}
+    )
+
+
+def _state(segment: Segment, unheld_since: Mapping[SegmentId, float], grace_seconds: float) -> SegmentState:
+    if segment.holders is None:
+        return SegmentState.UNKNOWN
+    if segment.holders:
+        return SegmentState.LIVE
+    since = unheld_since.get(segment.id, segment.looked_at)
+    return SegmentState.STALE if segment.looked_at - since >= grace_seconds else SegmentState.UNHELD
+
+
+def advance_unheld(since: Mapping[SegmentId, float], shared: SharedMemory) -> Mapping[SegmentId, float]:
+    """Carry on since when each file is unheld; one that has a holder, or of which it can't be told, starts anew."""
+    return {
+        one.id: min(since.get(one.id, one.looked_at), one.looked_at)
+        for one in shared.segments
+        if one.holders is not None and not one.holders
+    }

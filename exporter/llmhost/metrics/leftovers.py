@@ -1,0 +1,48 @@
+"""Shared memory and helper processes: what a run leaves behind. Pure."""
+
+from collections import Counter
+
+from llmhost.derive.segments import SegmentState
+from llmhost.derive.trackers import TrackerState
+from llmhost.metrics import catalog
+from llmhost.metrics.page import Page
+from llmhost.metrics.view import View
+from llmhost.model.reading import Ok
+from llmhost.model.segment import Segment, SegmentKind
+
+
+def shm_series(view: View, page: Page) -> None:
+    shared, states = view.observation.snapshot.shm, view.facts.segments
+    if not isinstance(shared, Ok) or not isinstance(states, Ok):
+        return
+    found: dict[SegmentKind, dict[SegmentState, list[Segment]]] = {}
+    for segment in shared.value.segments:
+        found.setdefault(segment.kind, {}).setdefault(states.value[segment.id], []).append(segment)
+    for kind in sorted(found):
+        for state in SegmentState:
+            segments = found[kind].get(state, [])
+            page.add(catalog.SHM_SEGMENTS, len(segments), kind=kind, state=state)
+            page.add(catalog.SHM_SEGMENT_BYTES, sum(one.allocated_bytes for one in segments), kind=kind, state=state)
+            page.add(catalog.SHM_SEGMENT_APPARENT, sum(one.size_bytes for one in segments), kind=kind, state=state)
+    listed = sum(one.allocated_bytes for one in shared.value.segments)
+    page.add(catalog.SHM_SIZE, shared.value.size_bytes)
+    page.add(catalog.SHM_USED, shared.value.used_bytes)
+    if not shared.value.unlisted:
+        page.add(catalog.SHM_HIDDEN, max(0, shared.value.used_bytes - listed))
+    page.add(catalog.SHM_INODES, shared.value.inodes)
+    page.add(catalog.SHM_INODES_USED, shared.value.inodes_used)
+
+
+def helper_series(view: View, page: Page) -> None:
+    trackers, orphans = view.facts.trackers, view.facts.orphans
+    if isinstance(trackers, Ok):
+        states = Counter(trackers.value.values())
+        for state in TrackerState:
+            page.add(catalog.RESOURCE_TRACKERS, states[state], state=state)
+    if isinstance(orphans, Ok):
+        count = Counter((one.engine, str(one.process.role)) for one in orphans.value)
+        for engine, role in sorted(count):
+            page.add(catalog.ORPHAN_PROCESSES, count[engine, role], engine=engine, role=role)
+        if not count:
+            page.add(catalog.ORPHAN_PROCESSES, 0, engine="none", role="none")
+        page.add(catalog.ORPHAN_OLDEST, max((one.seconds for one in orphans.value), default=None))

@@ -1,0 +1,23 @@
+"""The sections of the page, in one list."""
+
+from collections.abc import Callable
+
+from llmhost.metrics.families import collector_series, gpu_series, holder_series, own_series, unit_series
+from llmhost.metrics.leftovers import helper_series, shm_series
+from llmhost.metrics.page import Page
+from llmhost.metrics.throughput import engine_series
+from llmhost.metrics.view import View
+
+Section = Callable[[View, Page], None]
+
+# Which collector a section's failure is charged to, and the section.
+SECTIONS: tuple[tuple[str, Section], ...] = (
+    ("nvml", gpu_series),
+    ("nvml", holder_series),
+    ("systemd", unit_series),
+    ("shm", shm_series),
+    ("procfs", helper_series),
+    ("engine", engine_series),
+    ("", collector_series),
+    ("", own_series),
+)

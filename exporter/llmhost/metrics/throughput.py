@@ -1,0 +1,43 @@
+"""Engines: what they deliver. Pure."""
+
+from llmhost.metrics import catalog
+from llmhost.metrics.page import Page
+from llmhost.metrics.view import View
+from llmhost.model.engine import EngineSample
+from llmhost.model.reading import Failed, Ok
+
+
+def engine_series(view: View, page: Page) -> None:
+    report = view.observation.snapshot.engines
+    if not isinstance(report, Ok):
+        return
+    for answer in report.value.answers:
+        labels = {
+            "unit": answer.unit.name,
+            "manager": answer.unit.manager,
+            "engine": answer.engine,
+            "endpoint": answer.endpoint,
+        }
+        page.add(catalog.ENGINE_UP, isinstance(answer.samples, Ok), **labels)
+        if isinstance(answer.samples, Failed):
+            page.add(catalog.ENGINE_FAULT, 1, **labels, cause=answer.samples.cause)
+        if isinstance(answer.samples, Ok):
+            for sample in answer.samples.value:
+                _told(sample, labels, page)
+
+
+def _told(sample: EngineSample, labels: dict[str, str], page: Page) -> None:
+    whose = labels | {"model": sample.model, "engine_index": sample.engine_index}
+    for family, value in (
+        (catalog.ENGINE_GENERATION_TOKENS, sample.generation_tokens),
+        (catalog.ENGINE_PROMPT_TOKENS, sample.prompt_tokens),
+        (catalog.ENGINE_REQUESTS_RUNNING, sample.requests_running),
+        (catalog.ENGINE_REQUESTS_WAITING, sample.requests_waiting),
+        (catalog.ENGINE_KV_CACHE, sample.kv_cache_usage_ratio),
+        (catalog.ENGINE_PREEMPTIONS, sample.preemptions),
+        (catalog.ENGINE_STEPS, sample.steps),
+        (catalog.ENGINE_SLEEPING, sample.sleeping),
+    ):
+        page.add(family, value, **whose)
+    for reason, count in sorted(sample.finished.items()):
+        page.add(catalog.ENGINE_FINISHED, count, **whose, reason=reason)

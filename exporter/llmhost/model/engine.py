@@ -1,0 +1,55 @@
+"""Inference engines: where their servers are, and what their /metrics say."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.reading import Reading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineServer:
+    """A server to be asked: what is known of it before anybody looks at its sockets.
+
+    Configured ones have `url`, and nothing else of them is looked at. The others have the processes whose listening
+    sockets count (API servers and their launcher, never a worker) and the command line that started them.
+    """
+
+    unit: UnitId
+    engine: str  # "" when configured for a unit of which it is not known
+    url: str = ""
+    token_file: PurePath | None = None
+    processes: tuple[ProcessId, ...] = ()
+    argv: tuple[str, ...] = ()
+    starting: bool = False  # it may not listen yet, and that is no fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSample:
+    """What one engine of a server tells; None where its /metrics do not have it. Counters as the engine counts them."""
+
+    model: str  # "" where the engine does not tell
+    engine_index: str  # "" where there is but one
+    generation_tokens: float | None = None
+    prompt_tokens: float | None = None
+    requests_running: float | None = None
+    requests_waiting: float | None = None
+    kv_cache_usage_ratio: float | None = None  # 0..1
+    preemptions: float | None = None
+    steps: float | None = None  # iterations of the engine loop
+    sleeping: bool | None = None
+    finished: Mapping[str, float] = field(default_factory=dict)  # reason → requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineAnswer:
+    unit: UnitId
+    engine: str
+    endpoint: str  # scheme, host and port as it was asked, without path: "http://127.0.0.1:8000"; "unix:PATH"
+    samples: Reading[tuple[EngineSample, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginesReport:
+    answers: tuple[EngineAnswer, ...]  # by unit and endpoint; a server by design without endpoint has none
