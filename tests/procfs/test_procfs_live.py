@@ -317,10 +317,12 @@ def test_a_read_can_be_asked_what_it_does_from_another_thread() -> None:
     asker = threading.Thread(target=ask)
     asker.start()
     deadline = time.monotonic() + 10
-    while not any(each.startswith("reading process ") for each in told) and time.monotonic() < deadline:
-        live.read(deadline)
-    stop.set()
-    asker.join()
+    try:
+        while not any(each.startswith("reading process ") for each in told) and time.monotonic() < deadline:
+            live.read(deadline)
+    finally:
+        stop.set()
+        asker.join()
     assert any(each.startswith("reading process ") for each in told)
     assert live.doing() == "idle"
     live.close()
