@@ -4,7 +4,7 @@ import io
 import random
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import yaml
 
@@ -15,14 +15,20 @@ from llmhost.config.load import dump, load, parse
 from llmhost.config.schema import (
     CollectorsConfig,
     Config,
+    EngineConfig,
     GpusConfig,
     PidNamespace,
     Policy,
+    ProcessTitles,
+    SegmentNames,
     SeriesConfig,
+    ShmConfig,
     UnitGpus,
     UnitsConfig,
     WebConfig,
 )
+from llmhost.model.process import Role
+from llmhost.model.segment import SegmentKind
 
 EXAMPLE = Path(__file__).parents[2] / "systemd" / "llmhost.yml.example"
 
@@ -46,6 +52,8 @@ def any_config(draw: random.Random) -> Config:
 
     names = draw.sample(["vllm", "a-*", "[!ab]?", "x@*", r"dev-\x2d1", "on", "1", "~", "llm-3.1"], k=4)
     gpus = ["0", "7", "1:3", "12:59", "GPU-0a-1b", "MIG-GPU-0a/1/2", "07:00.0", "00000000:8A:00.0"]
+    globs = ["acme_*", "[!ab]?x", "null", "*", "0x10", "a: b", "#", "é"]
+    urls = ["http://127.0.0.1:8000", "https://[::1]/v1/metrics?model=m", "http://llm.example", "http://h:1/a%20b"]
     return Config(
         units=UnitsConfig(
             patterns=tuple(f"{n}.service" for n in draw.sample([n for n in names if n != "~"], k=draw.randrange(3))),
@@ -65,7 +73,25 @@ def any_config(draw: random.Random) -> Config:
             ready_seconds=seconds(1, 604800),
         ),
         pid_namespace=draw.choice(list(PidNamespace)),
-        collectors=CollectorsConfig(nvml=flag(), systemd=flag(), procfs=flag()),
+        shm=ShmConfig(
+            kinds=tuple(
+                SegmentNames(pattern=glob, kind=draw.choice(list(SegmentKind)))
+                for glob in draw.sample(globs, k=draw.randrange(4))
+            )
+        ),
+        titles=tuple(
+            ProcessTitles(pattern=glob, engine=draw.choice(["acme", "1", "on"]), role=draw.choice(list(Role)))
+            for glob in draw.sample([*globs, "python3 -m acme/serve *"], k=draw.randrange(4))
+        ),
+        engines=tuple(
+            EngineConfig(
+                unit=f"{draw.choice([name for name in names if not set(name) & set('*[?~')])}.service",
+                url=url,
+                token_file=draw.choice([None, PurePosixPath("/etc/llmhost/a b.token")]),
+            )
+            for url in draw.sample(urls, k=draw.randrange(4))
+        ),
+        collectors=CollectorsConfig(nvml=flag(), systemd=flag(), procfs=flag(), shm=flag(), engine=flag()),
         web=WebConfig(
             listen=draw.choice([":10061", "[::1]:0", "127.0.0.1:1", "localhost:65535", "[::]:9100", "a-b.example:80"]),
             deadline_seconds=seconds(0.1, 600),
@@ -73,6 +99,14 @@ def any_config(draw: random.Random) -> Config:
         ),
         series=SeriesConfig(max_per_family=draw.randint(1, 1_000_000)),
     )
+
+
+def paths_of(written: dict[str, dict[str, object] | list[object]]) -> set[str]:
+    return {
+        path
+        for section, content in written.items()
+        for path in ([f"{section}.{name}" for name in content] if isinstance(content, dict) else [section])
+    }
 
 
 def test_every_field_of_the_config_has_exactly_one_key() -> None:
@@ -96,14 +130,14 @@ def test_the_defaults_are_written_with_every_key_and_their_units() -> None:
         "utilization": 0.92,
         "ready": "30m",
     }
-    assert {f"{s}.{k}" for s, keys in written.items() for k in keys} == {key.path for key in KEYS}
+    assert paths_of(written) == {key.path for key in KEYS}
     assert parse(dump(Config()), name="dumped") == Config()
 
 
 def test_the_example_file_has_every_key_at_its_default() -> None:
     assert load(EXAMPLE) == Config()
     written = yaml.safe_load(EXAMPLE.read_text())
-    assert {f"{s}.{k}" for s, keys in written.items() for k in keys} == {key.path for key in KEYS}
+    assert paths_of(written) == {key.path for key in KEYS}
 
 
 def test_each_key_changes_its_own_field_and_no_other() -> None:
@@ -120,7 +154,12 @@ def test_each_key_changes_its_own_field_and_no_other() -> None:
         "host.pid_namespace": "trust",
         "collectors.nvml": "false",
         "collectors.systemd": "false",
+        "shm.kinds": "[{pattern: x, kind: nccl}]",
+        "processes.titles": "[{pattern: x, engine: x, role: core}]",
+        "engines": "[{unit: x, url: 'http://x'}]",
         "collectors.procfs": "false",
+        "collectors.shm": "false",
+        "collectors.engine": "false",
         "web.listen": "':1'",
         "web.deadline": "1s",
         "web.max_connections": "1",
@@ -128,7 +167,8 @@ def test_each_key_changes_its_own_field_and_no_other() -> None:
     }
     assert changed.keys() == {key.path for key in KEYS}
     for key in KEYS:
-        config = parse(f"{key.section}: {{{key.name}: {changed[key.path]}}}", name="x")
+        value = changed[key.path]
+        config = parse(f"{key.section}: {{{key.name}: {value}}}" if key.name else f"{key.section}: {value}", name="x")
         differing = [a for a in attributes(config) if attrgetter(a)(config) != attrgetter(a)(Config())]
         assert differing == [key.attribute]
 

@@ -180,7 +180,7 @@ def test_anchors_and_aliases_are_followed() -> None:
             "- a",
             (
                 "llmhost.yml:1: the top must be a mapping with "
-                "units, gpus, policy, host, collectors, web, series, not a list"
+                "units, gpus, policy, host, shm, processes, engines, collectors, web, series, not a list"
             ),
         ),
         (

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from llmhost.config import kinds
+from llmhost.config import kinds, rows
 from llmhost.config.kinds import Kind
 from llmhost.config.schema import PidNamespace
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    path: str  # SECTION.NAME, as in the file
+    path: str  # SECTION.NAME, as in the file; SECTION alone where the section is the value
     attribute: str  # under Config
     kind: Kind[Any]
 
@@ -20,7 +20,7 @@ class Key:
 
     @property
     def name(self) -> str:
-        return self.path.partition(".")[2]
+        return self.path.partition(".")[2]  # "" where the section is the value
 
 
 # A grace of zero would let one look decide that something is stale or orphaned.
@@ -37,9 +37,14 @@ KEYS: Final = (
     Key("policy.utilization", "policy.utilization_ratio", kinds.ratio()),
     Key("policy.ready", "policy.ready_seconds", kinds.time(lowest="1s", highest="7d")),
     Key("host.pid_namespace", "pid_namespace", kinds.choice(PidNamespace)),
+    Key("shm.kinds", "shm.kinds", rows.segment_names()),
+    Key("processes.titles", "titles", rows.process_titles()),
+    Key("engines", "engines", rows.engines()),
     Key("collectors.nvml", "collectors.nvml", kinds.flag()),
     Key("collectors.systemd", "collectors.systemd", kinds.flag()),
     Key("collectors.procfs", "collectors.procfs", kinds.flag()),
+    Key("collectors.shm", "collectors.shm", kinds.flag()),
+    Key("collectors.engine", "collectors.engine", kinds.flag()),
     Key("web.listen", "web.listen", kinds.listen()),
     Key("web.deadline", "web.deadline_seconds", kinds.time(lowest="100ms", highest="10m")),
     Key("web.max_connections", "web.max_connections", kinds.count(lowest=1, highest=4096)),

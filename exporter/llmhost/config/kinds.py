@@ -49,7 +49,7 @@ def flag() -> Kind[bool]:
         value = _FLAGS.get(node.text.lower()) if isinstance(node, Scalar) and node.written is Written.FLAG else None
         if value is not None:
             return value
-        raise _wrong_type(node, "true or false")
+        raise wrong_type(node, "true or false")
 
     return Kind(parse, bool)
 
@@ -57,7 +57,7 @@ def flag() -> Kind[bool]:
 def count(*, lowest: int, highest: int) -> Kind[int]:
     def parse(node: Node) -> int:
         if not isinstance(node, Scalar) or node.written is not Written.WHOLE:
-            raise _wrong_type(node, "a whole number")
+            raise wrong_type(node, "a whole number")
         if not _WHOLE.fullmatch(node.text):
             raise BadNodeError(node, f"write the number in plain decimal digits, not as {quoted(node.text)}")
         if len(node.text) > _LONGEST_NUMBER or not lowest <= int(node.text) <= highest:
@@ -74,7 +74,7 @@ def ratio() -> Kind[float]:
         if isinstance(node, Scalar) and (percent := re.fullmatch(r"([0-9]{1,2}|100) ?%", node.text)):
             raise BadNodeError(node, f"a ratio, not a percentage; did you mean {int(percent[1]) / 100}?")
         if not isinstance(node, Scalar) or node.written not in {Written.WHOLE, Written.NUMBER}:
-            raise _wrong_type(node, "a ratio above 0 and up to 1, such as 0.92")
+            raise wrong_type(node, "a ratio above 0 and up to 1, such as 0.92")
         if not _DECIMAL.fullmatch(node.text) or not 0 < float(node.text) <= 1:
             raise BadNodeError(node, f"must be above 0 and up to 1, not {node.text[:_LONGEST_NUMBER]}")
         return float(node.text)
@@ -98,7 +98,7 @@ def choice(enum: type[E]) -> Kind[E]:
             return enum(node.text)
         if isinstance(node, Scalar) and node.written is not Written.NOTHING:
             raise BadNodeError(node, f"{quoted(node.text)} is no valid choice; {nearest(node.text, values)}")
-        raise _wrong_type(node, f"one of {', '.join(values)}")
+        raise wrong_type(node, f"one of {', '.join(values)}")
 
     return Kind(parse, lambda value: value.value)
 
@@ -106,7 +106,7 @@ def choice(enum: type[E]) -> Kind[E]:
 def listen() -> Kind[str]:
     def parse(node: Node) -> str:
         if not isinstance(node, Scalar) or node.written is Written.NOTHING:
-            raise _wrong_type(node, 'a listen address, such as ":10061"')
+            raise wrong_type(node, 'a listen address, such as ":10061"')
         try:
             parse_listen(node.text)
         except ValueError as error:
@@ -128,7 +128,7 @@ def unit_gpus() -> Kind[tuple[UnitGpus, ...]]:
 
     def parse(node: Node) -> tuple[UnitGpus, ...]:
         if not isinstance(node, Mapping):
-            raise _wrong_type(node, 'a mapping of unit patterns to GPUs, such as {"vllm-a.service": [0, 1]}')
+            raise wrong_type(node, 'a mapping of unit patterns to GPUs, such as {"vllm-a.service": [0, 1]}')
         lines: dict[str, int] = {}
         found: list[UnitGpus] = []
         for key, value in node.entries:
@@ -170,7 +170,7 @@ def _quantity(
 
     def parse(node: Node) -> Any:  # noqa: ANN401 - int for a size, float for a time
         if not isinstance(node, Scalar) or node.written in {Written.NOTHING, Written.FLAG}:
-            raise _wrong_type(node, f"a quantity with its unit, such as {example}")
+            raise wrong_type(node, f"a quantity with its unit, such as {example}")
         try:
             value = read(node.text)
         except QuantityError as error:
@@ -184,11 +184,11 @@ def _quantity(
 
 def _list_of(node: Node, parse: Callable[[Scalar], str], wanted: str) -> tuple[str, ...]:
     if not isinstance(node, Sequence):
-        raise _wrong_type(node, wanted)
+        raise wrong_type(node, wanted)
     found: list[str] = []
     for item in node.items:
         if not isinstance(item, Scalar):
-            raise _wrong_type(item, wanted)
+            raise wrong_type(item, wanted)
         value = parse(item)
         if value in found:
             raise BadNodeError(item, f'"{value}" is listed twice')
@@ -198,7 +198,7 @@ def _list_of(node: Node, parse: Callable[[Scalar], str], wanted: str) -> tuple[s
 
 def _pattern(node: Scalar) -> str:
     if node.written is not Written.TEXT:
-        raise _wrong_type(node, "a unit pattern")
+        raise wrong_type(node, "a unit pattern")
     try:
         return service_pattern(node.text)
     except ValueError as error:
@@ -209,10 +209,10 @@ def _gpu(node: Scalar) -> str:
     # By its text: YAML takes 1:3 and 07:00.0 for sexagesimal numbers.
     if node.written not in {Written.FLAG, Written.NOTHING} and _GPU.fullmatch(node.text):
         return node.text
-    raise _wrong_type(node, 'a GPU: an index such as 0 or "0:3", a UUID such as "GPU-…", or a PCI bus id')
+    raise wrong_type(node, 'a GPU: an index such as 0 or "0:3", a UUID such as "GPU-…", or a PCI bus id')
 
 
-def _wrong_type(node: Node, wanted: str) -> BadNodeError:
+def wrong_type(node: Node, wanted: str) -> BadNodeError:
     if isinstance(node, Scalar) and node.written is Written.NOTHING:
         return BadNodeError(node, f"has no value; give {wanted}, or remove the key to have its default")
     return BadNodeError(node, f"must be {wanted}, not {described(node)}")

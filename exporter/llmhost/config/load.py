@@ -94,9 +94,14 @@ def parse(text: str, *, name: str) -> Config:
 
 def dump(config: Config) -> str:
     """Write all of a config as a file that parse() reads back to the same: every key, quantities with their units."""
-    tree: dict[str, dict[str, Plain]] = {section: {} for section in SECTIONS}
+    tree: dict[str, Plain] = {}
     for key in KEYS:
-        tree[key.section][key.name] = key.kind.dump(attrgetter(key.attribute)(config))
+        value = key.kind.dump(attrgetter(key.attribute)(config))
+        section = tree.setdefault(key.section, {}) if key.name else None
+        if isinstance(section, dict):
+            section[key.name] = value
+        else:
+            tree[key.section] = value
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=1000)
 
 
@@ -116,6 +121,9 @@ def _values(root: Mapping) -> Iterator[tuple[str, Any]]:
             raise _unknown(section, SECTIONS)
         if isinstance(content, Scalar) and content.written is Written.NOTHING:
             continue  # a section whose keys are all commented out
+        if section.text in by_path:
+            yield by_path[section.text].attribute, by_path[section.text].kind.parse(content)
+            continue
         names = [key.name for key in KEYS if key.section == section.text]
         if not isinstance(content, Mapping):
             raise BadNodeError(content, f"must be a mapping with {', '.join(names)}, not {described(content)}")
@@ -137,7 +145,7 @@ def _with(config: Config, item: tuple[str, Any]) -> Config:
 def _unknown(key: Scalar, valid: tuple[str, ...] | list[str]) -> BadNodeError:
     if key.text == "<<":
         return BadNodeError(key, "merge keys are not supported; write the keys out")
-    elsewhere = [k.path for k in KEYS if k.name == key.text] or [s for s in SECTIONS if s == key.text]
+    elsewhere = [k.path for k in KEYS if k.name == key.text != ""] or [s for s in SECTIONS if s == key.text]
     return BadNodeError(
         key, f"unknown key; {nearest(elsewhere[0], elsewhere) if elsewhere else nearest(key.text, valid)}"
     )
