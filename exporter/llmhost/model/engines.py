@@ -88,11 +88,13 @@ _COMMS: Mapping[str, tuple[str, Role]] = {
 }
 
 # CPython 3.8 to 3.14 resource_tracker, 3.6 and 3.7 semaphore_tracker, joblib's own (`main(3, False)`).
-_TRACKER_CODE = re.compile(r"from [\w.]*(?:resource|semaphore)_tracker import main; ?main\((\d+)")
+_TRACKER_CODE = re.compile(r"from [\w.]*(?:resource|semaphore)_tracker import main; ?main\((\d{1,9})[,)]")
 _SPAWN_CODE = re.compile(r"from [\w.]*spawn import spawn_main; ?spawn_main\(")
+_FORKSERVER_CODE = re.compile(r"from [\w.]*forkserver import main; ?main\(")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*t?(?:-\w+)?$|\$")  # "$": a variable that systemd or a shell expands
 
 _NOTHING = ("", Role.OTHER)
+_LONGEST_NAME = 200  # of a module or title; anybody can choose theirs, and matching must not take long
 _FRONTS = (Role.API_SERVER, Role.LAUNCHER)
 
 
@@ -146,6 +148,11 @@ def is_spawn_main(argv: tuple[str, ...]) -> bool:
     return bool(_SPAWN_CODE.match(_code(argv)))
 
 
+def is_forkserver(argv: tuple[str, ...]) -> bool:
+    """Whether this is Python multiprocessing's fork server, or a child of it that has not set a title."""
+    return bool(_FORKSERVER_CODE.match(_code(argv)))
+
+
 def settled_roles(processes: Iterable[Process], by_pid: Mapping[int, Process]) -> dict[int, Role]:
     """Roles that depend on the parent, by pid; only those that differ from `classify`'s.
 
@@ -183,7 +190,7 @@ def _serves_through_children(argv: tuple[str, ...]) -> bool:
 def _by_title(title: str) -> tuple[str, Role] | None:
     if "::" not in title:
         return None
-    title = title.rstrip(" \0")
+    title = title[:_LONGEST_NAME].rstrip(" \0")
     for pattern, engine, role in _TITLES:
         if pattern.match(title):
             return engine, role
@@ -191,6 +198,8 @@ def _by_title(title: str) -> tuple[str, Role] | None:
 
 
 def _by_module(module: str, rest: tuple[str, ...]) -> tuple[str, Role] | None:
+    if len(module) > _LONGEST_NAME:
+        return None
     for pattern, subcommand, engine, role in _MODULES:
         if pattern.fullmatch(module) and (not subcommand or rest[:1] == (subcommand,)):
             return engine, role
@@ -223,6 +232,8 @@ def _python_target(arguments: tuple[str, ...]) -> tuple[str, str, tuple[str, ...
 
 def _code(argv: tuple[str, ...]) -> str:
     """Code after the first `-c`, whatever the interpreter is called."""
+    if "-c" not in argv:
+        return ""
     for option, code in pairwise(argv):
         if option == "-c":
             return code

@@ -52,9 +52,10 @@ class Process:
     engine: str  # "vllm", "sglang", …, or "" when it is no known engine's process
     role: Role
     pipes: Mapping[int, int] | None = None
-    """fd → pipe inode, of trackers, engines' processes, bare spawn_main ones and the parents of them all.
+    """fd → pipe inode, of trackers, engines' processes, bare children of multiprocessing, and the parents of them all.
 
-    None for all others, and where it could not be read: that takes root, or the owner (proc(5): /proc/PID/fd).
+    Also of others that were found to hold a tracker's pipe; not of a server's parent, which says nothing. None for all
+    others, and where it could not be read: that takes root, or the owner (proc(5): /proc/PID/fd).
     """
 
     @property

@@ -7,6 +7,8 @@ less (no cgroups). Only stat is read of every process every time; the rest is ke
 - always for an engine's processes, and for all processes of a service that has one;
 - in rotation for all others, so that nothing told is older than a minute.
 
+Pipes are read anew at every look, of few processes (`procfs_pipes`).
+
 Limits. Where hidepid (or ProtectProc=) hides the processes of others, there is no table at all: a partial one would
 make holders of GPU memory look gone. Arguments are kept up to 64 KiB per process. The command line of a process that
 holds its own memory lock in the kernel may block the read; `doing` then names it.
@@ -14,17 +16,19 @@ holds its own memory lock in the kernel may block the read; `doing` then names i
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from llmhost.model.engines import classify, settled_roles
+from llmhost.model.engines import settled_roles
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
 from llmhost.model.reading import Cause
+from llmhost.model.titles import NO_TITLES, Titles
 from llmhost.sources.base import SourceError
 from llmhost.sources.cgroup import NOWHERE, parse_cgroup
 from llmhost.sources.procfs_files import GONE, Stat, parse_cmdline, parse_stat, small_file, text_of, whole_file
+from llmhost.sources.procfs_pipes import PipeLook, Pipes, is_of_interest, read_pipes
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h: PROC_PID_INIT_INO 0xEFFFFFFC
 KERNEL_THREAD_FLAG = 0x0020_0000  # include/linux/sched.h: PF_KTHREAD
@@ -39,6 +43,7 @@ class _Known:
     stat: bytes  # as it was read
     comm: bytes
     readable: bool
+    piped: bool  # its pipes are told, anew at each look
 
 
 class ProcfsSource:
@@ -52,14 +57,18 @@ class ProcfsSource:
         *,
         procfs: Path,
         trust_pid_namespace: bool,
+        titles: Titles = NO_TITLES,
         clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:
         self._procfs = str(procfs)
         self._trust_pid_namespace = trust_pid_namespace
+        self._titles = self._titles_read_with = titles
+        self._anew = False  # classify all anew: what is known was by other titles
         self._clock = clock
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
         self._known: dict[int, _Known] = {}
         self._engine_units: frozenset[UnitId] = frozenset()
+        self._pipes = PipeLook()
         self._read_at = 0.0
         self._doing: str | int = "idle"  # a number: reading that process
 
@@ -73,6 +82,10 @@ class ProcfsSource:
             return self._read(deadline)
         finally:
             self._doing = "idle"
+
+    def configure(self, *, titles: Titles) -> None:
+        """Classify by other titles from the next read on; called from another thread."""
+        self._titles = titles
 
     def doing(self) -> str:
         doing = self._doing
@@ -89,6 +102,8 @@ class ProcfsSource:
         window = min(max(int(now) - int(self._read_at), 0), KEPT_SECONDS) if self._known else KEPT_SECONDS
         first = int(now) - window + 1
         young_from = (now - KEPT_SECONDS) * self._ticks_per_second
+        if self._titles != self._titles_read_with:
+            self._titles_read_with, self._anew = self._titles, True
         known: dict[int, _Known] = {}
         denied = 0
         for count, pid in enumerate(pids):
@@ -97,7 +112,8 @@ class ProcfsSource:
             self._doing = pid
             before = self._known.get(pid)
             due = before is None or (
-                (pid - first) % KEPT_SECONDS < window
+                self._anew
+                or (pid - first) % KEPT_SECONDS < window
                 or before.process.id.start_ticks > young_from
                 or bool(before.process.engine)
                 or before.process.placement.unit in self._engine_units
@@ -110,13 +126,37 @@ class ProcfsSource:
                 denied += 1
         if 1 not in known:  # every PID namespace has its pid 1
             raise SourceError(Cause.NO_PERMISSION, self._hidden(listed=1 in pids))
-        self._known, self._read_at = known, now
+        self._known, self._read_at, self._anew = known, now, False
         self._engine_units = frozenset(
             each.process.placement.unit
             for each in known.values()
             if each.process.engine and each.process.placement.unit
         )
-        return _table(known.values(), denied)
+        return self._table(known.values(), denied, deadline)
+
+    def _table(self, known: Collection[_Known], denied: int, deadline: float) -> ProcessTable:
+        by_pid = {each.process.id.pid: each.process for each in known}
+        engines = [process for process in by_pid.values() if process.engine]
+        for pid, role in settled_roles(engines, by_pid).items():
+            by_pid[pid] = replace(by_pid[pid], role=role)
+
+        def pipes_of(process: Process) -> Pipes | None:
+            if time.monotonic() > deadline:
+                raise SourceError(Cause.TIMEOUT, "while reading pipes")
+            self._doing = process.id.pid
+            return read_pipes(f"{self._procfs}/{process.id.pid}", process.id.start_ticks)
+
+        piped = [each.process.id.pid for each in known if each.piped]
+        for pid, pipes in self._pipes.look(by_pid, piped, pipes_of, self._read_at).items():
+            by_pid[pid] = replace(by_pid[pid], pipes=pipes)
+        children: dict[int, list[int]] = {}
+        for pid, process in by_pid.items():
+            children.setdefault(process.ppid, []).append(pid)
+        return ProcessTable(
+            by_pid=by_pid,
+            unreadable=denied + sum(not each.readable for each in known),
+            children={ppid: tuple(pids) for ppid, pids in children.items()},
+        )
 
     def _pids(self) -> list[int]:
         self._doing = f"listing {self._procfs}"
@@ -161,7 +201,7 @@ class ProcfsSource:
             stat = parse_stat(data)
             if before is not None and stat.start_ticks == before.process.id.start_ticks and stat.state in "ZX":
                 return _kept(before, data, stat)
-            return _fresh(pid, data, stat, directory)
+            return _fresh(pid, data, stat, directory, self._titles_read_with)
         finally:
             os.close(directory)
 
@@ -173,7 +213,7 @@ class ProcfsSource:
         )
 
 
-def _fresh(pid: int, data: bytes, stat: Stat, directory: int) -> _Known:
+def _fresh(pid: int, data: bytes, stat: Stat, directory: int, titles: Titles) -> _Known:
     kernel_thread = bool(stat.flags & KERNEL_THREAD_FLAG)
     argv: tuple[str, ...] = ()
     placement = NOWHERE
@@ -185,7 +225,7 @@ def _fresh(pid: int, data: bytes, stat: Stat, directory: int) -> _Known:
         argv = parse_cmdline(cmdline) if cmdline is not None else ()
         readable = cgroup is not None and cmdline is not None
     comm = text_of(stat.comm)
-    engine, role = ("", Role.OTHER) if kernel_thread else classify(argv, comm)
+    engine, role = ("", Role.OTHER) if kernel_thread else titles.classify(argv, comm)
     process = Process(
         id=ProcessId(pid, stat.start_ticks),
         ppid=stat.ppid,
@@ -200,7 +240,7 @@ def _fresh(pid: int, data: bytes, stat: Stat, directory: int) -> _Known:
         engine=engine,
         role=role,
     )
-    return _Known(process, data, stat.comm, readable)
+    return _Known(process, data, stat.comm, readable, is_of_interest(process))
 
 
 def _kept(before: _Known, data: bytes, stat: Stat) -> _Known:
@@ -210,19 +250,4 @@ def _kept(before: _Known, data: bytes, stat: Stat) -> _Known:
     if now != (process.ppid, process.pgrp, process.session, process.state):
         argv = () if stat.state in "ZX" else process.argv
         process = replace(process, ppid=stat.ppid, pgrp=stat.pgrp, session=stat.session, state=stat.state, argv=argv)
-    return _Known(process, data, before.comm, before.readable)
-
-
-def _table(known: Iterable[_Known], denied: int) -> ProcessTable:
-    by_pid = {each.process.id.pid: each.process for each in known}
-    engines = [process for process in by_pid.values() if process.engine]
-    for pid, role in settled_roles(engines, by_pid).items():
-        by_pid[pid] = replace(by_pid[pid], role=role)
-    children: dict[int, list[int]] = {}
-    for pid, process in by_pid.items():
-        children.setdefault(process.ppid, []).append(pid)
-    return ProcessTable(
-        by_pid=by_pid,
-        unreadable=denied + sum(not each.readable for each in known),
-        children={ppid: tuple(pids) for ppid, pids in children.items()},
-    )
+    return _Known(process, data, before.comm, before.readable, before.piped)

@@ -1,0 +1,53 @@
+"""Which processes are somebody's children by nature: an engine's parts, and those of Python's multiprocessing. Pure."""
+
+import re
+from posixpath import basename
+
+from llmhost.model.engines import is_forkserver, is_spawn_main
+from llmhost.model.process import Process, Role
+
+_CHILD_ROLES = frozenset({Role.CORE, Role.WORKER, Role.COORDINATOR})
+
+# One of several servers that a launcher started; `vllm serve` itself, whatever it calls itself, has no such number.
+_NUMBERED_SERVER = re.compile(r"[^\s:/]+::(?:APIServer_(?:DP)?\d|tokenizer_worker\b)")
+
+# Engines whose servers start their parts as programs of their own, without Python's pipes.
+_WITHOUT_MULTIPROCESSING = frozenset({"llamacpp", "ollama", "tgi", "triton"})
+
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*t?(?:-\w+)?$")
+_RAY = "ray::"
+
+
+def is_engine_child(process: Process) -> bool:
+    """Whether an engine's server or launcher must have started it, by its role and title.
+
+    An API server is one only by its number: any other is a program that people and supervisors start.
+    """
+    if not process.engine:
+        return False
+    if process.role is Role.API_SERVER:
+        return bool(process.argv) and _NUMBERED_SERVER.match(process.argv[0]) is not None
+    return process.role in _CHILD_ROLES
+
+
+def is_bare_child(process: Process) -> bool:
+    """Whether it is a child of Python's multiprocessing that has set no title, or a fork server, whoever's it is."""
+    return not process.engine and (is_spawn_main(process.argv) or is_forkserver(process.argv))
+
+
+def is_ray_actor(process: Process) -> bool:
+    """Whether Ray's raylet starts and ends it: its parent is no engine and shares no pipe with it."""
+    return bool(process.argv) and process.argv[0].startswith(_RAY)
+
+
+def has_creators_pipes(process: Process) -> bool:
+    """Whether it shares pipes with its creator for as long as both live, as Python's multiprocessing makes them.
+
+    A process made by spawn, fork or the fork server holds the other end of the pipe that tells of its creator's death,
+    and of the one that tells the creator of its own (CPython: multiprocessing/popen_*.py).
+    """
+    return process.engine not in _WITHOUT_MULTIPROCESSING and not is_ray_actor(process)
+
+
+def is_python(process: Process) -> bool:
+    return _PYTHON.match(basename(process.argv[0]) if process.argv else process.comm) is not None
