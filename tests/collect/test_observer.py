@@ -83,6 +83,7 @@ def observer(
     processes: Worker[ProcessTable] | None = None,
     units: Worker[UnitsReport] | None = None,
     watch: Callable[[Iterable[str]], None] = nobody,
+    attempt_seconds: float = 0.2,
 ) -> Observer:
     host, _ = started("host", lambda: HOST)
     return Observer(
@@ -95,6 +96,7 @@ def observer(
         discover=units_of_interest,
         watch=watch,
         aim=nothing,
+        attempt_seconds=lambda: attempt_seconds,
         clock=RealClock(),
     )
 
@@ -225,6 +227,59 @@ def test_a_hung_driver_delays_the_units_by_half_of_the_time_at_most() -> None:
     release.set()
 
 
+def test_hung_processes_cost_neither_the_units_nor_much_time_twice() -> None:
+    release = threading.Event()
+
+    def read_processes() -> ProcessTable:
+        release.wait(10)
+        return table([])
+
+    processes, _ = started("procfs", read_processes)
+    units, source = started("systemd", lambda: UnitsReport(systemd_version="252", units=()))
+    look = observer(None, processes, units)
+    began = time.monotonic()
+    seen = look.observe(soon(1.5))
+    assert time.monotonic() - began >= 1.5
+    assert isinstance(seen.snapshot.units, Ok)
+    assert isinstance(seen.snapshot.processes, Failed)
+    began = time.monotonic()
+    seen = look.observe(soon(1.5))
+    assert time.monotonic() - began < 1  # it is known to be late: no page waits as long again
+    assert isinstance(seen.snapshot.units, Ok)
+    assert source.reads == 2
+    release.set()
+
+
+def test_who_is_in_a_hurry_does_not_spoil_it_for_others() -> None:
+    deadlines: list[float] = []
+
+    class Slow(Scripted[NvmlReport]):
+        def read(self, deadline: float) -> NvmlReport:
+            deadlines.append(deadline - time.monotonic())
+            return super().read(deadline)
+
+    source = Slow(lambda: report([gpu()]))
+    nvml = Worker("nvml", source, RealClock())
+    nvml.start()
+    observer(nvml, attempt_seconds=8.0).observe(soon(0.05))
+    assert deadlines[0] > 7
+
+
+def test_a_source_that_knows_its_stuck_call_tells_it_to_who_cannot_wait() -> None:
+    release = threading.Event()
+
+    class Stuck(Scripted[NvmlReport]):
+        def stuck(self) -> StuckCall:
+            return StuckCall("nvmlInit", "", 1.0)
+
+    nvml = Worker("nvml", Stuck(hung(release)), RealClock())
+    nvml.start()
+    seen = observer(nvml).observe(soon(0.1)).snapshot.nvml
+    assert isinstance(seen, Failed)
+    assert seen.stuck == StuckCall("nvmlInit", "", 1.0)
+    release.set()
+
+
 def test_the_hosts_fault_is_procfs_fault() -> None:
     def no_host() -> Host:
         raise SourceError(Cause.NO_PROCFS, "no meminfo")
@@ -241,6 +296,7 @@ def test_the_hosts_fault_is_procfs_fault() -> None:
         discover=units_of_interest,
         watch=nobody,
         aim=nothing,
+        attempt_seconds=lambda: 0.2,
         clock=RealClock(),
     )
     (health,) = look.observe(soon(5)).health

@@ -1,9 +1,14 @@
 """Up, and since when: systemd's states and timestamps as facts measured on 252 and read from the source of 254+."""
 
-import pytest
-from tests.fakes.values import HOST, in_service, process, unit
+from dataclasses import replace
 
-from llmhost.derive.activation import activation_began, is_of_present_activation, is_up
+import pytest
+from tests.fakes.values import HOST, in_service, process, table, unit
+
+from llmhost.derive.activation import activation_began, is_of_present_activation, is_up, main_process
+from llmhost.model.host import Host
+from llmhost.model.process import Process
+from llmhost.model.unit import Unit
 
 
 @pytest.mark.parametrize(
@@ -52,25 +57,54 @@ def test_while_deactivating_the_exit_from_active_is_no_beginning() -> None:
     assert activation_began(stopping) == 9.0
 
 
+def test_a_start_that_waits_for_a_stop_does_not_make_the_running_processes_leftovers() -> None:
+    # measured on 252: systemctl start during a slow stop takes ConditionTimestamp anew, 2 s after the main process
+    stopping = unit(
+        active="deactivating",
+        sub="stop-sigterm",
+        condition_monotonic=4165.0,
+        inactive_exit_monotonic=4162.9,
+        active_exit_monotonic=4164.0,
+        inactive_enter_monotonic=4100.0,
+    )
+    assert activation_began(stopping) == 4100.0
+    assert activation_began(replace(stopping, inactive_enter_monotonic=None)) == 0.0
+
+
+def present(start: int, one: Unit = unit(), host: Host = HOST, main: Process | None = None) -> bool | None:  # noqa: B008
+    return is_of_present_activation(process(5, in_service("vllm.service"), start=start), one, host, main)
+
+
 def test_a_process_started_within_the_tick_of_the_start_is_of_the_present_activation() -> None:
     # systemd noted 9.004 s; the process began at 9.008 s, which proc rounds down to tick 900
-    started = unit(condition_monotonic=9.004)
-    assert is_of_present_activation(process(5, in_service("vllm.service"), start=900), started, HOST) is True
-    assert is_of_present_activation(process(5, in_service("vllm.service"), start=899), started, HOST) is False
+    started = unit(condition_monotonic=9.004, inactive_exit_monotonic=9.01)
+    assert present(900, started) is True
+    assert present(899, started) is False
 
 
-def test_suspend_time_is_taken_out_of_start_ticks() -> None:
-    slept = type(HOST)(
-        boot_id="b",
-        ticks_per_second=100,
-        boottime_ahead_seconds=3600.0,
-        memory_total_bytes=1,
-        memory_available_bytes=1,
-    )
-    # 3,609.5 s after boot, 3,600 of them asleep: 9.5 s on systemd's monotonic clock
-    assert is_of_present_activation(process(5, start=360_950), unit(), slept) is True
-    assert is_of_present_activation(process(5, start=360_850), unit(), slept) is False
+def test_what_started_after_the_main_process_is_of_its_activation_whatever_the_clocks_say() -> None:
+    main = process(4, in_service("vllm.service"), start=500)
+    assert present(500, main=main) is True
+    assert present(499, main=main) is False  # 4.99 s, before 9 s
+
+
+def test_after_a_suspend_only_what_holds_for_every_time_of_it_is_said() -> None:
+    slept = replace(HOST, boottime_ahead_seconds=3600.0)
+    # began at 9 s on the monotonic clock; whether the suspend was before or after these starts is not known
+    assert present(360_950, host=slept) is True  # 9.5 s, or later
+    assert present(880, host=slept) is False  # 8.8 s at most
+    assert present(5_000, host=slept) is None  # 50 s, or before boot
+    main = process(4, in_service("vllm.service"), start=910)
+    assert present(5_000, host=slept, main=main) is True
 
 
 def test_a_unit_without_timestamps_proves_nothing() -> None:
-    assert is_of_present_activation(process(5), unit(condition_monotonic=None), HOST) is None
+    assert present(950, unit(condition_monotonic=None)) is None
+
+
+def test_a_main_process_is_one_in_the_unit() -> None:
+    one = unit(main_pid=4)
+    mine, other = process(4, in_service("vllm.service")), process(4, in_service("ssh.service"))
+    assert main_process(one, table([mine])) == mine
+    assert main_process(one, table([other])) is None
+    assert main_process(one, table([])) is None

@@ -44,6 +44,8 @@ WAITING = unit(active="activating", sub="auto-restart")
         (process(7, Placement(Home.NONE)), [UP], HolderKind.OTHER),
         (process(7, Placement(Home.SESSION), comm="Xorg"), [UP], HolderKind.SYSTEM),
         (process(7, in_service("nvidia-mps.service"), comm="nvidia-cuda-mps"), [UP], HolderKind.SYSTEM),
+        (process(7, in_service("vllm.service"), start=800, comm="Xorg"), [UP], HolderKind.LEFTOVER),
+        (process(7, Placement(Home.CONTAINER), comm="Xorg"), [UP], HolderKind.CONTAINER),
     ],
 )
 def test_the_first_kind_that_fits_is_the_holders(one: Process, units: list[Unit], kind: HolderKind) -> None:

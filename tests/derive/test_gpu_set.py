@@ -1,14 +1,19 @@
 """Which GPUs a unit uses, by the first source that tells."""
 
+from dataclasses import replace
+
 import pytest
-from tests.fakes.values import gpu, settings, unit
+from tests.fakes.values import HOST, gpu, in_service, process, settings, table, unit
 
 from llmhost.config.schema import UnitGpus
 from llmhost.derive.gpu_set import gpu_set
+from llmhost.derive.runs import Run, run_of
 from llmhost.model.engine_arguments import parse_engine_arguments
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import GpuUuid, UnitId
+from llmhost.model.process import Process, Role
 from llmhost.model.reading import Failed, Ok, Reading
+from llmhost.model.unit import Unit
 
 EIGHT = [gpu(index) for index in range(8)]
 MIXED = [gpu(0), gpu(1, name="NVIDIA L4")]
@@ -18,14 +23,19 @@ def uuids(*indexes: int) -> Ok[tuple[GpuUuid, ...]]:
     return Ok(tuple(GpuUuid(f"GPU-{index}") for index in indexes))
 
 
+def of_unit(
+    one: Unit, gpus: list[Gpu] = EIGHT, configured: tuple[UnitGpus, ...] = (), processes: tuple[Process, ...] = ()
+) -> Reading[tuple[GpuUuid, ...]]:
+    run = run_of(one, processes, Ok(table(processes)), Ok(HOST))
+    return gpu_set(one, gpus, run, configured, {})
+
+
 def of_arguments(command: str) -> Reading[tuple[GpuUuid, ...]]:
-    arguments = parse_engine_arguments("vllm", tuple(command.split()))
-    return gpu_set(unit(), EIGHT, arguments, (), {})
+    return of_unit(unit(settings=settings(command)))
 
 
 def of_visible(value: str, gpus: list[Gpu] = EIGHT, **more: str) -> Reading[tuple[GpuUuid, ...]]:
-    one = unit(settings=settings("", {"CUDA_VISIBLE_DEVICES": value, **more}))
-    return gpu_set(one, gpus, None, (), {})
+    return of_unit(unit(settings=settings("", {"CUDA_VISIBLE_DEVICES": value, **more})), gpus)
 
 
 @pytest.mark.parametrize(
@@ -40,11 +50,11 @@ def test_a_configured_set_names_index_uuid_or_pci_bus_id(
     names: tuple[str, ...], found: Ok[tuple[GpuUuid, ...]]
 ) -> None:
     rows = (UnitGpus(pattern="other@*.service", gpus=("7",)), UnitGpus(pattern="vllm*.service", gpus=names))
-    assert gpu_set(unit(), EIGHT, None, rows, {}) == found
+    assert of_unit(unit(), configured=rows) == found
 
 
 def test_a_configured_gpu_that_is_not_there_leaves_the_set_unknown() -> None:
-    result = gpu_set(unit(), EIGHT, None, (UnitGpus(pattern="*", gpus=("8",)),), {})
+    result = of_unit(unit(), configured=(UnitGpus(pattern="*", gpus=("8",)),))
     assert isinstance(result, Failed)
     assert result.detail == "the configured GPU set names 8, which the driver does not list"
 
@@ -74,7 +84,7 @@ def test_plain_numbers_mean_nothing_on_gpus_that_differ_unless_in_pci_order() ->
 def test_what_was_learnt_beats_the_arguments() -> None:
     learnt = {UnitId("vllm.service"): (GpuUuid("GPU-4"),)}
     arguments = parse_engine_arguments("vllm", ("vllm", "serve", "m", "-tp", "8"))
-    assert gpu_set(unit(), EIGHT, arguments, (), learnt) == uuids(4)
+    assert gpu_set(unit(), EIGHT, Run(engine="vllm", arguments=arguments, visible=Ok(None)), (), learnt) == uuids(4)
 
 
 @pytest.mark.parametrize(
@@ -96,4 +106,55 @@ def test_arguments_that_do_not_tell_leave_the_set_unknown(command: str) -> None:
 
 def test_a_unit_that_says_nothing_uses_all_gpus_and_mig_instances_count_for_nobody() -> None:
     split = [gpu(0), gpu(1, uuid=GpuUuid("MIG-1"), index="0:0", parent_uuid=GpuUuid("GPU-0"))]
-    assert gpu_set(unit(), split, None, (), {}) == uuids(0)
+    assert of_unit(unit(), split) == uuids(0)
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("/usr/bin/env CUDA_VISIBLE_DEVICES=4,5 vllm serve m -tp 2", uuids(4, 5)),
+        ("/usr/bin/numactl -N 0 vllm serve m -tp 2", uuids(0, 1)),
+    ],
+)
+def test_an_assignment_in_the_command_is_seen(command: str, found: Ok[tuple[GpuUuid, ...]]) -> None:
+    assert of_arguments(command) == found
+
+
+def test_a_shells_assignment_is_seen() -> None:
+    code = "source /opt/v/bin/activate && CUDA_VISIBLE_DEVICES='6,7' exec vllm serve m -tp 2"
+    shell = replace(settings(), exec_start=(("/bin/bash", "-c", code),))
+    assert of_unit(unit(settings=shell)) == uuids(6, 7)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "docker run --gpus device=4,5 vllm/vllm-openai --model m -tp 2",
+        "/usr/bin/env CUDA_VISIBLE_DEVICES=${WHICH} vllm serve m -tp 2",
+        "sglang serve --tp 2 --base-gpu-id 4",
+    ],
+)
+def test_what_chooses_gpus_out_of_our_sight_leaves_the_set_unknown(command: str) -> None:
+    assert isinstance(of_arguments(command), Failed)
+
+
+def test_a_unit_that_uses_all_gpus_has_no_choice() -> None:
+    assert of_arguments("docker run --gpus all vllm/vllm-openai --model m -tp 8") == Ok(
+        tuple(one.uuid for one in EIGHT)
+    )
+
+
+def test_an_environment_file_goes_over_everything_but_the_config() -> None:
+    filed = replace(settings("vllm serve m", {"CUDA_VISIBLE_DEVICES": "0"}), environment_files=("/etc/default/vllm",))
+    assert isinstance(of_unit(unit(settings=filed)), Failed)
+    rows = (UnitGpus(pattern="vllm.service", gpus=("3",)),)
+    assert of_unit(unit(settings=filed), configured=rows) == uuids(3)
+
+
+def test_a_script_in_front_of_the_engine_leaves_the_set_unknown() -> None:
+    place = in_service("vllm.service")
+    argv = ("/v/bin/vllm", "serve", "m", "-tp", "2")
+    server = process(5, place, start=950, engine="vllm", role=Role.API_SERVER, argv=argv)
+    assert isinstance(of_unit(unit(settings=settings("/opt/run.sh")), processes=(server,)), Failed)
+    core = process(5, place, start=950, engine="vllm", role=Role.CORE, argv=("VLLM::EngineCore",))
+    assert isinstance(of_unit(unit(settings=settings("/opt/run.sh")), processes=(core,)), Failed)

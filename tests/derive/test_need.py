@@ -126,6 +126,15 @@ def test_variables_of_the_environment_are_expanded() -> None:
     assert seen.engine == "vllm"
 
 
+def test_a_changed_exec_start_beats_the_arguments_of_a_leftover_server() -> None:
+    command = ("/v/bin/vllm", "serve", "m", "--gpu-memory-utilization", "0.9")
+    server = process(11, Placement(Home.SERVICE, unit().id), engine="vllm", role=Role.API_SERVER, argv=command)
+    down = unit(active="failed", sub="failed", settings=settings("vllm serve m --gpu-memory-utilization 0.5"))
+    found = derive(snapshot(gpus=[gpu()], processes=[server], units=[down]), Config(), Ledger()).units
+    assert isinstance(found, Ok)
+    assert found.value[0].needed == Ok({GpuUuid("GPU-0"): int(0.5 * 79 * GIB)})
+
+
 def test_leftovers_are_counted_and_zombies_are_not() -> None:
     place = Placement(Home.SERVICE, unit().id)
     members = [

@@ -77,6 +77,21 @@ def test_a_bug_in_a_section_costs_that_section_and_shows(caplog: pytest.LogCaptu
     assert "a bug in section broken of the page" in caplog.text
 
 
+def test_a_bug_in_what_is_derived_leaves_what_needs_none(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_given: object) -> object:
+        raise OverflowError("a bug")
+
+    monkeypatch.setattr("llmhost.metrics.collector.derive", broken)
+    found = samples(exposition())
+    names = {name for name, _ in found}
+    assert {"llmhost_gpu_memory_used_bytes", "llmhost_policy_resident_bytes", "llmhost_build_info"} <= names
+    assert not any(name.startswith("llmhost_unit_") for name in names)
+    assert found["llmhost_collector_fault", (("cause", "unknown"), ("collector", "nvml"))] == 1
+    assert "a bug in what is derived" in caplog.text
+
+
 def test_series_over_the_bound_are_counted_and_the_count_never_goes_back() -> None:
     many = snapshot(gpus=[gpu(index) for index in range(12)], processes=[], units=[])
     made = exposition(many, Config(series=SeriesConfig(max_per_family=10)))

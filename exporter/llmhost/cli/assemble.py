@@ -1,6 +1,6 @@
 """The one place that knows the concrete sources: from a configuration to a running exporter."""
 
-import logging
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from llmhost.sources.nvml.source import NvmlSource
 from llmhost.sources.procfs import ProcfsSource
 from llmhost.sources.systemd.source import SystemdSource
 
-log = logging.getLogger(__name__)
+_CLOSE_SECONDS = 1.2  # of a source; each promises a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,8 @@ class Exporter:
     ) -> None:
         """`environment`, `bus_address` and `host` stand in for this process's own, in tests."""
         on = config.collectors
+        self._started_with = config
+        self._config = config
         self._host = Worker("host", host or HostSource(procfs=paths.procfs), clock)
         self._nvml = (
             Worker("nvml", NvmlSource(procfs=paths.procfs, environment=environment), clock) if on.nvml else None
@@ -78,7 +80,6 @@ class Exporter:
             else None
         )
         self._units = Worker("systemd", self._systemd, clock) if self._systemd is not None else None
-        self._discover = config.units.discover
         self._observer = Observer(
             host=self._host,
             nvml=self._nvml,
@@ -89,6 +90,7 @@ class Exporter:
             discover=units_of_interest,
             watch=self._watch,
             aim=lambda _processes, _units: None,
+            attempt_seconds=lambda: self._config.web.deadline_seconds,
             clock=clock,
         )
         for worker in self._workers():
@@ -97,19 +99,23 @@ class Exporter:
     def observe(self, deadline: float) -> Observation:
         return self._observer.observe(deadline)
 
-    def configure(self, config: Config) -> None:
-        """Take what can change while running; the rest is compared by `needs_restart`."""
-        self._discover = config.units.discover
+    def configure(self, config: Config) -> tuple[str, ...]:
+        """Take what can change while running; give the keys that differ from what was started and need a restart."""
+        self._config = config
         if self._systemd is not None:
             self._systemd.configure(patterns=config.units.patterns, discover=config.units.discover)
+        return _needs_restart(self._started_with, config)
 
     def close(self) -> None:
-        """Let go of everything, also of what hangs; takes no longer than the slowest source's close."""
-        for worker in self._workers():
-            worker.close()
+        """Let go of everything, also of what hangs; all at once, so that it takes no longer than the slowest."""
+        closing = [threading.Thread(target=worker.close, daemon=True) for worker in self._workers()]
+        for one in closing:
+            one.start()
+        for one in closing:
+            one.join(_CLOSE_SECONDS)
 
     def _watch(self, names: Iterable[str]) -> None:
-        if self._systemd is not None and self._discover:
+        if self._systemd is not None and self._config.units.discover:
             self._systemd.watch(names)
 
     def _workers(self) -> tuple[Worker[object], ...]:
@@ -117,8 +123,7 @@ class Exporter:
         return tuple(worker for worker in workers if worker is not None)  # type: ignore[misc]
 
 
-def needs_restart(old: Config, new: Config) -> tuple[str, ...]:
-    """Name the changed keys that take effect only at the next start."""
+def _needs_restart(old: Config, new: Config) -> tuple[str, ...]:
     changed = {
         "collectors": old.collectors != new.collectors,
         "host.pid_namespace": old.pid_namespace != new.pid_namespace,

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from llmhost import __version__
-from llmhost.cli.assemble import Exporter, Paths, SystemClock, needs_restart
+from llmhost.cli.assemble import Exporter, Paths, SystemClock
 from llmhost.cli.exits import Exit
 from llmhost.cli.notify import Notifier
 from llmhost.config.load import ConfigError, load
@@ -28,6 +28,7 @@ from llmhost.views.landing import landing
 
 log = logging.getLogger(__name__)
 
+_PROBE_SECONDS = 1.5  # for our own server; a signal is not looked at meanwhile
 _MARGIN_SECONDS = 0.5  # of a scraper's timeout, for the page's way back
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -107,7 +108,7 @@ class Daemon:
     def _wait(self, arrived: socket.socket, server: HttpServer) -> None:
         """Act on signals until one says to end; between them, tell systemd's watchdog that pages can be served."""
         patience = self._notifier.watchdog_seconds
-        interval = patience / 2 if patience is not None else None
+        interval = patience / 4 if patience is not None else None  # several tries: one may come at a bad moment
         while True:
             ready, _, _ = select.select([arrived], [], [], interval)
             received = set(arrived.recv(64)) if ready else set()
@@ -116,7 +117,7 @@ class Daemon:
                 return
             if signal.SIGHUP in received:
                 self._reload()
-            if patience is not None and _answers(server, patience / 4):
+            if patience is not None and _answers(server, min(_PROBE_SECONDS, patience / 8)):
                 self._notifier.send(WATCHDOG="1")
 
     def _reload(self) -> None:
@@ -127,10 +128,8 @@ class Daemon:
             log.error("the config is bad, the old one runs on: %s", error)  # noqa: TRY400 - a user's mistake, no traceback
             self._in_force = replace(self._in_force, reload_success=False)
         else:
-            before = self._in_force.config
-            self._exporter.configure(config)
+            late = self._exporter.configure(config)
             self._in_force = InForce(config=config, loaded_at=self._clock.time(), reload_success=True)
-            late = needs_restart(before, config)
             if late:
                 log.warning("the config is reloaded; restart for: %s", ", ".join(late))
             else:
@@ -176,12 +175,13 @@ def _noted(_number: int, _frame: FrameType | None) -> None:
 
 
 def _answers(server: HttpServer, patience_seconds: float) -> bool:
-    """Whether our own /healthz answers: the watchdog must not be kept quiet by a thread that does not serve."""
+    """Whether our own server answers: the watchdog must not be kept quiet by a thread that does not serve."""
     host, port = server.address  # a wildcard address connects to loopback
     try:
         with closing(http.client.HTTPConnection(host, port, timeout=patience_seconds)) as connection:
             connection.request("GET", "/healthz")
-            return connection.getresponse().status == http.HTTPStatus.OK
+            connection.getresponse()  # of whatever status: "too busy" is a sign of life
+            return True
     except (OSError, http.client.HTTPException) as error:
         log.warning("our own /healthz does not answer (%s); systemd's watchdog is not told that all is well", error)
         return False

@@ -32,7 +32,7 @@ class Observer:
     """Attempts are shared: two who look at the same time cost one read of each source.
 
     Engines are asked for last, as units tell whose their servers are; units before them and after the others, so that
-    those which only the others could discover (they run an engine, or hold memory) are watched by then. A driver that
+    those which only the others could discover (they run an engine, or hold memory) are watched by then. What
     hangs delays that by half of the time there is, no more.
     """
 
@@ -48,6 +48,7 @@ class Observer:
         discover: Callable[[Reading[NvmlReport], Reading[ProcessTable]], Iterable[str]],
         watch: Callable[[Iterable[str]], None],
         aim: Callable[[Reading[ProcessTable], Reading[UnitsReport]], None],
+        attempt_seconds: Callable[[], float],
         clock: Clock,
     ) -> None:
         self._host = host
@@ -59,37 +60,49 @@ class Observer:
         self._discover = discover
         self._watch = watch
         self._aim = aim
+        self._attempt_seconds = attempt_seconds
         self._ledger = Ledger()
         self._latest = 0.0
         self._lock = threading.Lock()
         self._clock = clock
 
     def observe(self, deadline: float) -> Observation:
-        """Look once, by `deadline` on the monotonic clock."""
-        half = (self._clock.monotonic() + deadline) / 2
-        host = self._host.ask(deadline)
-        nvml = _ask(self._nvml, deadline)
-        processes = _ask(self._processes, deadline)
-        shm = _ask(self._shm, deadline)
-        seen = _answer(self._processes, processes, deadline)
+        """Look once, by `deadline` on the monotonic clock.
+
+        Attempts are given the usual time, whatever this deadline: who is in a hurry must not spoil it for others.
+        """
+        now = self._clock.monotonic()
+        until = max(deadline, now + self._attempt_seconds())
+        half = (now + deadline) / 2
+        host = self._host.ask(until)
+        nvml = _ask(self._nvml, until)
+        processes = _ask(self._processes, until)
+        shm = _ask(self._shm, until)
         if self._units is not None:
-            early = (nvml.wait(half - self._clock.monotonic()) if nvml is not None else None) or DISABLED
-            self._watch(self._discover(early, seen))
-        units = _answer(self._units, _ask(self._units, deadline), deadline)
+            self._watch(self._discover(self._early(nvml, half), self._early(processes, half)))
+        units = _ask(self._units, until)
+        processes_read = _answer(self._processes, processes, deadline)
+        units_read = _answer(self._units, units, deadline)
         if self._engines is not None:
-            self._aim(seen, units)
-        engines = _ask(self._engines, deadline)
+            self._aim(processes_read, units_read)
+        engines = _ask(self._engines, until)
         snapshot = Snapshot(
             host=self._host.answer(host, deadline),
             nvml=_answer(self._nvml, nvml, deadline),
-            processes=seen,
-            units=units,
+            processes=processes_read,
+            units=units_read,
             shm=_answer(self._shm, shm, deadline),
             engines=_answer(self._engines, engines, deadline),
             at=self._clock.time(),
             at_monotonic=self._clock.monotonic(),
         )
         return Observation(snapshot=snapshot, ledger=self._advanced(snapshot), health=self._health())
+
+    def _early(self, ticket: Ticket[T] | None, until: float) -> Reading[T]:
+        """Give what there is by then; an attempt that is known to be late is not waited for at all."""
+        if ticket is None or ticket.late:
+            return DISABLED
+        return ticket.wait(until - self._clock.monotonic()) or DISABLED
 
     def _advanced(self, snapshot: Snapshot) -> Ledger:
         """Take the look into the ledger, unless somebody's later look is in it already."""

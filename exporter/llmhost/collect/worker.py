@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from llmhost.model.reading import Cause, Failed, Ok, Reading
-from llmhost.sources.base import Source, SourceError
+from llmhost.sources.base import Source, SourceError, TellsStuckCall
 
 T = TypeVar("T")
 
 # A source that keeps its own deadline tells more than "late": give it the time to.
 _SOURCE_SAYS_SO_FIRST_SECONDS = 0.1
+# An attempt that somebody has waited for in vain may hang for long: the next page does not wait as long again.
+_KNOWN_LATE_SECONDS = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -87,10 +89,12 @@ class Worker(Generic[T]):
 
     def answer(self, ticket: Ticket[T], deadline: float) -> Reading[T]:
         """Wait for the reading until `deadline`; past it, what the source is busy with is the reading."""
-        reading = ticket.wait(deadline + _SOURCE_SAYS_SO_FIRST_SECONDS - self._clock.monotonic())
+        patience = deadline + _SOURCE_SAYS_SO_FIRST_SECONDS - self._clock.monotonic()
+        reading = ticket.wait(min(patience, _KNOWN_LATE_SECONDS) if ticket.late else patience)
         if reading is not None:
             return reading
-        late = Failed(Cause.TIMEOUT, self._source.doing())
+        stuck = self._source.stuck() if isinstance(self._source, TellsStuckCall) else None
+        late = Failed(Cause.TIMEOUT, self._source.doing(), stuck)
         if not ticket.late:
             ticket.late = True
             self._note(late)

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llmhost.derive.activation import is_of_present_activation
+from llmhost.derive.activation import is_of_present_activation, main_process
 from llmhost.model.gpu import Gpu, GpuHolder, GpuMemory
 from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
@@ -20,7 +20,7 @@ class HolderKind(StrEnum):
     """What a holder of GPU memory is; the first that fits (docs/design.md: Holder)."""
 
     GONE = "gone"  # NVML lists a pid that /proc does not have
-    SYSTEM = "system"
+    SYSTEM = "system"  # of the machine: a display server, say, unless it is in a watched unit or a container
     CURRENT = "current"  # in the cgroup of a unit that is up, started in its present activation
     LEFTOVER = "leftover"  # in a unit's cgroup, of an ended activation
     ORPHAN = "orphan"
@@ -76,18 +76,25 @@ def _holder(
     return Holder(
         pid=entry.pid,
         unit=process.placement.unit,
-        kind=_kind(process, units, host, orphans),
+        kind=_kind(process, processes, units, host, orphans),
         used_bytes=entry.used_bytes,
     )
 
 
-def _kind(process: Process, units: Mapping[UnitId, Unit], host: Host, orphans: AbstractSet[ProcessId]) -> HolderKind:
-    if process.comm in SYSTEM_COMMS:
-        return HolderKind.SYSTEM
+def _kind(
+    process: Process,
+    processes: ProcessTable,
+    units: Mapping[UnitId, Unit],
+    host: Host,
+    orphans: AbstractSet[ProcessId],
+) -> HolderKind:
     place = process.placement
     unit = units.get(place.unit) if place.unit is not None else None
+    # Anybody can call a process Xorg: where the unit is watched, or it is in a container, that decides.
+    if process.comm in SYSTEM_COMMS and unit is None and place.home is not Home.CONTAINER:
+        return HolderKind.SYSTEM
     if unit is not None:
-        present = is_of_present_activation(process, unit, host)
+        present = is_of_present_activation(process, unit, host, main_process(unit, processes))
         if present is not None:
             return HolderKind.CURRENT if present else HolderKind.LEFTOVER
     if process.id in orphans:

@@ -1,6 +1,7 @@
 """A unit's command line as systemd will run it."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 
 _BRACED = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -17,10 +18,18 @@ def expand_variables(command: Sequence[str], environment: Mapping[str, str]) -> 
     for word in command:
         alone = _WORD.fullmatch(word)
         if alone is not None and alone[1] in environment:
-            words.extend(environment[alone[1]].split())
+            words.extend(_split(environment[alone[1]]))
         else:
             words.append(_BRACED.sub(lambda found: _replaced(found, environment), word))
     return tuple(words)
+
+
+def _split(value: str) -> list[str]:
+    """Split at blanks, quotes honoured, as systemd does."""
+    try:
+        return shlex.split(value)
+    except ValueError:
+        return value.split()
 
 
 def _replaced(found: re.Match[str], environment: Mapping[str, str]) -> str:

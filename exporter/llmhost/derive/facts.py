@@ -5,19 +5,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llmhost.config.schema import Config
-from llmhost.derive.activation import is_of_present_activation
+from llmhost.derive.activation import is_of_present_activation, main_process
 from llmhost.derive.attribution import GpuAttribution, attribute
-from llmhost.derive.command import expand_variables
 from llmhost.derive.gpu_set import GpuSet, gpu_set
 from llmhost.derive.ledger import Ledger
 from llmhost.derive.need import Need, needed, needed_ratio, startable
 from llmhost.derive.orphans import Orphan, orphans
+from llmhost.derive.runs import run_of
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.derive.trackers import TrackerState, tracker_states
 from llmhost.derive.wanted import wanted
-from llmhost.model.engine_arguments import EngineArguments, parse_engine_arguments
-from llmhost.model.engine_command import is_engine_command
 from llmhost.model.gpu import Gpu, NvmlReport
+from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading, both, mapped
@@ -83,16 +82,17 @@ def _unit_facts(
     mine: Reading[tuple[Process, ...]] = mapped(members, lambda by_unit: by_unit.get(unit.id, ()))
     if unit.load_state == "not-found" and isinstance(mine, Ok) and not mine.value:
         mine = NotApplicable("there is no such unit")
-    engine, arguments = _engine(unit, mine)
+    running = mine.value if isinstance(mine, Ok) else ()
+    run = run_of(unit, running, snapshot.processes, snapshot.host)
     gpus: Reading[tuple[Gpu, ...]] = mapped(snapshot.nvml, lambda report: report.gpus)
     listed = gpus.value if isinstance(gpus, Ok) else ()
     uuids: Reading[GpuSet] = (
-        gpu_set(unit, listed, arguments, config.units.gpus, ledger.gpu_sets) if isinstance(gpus, Ok) else gpus
+        gpu_set(unit, listed, run, config.units.gpus, ledger.gpu_sets) if isinstance(gpus, Ok) else gpus
     )
-    need = needed(needed_ratio(engine, arguments, config.policy), uuids, listed, snapshot.host)
+    need = needed(needed_ratio(run.engine, run.arguments, config.policy), uuids, listed, snapshot.host)
     return UnitFacts(
         unit=unit,
-        engine=engine,
+        engine=run.engine,
         guarded=_is_guarded(unit),
         wanted=wanted(unit),
         gpus=uuids,
@@ -103,38 +103,24 @@ def _unit_facts(
             need,
             listed,
             snapshot.host,
-            driver_mismatch=bool(engine) and _has_driver_mismatch(snapshot.nvml),
+            driver_mismatch=bool(run.engine) and _has_driver_mismatch(snapshot.nvml),
         ),
         processes=mapped(mine, lambda found: Counter(process.role for process in found if not process.zombie)),
         leftovers=mapped(
-            both(mine, snapshot.host),
-            lambda seen: sum(
-                not process.zombie and is_of_present_activation(process, unit, seen[1]) is False for process in seen[0]
-            ),
+            both(both(mine, snapshot.processes), snapshot.host),
+            lambda seen: _count_leftovers(unit, seen[0][0], main_process(unit, seen[0][1]), seen[1]),
         ),
     )
+
+
+def _count_leftovers(unit: Unit, mine: tuple[Process, ...], main: Process | None, host: Host) -> int:
+    return sum(not one.zombie and is_of_present_activation(one, unit, host, main) is False for one in mine)
 
 
 def _has_driver_mismatch(report: Reading[NvmlReport]) -> bool:
     if isinstance(report, Failed):
         return report.cause is Cause.DRIVER_MISMATCH
-    return isinstance(report, Ok) and report.value.driver_mismatch
-
-
-def _engine(unit: Unit, mine: Reading[tuple[Process, ...]]) -> tuple[str, EngineArguments | None]:
-    """Find which engine the unit runs, and with which arguments: its API server's own, else those of ExecStart=."""
-    running = mine.value if isinstance(mine, Ok) else ()
-    for process in running:
-        # a title such as VLLM::APIServer_0 has taken the arguments' place; its launcher still has them
-        if process.role in {Role.API_SERVER, Role.LAUNCHER} and is_engine_command(process.argv):
-            return process.engine, parse_engine_arguments(process.engine, process.argv)
-    if unit.settings is not None:
-        for command in unit.settings.exec_start:
-            argv = expand_variables(command, dict(unit.settings.environment))
-            engine = is_engine_command(argv)
-            if engine:
-                return engine, parse_engine_arguments(engine, argv)
-    return next((process.engine for process in running if process.engine), ""), None
+    return isinstance(report, Ok) and bool(report.value.driver_mismatch)
 
 
 def _is_guarded(unit: Unit) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from llmhost.config.schema import UnitGpus
+from llmhost.derive.runs import Run
 from llmhost.model.engine_arguments import EngineArguments
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import GpuUuid, UnitId
@@ -16,36 +17,46 @@ GpuSet = tuple[GpuUuid, ...]
 def gpu_set(
     unit: Unit,
     gpus: Sequence[Gpu],
-    arguments: EngineArguments | None,
+    run: Run,
     configured: Sequence[UnitGpus],
     learnt: Mapping[UnitId, GpuSet],
 ) -> Reading[GpuSet]:
     """Find the unit's GPU set; the first that tells decides.
 
-    Configured; CUDA_VISIBLE_DEVICES of its Environment=; learnt from its last ready activation; the first
-    tensor × pipeline × data parallel GPUs of its engine's arguments; all GPUs.
+    Configured; CUDA_VISIBLE_DEVICES; learnt from its last ready activation; the first tensor × pipeline × data parallel
+    GPUs of its engine's arguments; all GPUs. Where something may choose GPUs that we cannot read, only a unit that uses
+    all of them has a set that is known.
     """
     for row in configured:
         if fnmatchcase(unit.id.name, row.pattern):
             return _resolve(row.gpus, gpus, "the configured GPU set")
-    environment = dict(unit.settings.environment) if unit.settings is not None else {}
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return _visible(visible, environment, gpus)
+    if isinstance(run.visible, Ok) and run.visible.value is not None:
+        environment = dict(unit.settings.environment) if unit.settings is not None else {}
+        return _visible(run.visible.value, environment, gpus)
     if unit.id in learnt:
         return Ok(learnt[unit.id])
-    whole = [gpu.uuid for gpu in gpus if gpu.parent_uuid is None]
+    whole = tuple(gpu.uuid for gpu in gpus if gpu.parent_uuid is None)
+    size = _size(run.arguments, len(whole))
+    if not isinstance(size, Ok):
+        return size
+    if isinstance(run.visible, Ok) or (run.arguments is not None and size.value == len(whole)):
+        return Ok(whole[: size.value])
+    return run.visible
+
+
+def _size(arguments: EngineArguments | None, listed: int) -> Reading[int]:
+    """Say how many GPUs the engine uses."""
     if arguments is None:
-        return Ok(tuple(whole))
+        return Ok(listed)
     if arguments.has_config_file:
         return Failed(Cause.UNKNOWN, "a config file of the engine may say how many GPUs it uses")
     tensor, pipeline, data = arguments.tensor_parallel, arguments.pipeline_parallel, arguments.data_parallel
     if tensor is None or pipeline is None or data is None:
-        return Failed(Cause.UNKNOWN, "the engine's arguments say how many GPUs it uses by a variable")
+        return Failed(Cause.UNKNOWN, "the engine's arguments do not say how many GPUs it uses here")
     size = tensor * pipeline * data
-    if size > len(whole):
-        return Failed(Cause.UNKNOWN, f"the engine's arguments ask for {size} GPUs, the driver lists {len(whole)}")
-    return Ok(tuple(whole[:size]))
+    if size > listed:
+        return Failed(Cause.UNKNOWN, f"the engine's arguments ask for {size} GPUs, the driver lists {listed}")
+    return Ok(size)
 
 
 def _visible(visible: str, environment: Mapping[str, str], gpus: Sequence[Gpu]) -> Reading[GpuSet]:

@@ -68,7 +68,7 @@ class Exposition:
     def page(self, deadline: float) -> Page:
         in_force = self._in_force()
         observation = self._observe(deadline)
-        facts = derive(observation.snapshot, in_force.config, observation.ledger)
+        observation, facts = self._derived(observation, in_force.config)
         page = Page(in_force.config.series.max_per_family)
         for blamed, section in self._sections:
             part = Page(in_force.config.series.max_per_family)
@@ -80,6 +80,20 @@ class Exposition:
                 observation = _with_fault(observation, blamed, f"{type(error).__name__}: {error}")
             self._count_dropped(part.dropped)
         return page
+
+    def _derived(self, observation: Observation, config: Config) -> tuple[Observation, Facts]:
+        """Derive; a bug there leaves what needs no derivation on the page, and shows."""
+        try:
+            return observation, derive(observation.snapshot, config, observation.ledger)
+        except Exception as error:
+            log.exception("a bug in what is derived for the page")
+            detail = f"{type(error).__name__}: {error}"
+            for collector in ("nvml", "systemd", "procfs", "shm"):
+                observation = _with_fault(observation, collector, detail)
+            nothing = Failed(Cause.UNKNOWN, detail)
+            return observation, Facts(
+                attribution=nothing, units=nothing, segments=nothing, trackers=nothing, orphans=nothing
+            )
 
     def _view(self, in_force: InForce, observation: Observation, facts: Facts) -> View:
         with self._lock:

@@ -9,6 +9,8 @@ from llmhost.model.engine_command import engine_command
 
 N = TypeVar("N", int, float)
 
+_LONGEST_NUMBER = 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineArguments:
@@ -45,6 +47,7 @@ _SGLANG: Mapping[str, tuple[str, ...]] = {
     "pipeline": ("--pipeline-parallel-size", "--pp-size", "--pp"),
     "data": ("--data-parallel-size", "--dp-size", "--dp"),
     "data_attention": ("--enable-dp-attention",),
+    "base": ("--base-gpu-id",),
     "nodes": ("--nnodes",),
     "port": ("--port",),
     "config": ("--config",),
@@ -64,21 +67,23 @@ def parse_engine_arguments(engine: str, argv: tuple[str, ...]) -> EngineArgument
     The last of several wins, as in argparse. vLLM takes underscores for dashes in names (FlexibleArgumentParser).
     vLLM's replicas: `--data-parallel-size-local` where given, one where `--data-parallel-rank` says that this process
     is one of them. SGLang's: with `--enable-dp-attention` they share the tensor parallel GPUs, so there is one.
-    With `--nnodes`, or a prefill context parallel size, the product of the sizes is not this host's number of GPUs:
-    the tensor parallel size is then told as unknown.
+    With `--nnodes`, or a prefill context parallel size, the product of the sizes is not this host's number of GPUs, and
+    with `--base-gpu-id` they are not the first: the tensor parallel size is then told as unknown.
     """
     options = {"vllm": _VLLM, "sglang": _SGLANG}.get(engine)
     if options is None:
         return EngineArguments()
     found, own = engine_command(argv)
-    given = _given(options, own[1:] if found == engine else argv[1:], underscores=engine == "vllm")
+    given = given_options(options, own[1:] if found == engine else argv[1:], underscores=engine == "vllm")
     replicas = _size(given, "data_here" if "data_here" in given else "data")
     if "data_rank" in given or "data_attention" in given:
         replicas = 1
     return EngineArguments(
         utilization=_number(given.get("utilization", ""), float, lambda ratio: 0 < ratio <= 1),
         utilization_given="utilization" in given,
-        tensor_parallel=_size(given, "tensor") if _size(given, "nodes") == _size(given, "context") == 1 else None,
+        tensor_parallel=_size(given, "tensor")
+        if _size(given, "nodes") == _size(given, "context") == 1 and "base" not in given
+        else None,
         pipeline_parallel=_size(given, "pipeline"),
         data_parallel=replicas,
         port=_number(given.get("port", ""), int, lambda port: 0 < port < 1 << 16),
@@ -86,7 +91,10 @@ def parse_engine_arguments(engine: str, argv: tuple[str, ...]) -> EngineArgument
     )
 
 
-def _given(options: Mapping[str, tuple[str, ...]], arguments: tuple[str, ...], *, underscores: bool) -> dict[str, str]:
+def given_options(
+    options: Mapping[str, tuple[str, ...]], arguments: tuple[str, ...], *, underscores: bool
+) -> dict[str, str]:
+    """Name of each option that is given → its value, of the last where there are several; "" for a bare flag."""
     names = {spelling: name for name, spellings in options.items() for spelling in spellings}
     given: dict[str, str] = {}
     for index, argument in enumerate(arguments):
@@ -113,6 +121,8 @@ def _size(given: Mapping[str, str], name: str) -> int | None:
 
 
 def _number(text: str, kind: Callable[[str], N], fits: Callable[[N], bool]) -> N | None:
+    if len(text) > _LONGEST_NUMBER:  # anybody can write a command line: Python's int() has its price, and its limits
+        return None
     try:
         value = kind(text)
     except ValueError:

@@ -14,6 +14,8 @@ from posixpath import basename
 from llmhost.model.engines import own_command
 
 _DEPTH = 8  # wrappers in wrappers; more is nobody's honest command line
+_LONGEST_CODE = 4096  # of a shell
+_MOST_WORDS = 512  # that are looked at; anybody can write a command line, and must not hold us up
 
 # Wrapper → options that take a value as an argument of their own; "*N": N words before the command.
 _WRAPPERS: Mapping[str, frozenset[str]] = {
@@ -95,10 +97,10 @@ def is_engine_command(argv: tuple[str, ...]) -> str:
 
 def engine_command(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Find the engine and its own argv; for an image with an engine as entry point, the image and what follows."""
-    return _search(argv, _DEPTH)
+    return _search(argv[:_MOST_WORDS], _DEPTH)
 
 
-def _search(argv: tuple[str, ...], depth: int) -> tuple[str, tuple[str, ...]]:
+def _search(argv: tuple[str, ...], depth: int, *, in_runner: bool = False) -> tuple[str, tuple[str, ...]]:
     nothing: tuple[str, tuple[str, ...]] = ("", ())
     if not argv or not depth:
         return nothing
@@ -107,10 +109,12 @@ def _search(argv: tuple[str, ...], depth: int) -> tuple[str, tuple[str, ...]]:
         return own[0], argv
     program = basename(argv[0])
     if program in _WRAPPERS:
-        return _search(_after_wrapper(program, argv[1:]), depth - 1)
+        return _search(_after_wrapper(program, argv[1:]), depth - 1, in_runner=in_runner)
     if program in _SHELLS:
-        return _in_shell(argv[1:], depth - 1)
-    for words in _RUNNERS.get(program, ()):
+        return _in_shell(argv[1:], depth - 1, in_runner=in_runner)
+    for words in (
+        _RUNNERS.get(program, ()) if not in_runner else ()
+    ):  # a runner in a runner would be looked for N² times
         if argv[1 : 1 + len(words)] == words:
             return _anywhere(argv[1 + len(words) :], depth - 1)
     return nothing
@@ -140,7 +144,7 @@ def _after_wrapper(program: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
     return rest
 
 
-def _in_shell(arguments: tuple[str, ...], depth: int) -> tuple[str, tuple[str, ...]]:
+def _in_shell(arguments: tuple[str, ...], depth: int, *, in_runner: bool) -> tuple[str, tuple[str, ...]]:
     index = 0
     code = False
     while index < len(arguments) and arguments[index][:1] in ("-", "+") and arguments[index] not in ("-", "--"):
@@ -151,9 +155,9 @@ def _in_shell(arguments: tuple[str, ...], depth: int) -> tuple[str, tuple[str, .
     if rest[:1] == ("--",):
         rest = rest[1:]
     if not code or not rest:
-        return _search(rest, depth)  # a script: a wrapper that is itself called `vllm` counts
+        return _search(rest, depth, in_runner=in_runner)  # a script: a wrapper that is itself called `vllm` counts
     for command in _simple_commands(rest[0]):
-        found = _search(command, depth)
+        found = _search(command, depth, in_runner=in_runner)
         if found[0]:
             return found
     return "", ()
@@ -162,7 +166,7 @@ def _in_shell(arguments: tuple[str, ...], depth: int) -> tuple[str, tuple[str, .
 def _simple_commands(code: str) -> list[tuple[str, ...]]:
     """Words of each simple command of a piece of shell code, without keywords and assignments in front."""
     commands: list[tuple[str, ...]] = []
-    for line in code.replace("\\\n", " ").splitlines():
+    for line in code[:_LONGEST_CODE].replace("\\\n", " ").splitlines():
         command: list[str] = []
         for word in (*_split(line, punctuation=True), ";"):
             if word and all(letter in ";&|()<>" for letter in word):
@@ -191,7 +195,7 @@ def _anywhere(arguments: tuple[str, ...], depth: int) -> tuple[str, tuple[str, .
         for pattern, engine in _IMAGES:
             if pattern.match(argument):
                 return engine, arguments[index:]
-        found = _search(arguments[index:], depth)
+        found = _search(arguments[index:], depth, in_runner=True)
         if found[0]:
             return found
     return "", ()

@@ -31,7 +31,9 @@ class UnitSettings:
     start_limit_interval_seconds: float | None = None
     exec_start: tuple[tuple[str, ...], ...] = ()  # argv per ExecStart=, specifiers expanded, variables not
     exec_start_pre: tuple[tuple[str, ...], ...] = ()
-    environment: tuple[tuple[str, str], ...] = ()  # Environment= alone; what EnvironmentFile= adds is not told
+    environment: tuple[tuple[str, str], ...] = ()  # Environment= alone
+    environment_files: tuple[str, ...] = ()  # EnvironmentFile=, whose content goes over Environment= and is not told
+    pass_environment: tuple[str, ...] = ()  # PassEnvironment=: variables that come from the manager's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +53,6 @@ class Unit:
     invocation_id: str = ""
     main_pid: int = 0
     control_pid: int = 0
-    control_group: str = ""
     exec_main_status: int | None = None  # None until a main process of this activation has ended
     state_change_at: float | None = None
     active_enter_at: float | None = None

@@ -1,6 +1,6 @@
 """What every source has in common."""
 
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from llmhost.model.reading import Cause, StuckCall
 
@@ -33,4 +33,13 @@ class Source(Protocol[T_co]):
 
     def close(self) -> None:
         """Let go of everything within a second, also while a read is stuck; called from another thread."""
+        ...
+
+
+@runtime_checkable
+class TellsStuckCall(Protocol):
+    """A source that also knows which call it hangs in."""
+
+    def stuck(self) -> StuckCall | None:
+        """Name the call that has not come back; called from other threads."""
         ...
