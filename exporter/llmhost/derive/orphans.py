@@ -1,13 +1,23 @@
 """Engine processes that have outlived what they belong to."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from llmhost.config.schema import Policy
-from llmhost.model.ids import ProcessId
-from llmhost.model.process import Process
-from llmhost.model.reading import NotApplicable, Reading
+from llmhost.derive.activation import is_up
+from llmhost.derive.command import expand_variables
+from llmhost.derive.creators import Bond, ancestors, bond_with_creator
+from llmhost.model.children import is_bare_child, is_engine_child
+from llmhost.model.engine_command import is_engine_command
+from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.process import Process, ProcessTable, Role
+from llmhost.model.reading import NotApplicable, Ok, Reading, mapped
 from llmhost.model.snapshot import Snapshot
+from llmhost.model.unit import Unit
+
+_NONE = "none"
+_FRONTS = frozenset({Role.API_SERVER, Role.LAUNCHER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,15 +29,162 @@ class Orphan:
 
 
 def orphan_conditions(snapshot: Snapshot) -> Reading[Mapping[ProcessId, bool]]:
-    """Find every process in an orphan's condition at this look; the value says whether that is inferred."""
-    return NotApplicable(f"not built yet {snapshot.at}")
+    """Find every process in an orphan's condition at this look; the value says whether that is inferred.
+
+    An engine's child, or a bare child of multiprocessing in an engine's tree or with GPU memory, that has lost its
+    creator; and all below it, but for trackers, which have states of their own, and for servers that are nobody's
+    children. Never one in a unit that is on its way out, or below the living server of its own unit. Without systemd
+    nothing is known to be on its way out.
+    """
+    return _conditions(snapshot, frozenset())
 
 
 def orphans(snapshot: Snapshot, orphan_since: Mapping[ProcessId, float], policy: Policy) -> Reading[tuple[Orphan, ...]]:
-    """Orphans are those that have been in that condition for the grace time."""
-    return NotApplicable(f"not built yet {policy} {orphan_since} {snapshot}")
+    """Orphans are those that have been in that condition for the grace time, by pid."""
+    if not isinstance(snapshot.processes, Ok):
+        return snapshot.processes
+    table = snapshot.processes.value
+
+    def judged(found: Mapping[ProcessId, bool]) -> Iterator[Orphan]:
+        for one in sorted(found):
+            process = table.by_pid[one.pid]
+            seconds = snapshot.at_monotonic - orphan_since.get(one, snapshot.at_monotonic)
+            if seconds >= policy.orphan_grace_seconds:
+                yield Orphan(process=process, engine=process.engine or _NONE, seconds=seconds, inferred=found[one])
+
+    return mapped(_conditions(snapshot, orphan_since.keys()), lambda found: tuple(judged(found)))
 
 
 def advance_orphans(since: Mapping[ProcessId, float], snapshot: Snapshot) -> Mapping[ProcessId, float]:
-    """Carry on since when each process is in that condition."""
-    return since if snapshot.at else {}
+    """Carry on since when each process is in that condition; a look without processes changes nothing."""
+    found = _conditions(snapshot, since.keys())
+    if not isinstance(found, Ok):
+        return since
+    return {one: min(since.get(one, snapshot.at_monotonic), snapshot.at_monotonic) for one in found.value}
+
+
+def _conditions(snapshot: Snapshot, before: AbstractSet[ProcessId]) -> Reading[Mapping[ProcessId, bool]]:
+    """`before` are those of the look before: who then held GPU memory is taken to where NVML does not answer now."""
+    return mapped(snapshot.processes, lambda table: _in_condition(table, snapshot, before))
+
+
+def _in_condition(table: ProcessTable, snapshot: Snapshot, before: AbstractSet[ProcessId]) -> Mapping[ProcessId, bool]:
+    units = {unit.id: unit for unit in snapshot.units.value.units} if isinstance(snapshot.units, Ok) else {}
+    lost: dict[int, bool] = {}
+    bare: list[Process] = []
+    for process in table.by_pid.values():
+        if process.zombie:
+            continue
+        bond = bond_with_creator(process, table)
+        if bond is Bond.KEPT or _is_excused(process, table, units):
+            continue
+        if is_bare_child(process):
+            bare.append(process)
+        else:
+            lost[process.id.pid] = bond is Bond.SEEMS_LOST
+    if bare:
+        engines = _Engines(snapshot, table, units, before)
+        lost.update(
+            (one.id.pid, bond_with_creator(one, table) is Bond.SEEMS_LOST) for one in bare if engines.has_part_in(one)
+        )
+    return {
+        process.id: inferred
+        for pid, inferred in _with_descendants(lost, table)
+        if not _is_on_its_way_out(process := table.by_pid[pid], units)
+    }
+
+
+def _is_excused(process: Process, table: ProcessTable, units: Mapping[UnitId, Unit]) -> bool:
+    """Whether its unit is on its way out, or is up and its server is above the process."""
+    if process.placement.unit is None:
+        return False
+    if _is_on_its_way_out(process, units):
+        return True
+    unit = units.get(process.placement.unit)
+    if unit is not None and not is_up(unit):
+        return False
+    return any(
+        above.role in _FRONTS and not above.zombie and above.placement.unit == process.placement.unit
+        for above in ancestors(process, table)
+    )
+
+
+def _is_on_its_way_out(process: Process, units: Mapping[UnitId, Unit]) -> bool:
+    unit = units.get(process.placement.unit) if process.placement.unit is not None else None
+    return unit is not None and unit.active_state == "deactivating"
+
+
+def _with_descendants(lost: Mapping[int, bool], table: ProcessTable) -> Iterator[tuple[int, bool]]:
+    """Go down from the lost; what is proven of an ancestor is proven of those below."""
+    inferred: dict[int, bool] = {}
+    waiting = sorted(lost.items(), key=lambda one: one[1])  # the proven first
+    while waiting:
+        pid, seems = waiting.pop(0)
+        process = table.by_pid.get(pid)
+        if process is None or pid in inferred:
+            continue
+        if process.role in _FRONTS and not is_engine_child(process):
+            continue
+        inferred[pid] = seems
+        waiting[:0] = [(child, seems) for child in table.children.get(pid, ())]
+    for pid, seems in inferred.items():
+        process = table.by_pid[pid]
+        if not process.zombie and process.role is not Role.TRACKER:
+            yield pid, seems
+
+
+class _Engines:
+    """What makes a bare child an engine's: its tree, its unit, or the GPU memory that it holds."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        table: ProcessTable,
+        units: Mapping[UnitId, Unit],
+        before: AbstractSet[ProcessId],
+    ) -> None:
+        self._table = table
+        self._holders = _gpu_holders(snapshot)
+        self._before = before
+        self._above_children = frozenset(_above_children(table))
+        self._units = frozenset(
+            process.placement.unit for process in table.by_pid.values() if process.engine and process.placement.unit
+        ) | frozenset(unit.id for unit in units.values() if _runs_an_engine(unit))
+
+    def has_part_in(self, process: Process) -> bool:
+        if process.id.pid in self._above_children or process.placement.unit in self._units:
+            return True
+        if any(above.engine for above in ancestors(process, self._table)):
+            return True
+        return process.id in (self._before if self._holders is None else self._holders)
+
+
+def _above_children(table: ProcessTable) -> Iterator[int]:
+    """Give the processes that an engine's child may have come from: those above it, up to a server."""
+    for process in table.by_pid.values():
+        if is_engine_child(process) and not process.zombie:
+            for above in ancestors(process, table):
+                if above.role in _FRONTS:
+                    break
+                yield above.id.pid
+
+
+def _runs_an_engine(unit: Unit) -> bool:
+    if unit.settings is None:
+        return False
+    environment = dict(unit.settings.environment)
+    commands: Iterable[tuple[str, ...]] = unit.settings.exec_start
+    return any(is_engine_command(expand_variables(command, environment)) for command in commands)
+
+
+def _gpu_holders(snapshot: Snapshot) -> frozenset[ProcessId] | None:
+    """Find the processes that hold GPU memory; None where a GPU's cannot be told."""
+    if not isinstance(snapshot.nvml, Ok):
+        return None
+    holders: set[ProcessId] = set()
+    for gpu in snapshot.nvml.value.gpus:
+        if isinstance(gpu.holders, Ok):
+            holders.update(entry.process for entry in gpu.holders.value if entry.process is not None)
+        elif not isinstance(gpu.holders, NotApplicable):
+            return None
+    return frozenset(holders)

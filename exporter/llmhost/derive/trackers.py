@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
+from llmhost.derive.creators import Bond, bond_with_creator
+from llmhost.model.children import is_python
+from llmhost.model.engines import tracker_fd
 from llmhost.model.ids import ProcessId
-from llmhost.model.process import ProcessTable
+from llmhost.model.process import Process, ProcessTable, Role
 
 
 class TrackerState(StrEnum):
@@ -18,4 +21,43 @@ class TrackerState(StrEnum):
 
 
 def tracker_states(processes: ProcessTable, orphans: AbstractSet[ProcessId]) -> Mapping[ProcessId, TrackerState]:
-    return {one: TrackerState.ZOMBIE for one in orphans if processes.of(one) is None}  # not built yet
+    """Tell the state of every tracker; one of which it can't be told is not in the answer.
+
+    A holder of the pipe is healthy unless it is an orphan, or a child whose creator is gone, for however short a time.
+    Without the pipes, a parent in another process group, or that is neither Python nor an engine's process, is an
+    adopter. One that is an engine's is the creator. Any other Python may be either.
+    """
+    trackers = [process for process in processes.by_pid.values() if process.role is Role.TRACKER]
+    piped = [process for process in processes.by_pid.values() if process.pipes] if trackers else []
+    states: dict[ProcessId, TrackerState] = {}
+    for tracker in trackers:
+        state = _state(tracker, processes, piped, orphans)
+        if state is not None:
+            states[tracker.id] = state
+    return states
+
+
+def _state(
+    tracker: Process, processes: ProcessTable, piped: list[Process], orphans: AbstractSet[ProcessId]
+) -> TrackerState | None:
+    if tracker.zombie:
+        return TrackerState.ZOMBIE
+    parent = processes.by_pid.get(tracker.ppid)
+    inode = _inode(tracker)
+    if parent is not None and not parent.zombie:
+        if inode is not None and parent.pipes is not None:
+            if inode in parent.pipes.values():
+                return TrackerState.ATTACHED
+        elif parent.pgrp == tracker.pgrp and (parent.engine or is_python(parent)):
+            return TrackerState.ATTACHED if parent.engine else None
+    if inode is None:
+        return TrackerState.ORPHANED
+    holders = [one for one in piped if one.id != tracker.id and one.pipes and inode in one.pipes.values()]
+    healthy = all(one.id not in orphans and bond_with_creator(one, processes) is Bond.KEPT for one in holders)
+    return TrackerState.DETACHED if holders and healthy else TrackerState.ORPHANED
+
+
+def _inode(tracker: Process) -> int | None:
+    """Inode of the pipe that it reads."""
+    number = tracker_fd(tracker.argv)
+    return None if number is None or tracker.pipes is None else tracker.pipes.get(number)
