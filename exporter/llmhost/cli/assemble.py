@@ -12,6 +12,7 @@ from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config, PidNamespace
 from llmhost.model.engine_command import is_engine_command
 from llmhost.model.host import Host
+from llmhost.model.titles import Titles
 from llmhost.sources.base import Source
 from llmhost.sources.host import HostSource
 from llmhost.sources.nvml.source import NvmlSource
@@ -60,15 +61,16 @@ class Exporter:
         self._nvml = (
             Worker("nvml", NvmlSource(procfs=paths.procfs, environment=environment), clock) if on.nvml else None
         )
-        self._processes = (
-            Worker(
-                "procfs",
-                ProcfsSource(procfs=paths.procfs, trust_pid_namespace=config.pid_namespace is PidNamespace.TRUST),
-                clock,
+        self._procfs = (
+            ProcfsSource(
+                procfs=paths.procfs,
+                trust_pid_namespace=config.pid_namespace is PidNamespace.TRUST,
+                titles=_titles(config),
             )
             if on.procfs
             else None
         )
+        self._processes = Worker("procfs", self._procfs, clock) if self._procfs is not None else None
         self._systemd = (
             SystemdSource(
                 patterns=config.units.patterns,
@@ -102,6 +104,8 @@ class Exporter:
     def configure(self, config: Config) -> tuple[str, ...]:
         """Take what can change while running; give the keys that differ from what was started and need a restart."""
         self._config = config
+        if self._procfs is not None:
+            self._procfs.configure(titles=_titles(config))
         if self._systemd is not None:
             self._systemd.configure(patterns=config.units.patterns, discover=config.units.discover)
         return _needs_restart(self._started_with, config)
@@ -121,6 +125,10 @@ class Exporter:
     def _workers(self) -> tuple[Worker[object], ...]:
         workers = (self._host, self._nvml, self._processes, self._units)
         return tuple(worker for worker in workers if worker is not None)  # type: ignore[misc]
+
+
+def _titles(config: Config) -> Titles:
+    return Titles((row.pattern, row.engine, row.role) for row in config.titles)
 
 
 def _needs_restart(old: Config, new: Config) -> tuple[str, ...]:
