@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from llmhost.derive.orphans import advance_orphans
-from llmhost.derive.segments import advance_unheld
+from llmhost.derive.segments import advance_unheld, unheld_changed_at
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
-from llmhost.model.reading import Ok
+from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.model.segment import SegmentId
 from llmhost.model.snapshot import Snapshot
 
@@ -16,6 +16,7 @@ class Ledger:
     """Times are seconds on CLOCK_MONOTONIC."""
 
     unheld_since: Mapping[SegmentId, float] = field(default_factory=dict)  # held by nobody at every look since
+    unheld_changed_at: Mapping[SegmentId, float] = field(default_factory=dict)  # their ctime, seconds since the epoch
     orphan_since: Mapping[ProcessId, float] = field(
         default_factory=dict
     )  # in an orphan's condition at every look since
@@ -23,8 +24,16 @@ class Ledger:
 
 
 def advance(ledger: Ledger, snapshot: Snapshot) -> Ledger:
-    """Take in one look. A look that failed is no look: what it would have told stays as it was."""
-    unheld = ledger.unheld_since
+    """Take in one look. A look that failed is no look: what it would have told stays as it was.
+
+    A look at shared memory that came too late is one, of which nobody knows what it told: a holder maybe.
+    """
+    if isinstance(snapshot.shm, Failed) and snapshot.shm.cause is Cause.TIMEOUT:
+        ledger = replace(ledger, unheld_since={}, unheld_changed_at={})
     if isinstance(snapshot.shm, Ok):
-        unheld = advance_unheld(unheld, snapshot.shm.value)
-    return replace(ledger, unheld_since=unheld, orphan_since=advance_orphans(ledger.orphan_since, snapshot))
+        ledger = replace(
+            ledger,
+            unheld_since=advance_unheld(ledger.unheld_since, ledger.unheld_changed_at, snapshot.shm.value),
+            unheld_changed_at=unheld_changed_at(snapshot.shm.value),
+        )
+    return replace(ledger, orphan_since=advance_orphans(ledger.orphan_since, snapshot))

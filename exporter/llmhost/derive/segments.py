@@ -32,10 +32,23 @@ def _state(segment: Segment, unheld_since: Mapping[SegmentId, float], grace_seco
     return SegmentState.STALE if segment.looked_at - since >= grace_seconds else SegmentState.UNHELD
 
 
-def advance_unheld(since: Mapping[SegmentId, float], shared: SharedMemory) -> Mapping[SegmentId, float]:
-    """Carry on since when each file is unheld; one that has a holder, or of which it can't be told, starts anew."""
+def advance_unheld(
+    since: Mapping[SegmentId, float], changed_at: Mapping[SegmentId, float], shared: SharedMemory
+) -> Mapping[SegmentId, float]:
+    """Carry on since when each file is unheld; one that has a holder, or of which it can't be told, starts anew.
+
+    So does one that has changed since: somebody had it in hand between the looks, or it is a new file with the inode
+    number of an old one.
+    """
     return {
         one.id: min(since.get(one.id, one.looked_at), one.looked_at)
+        if changed_at.get(one.id) == one.changed_at
+        else one.looked_at
         for one in shared.segments
         if one.holders is not None and not one.holders
     }
+
+
+def unheld_changed_at(shared: SharedMemory) -> Mapping[SegmentId, float]:
+    """Take down when those that nobody holds last changed, for the next look."""
+    return {one.id: one.changed_at for one in shared.segments if one.holders is not None and not one.holders}

@@ -29,6 +29,7 @@ class Cause(StrEnum):
     RESET_REQUIRED = "reset_required"  # (16)
     NOT_SUPPORTED = "not_supported"  # (3)
     RELEASED = "released"  # we let go of the driver because somebody asked us to
+    CHANGING = "changing"  # memory or processes moved since the process lists were read, less than a second ago
     # D-Bus and systemd
     NO_BUS = "no_bus"  # no system bus to connect to
     NO_SYSTEMD = "no_systemd"  # a bus, but nobody owns org.freedesktop.systemd1
@@ -41,6 +42,10 @@ class Cause(StrEnum):
     NO_METRICS = "no_metrics"  # 200, and none of the engine's metrics
     TOO_LARGE = "too_large"
     MALFORMED = "malformed"
+    TLS = "tls"  # no TLS, or not with a certificate that we trust
+    NETWORK_NAMESPACE = "network_namespace"  # it listens where we are not: its service has a network of its own
+    # shared memory
+    NO_SHM = "no_shm"  # no tmpfs at --path.shm
     # procfs
     NO_PROCFS = "no_procfs"  # nothing readable at --path.procfs
     PID_NAMESPACE = "pid_namespace"  # our pids are not the host's, so attribution would be a guess

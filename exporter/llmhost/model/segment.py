@@ -31,10 +31,11 @@ class SegmentKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One file. `holders` are all processes that have it open or mapped, as of `looked_at`.
+    """One file. `holders` are processes that have it open or mapped, as of `looked_at`; empty: there is none at all.
 
-    None: it cannot be told. It was not looked for since it appeared or lost the holders that were known, or it has no
-    holder that we found and a process could not be inspected.
+    Where it has any, those are told that are known: a process that was there all along and took hold of it since the
+    last full scan may be missing. None: it cannot be told. It was not looked for since it appeared, changed or lost the
+    holders that were known, or it has no holder that we found and a process could not be inspected.
     """
 
     id: SegmentId
@@ -58,5 +59,5 @@ class SharedMemory:
     inodes: int
     inodes_used: int
     segments: tuple[Segment, ...]  # by path
-    unlisted: int  # files beyond the bound on how many are looked at
-    uninspected: int  # processes whose maps or fds could not be read at the last full scan
+    unlisted: int  # files beyond the bound on how many are looked at, and directories that could not be listed
+    uninspected: int  # processes whose maps or fds could not be read at the last full scan; 1 or more if any are hidden

@@ -1,0 +1,1 @@
+"""Files of shared memory and who holds them."""

@@ -1,0 +1,62 @@
+"""Which files of one device a process has open: /proc/PID/fd (proc(5)), by device and inode.
+
+What a descriptor is of is asked with statx(2) and AT_STATX_DONT_SYNC, for nothing but device and inode: stat(2) waits
+for the server of a file on a dead network mount, and is refused for another user's FUSE mount.
+"""
+
+import ctypes
+import errno
+import os
+import struct
+from typing import Final
+
+_AT_NO_AUTOMOUNT, _AT_STATX_DONT_SYNC = 0x0800, 0x4000  # include/uapi/linux/fcntl.h
+_STATX_BYTES = 256  # struct statx: stx_ino at 32, stx_dev_major and stx_dev_minor at 136
+_INODE_AT, _DEVICE_AT = 32, 136
+_REFUSED = frozenset({errno.EACCES, errno.EPERM})
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_statx: Final = getattr(_libc, "statx", None)  # glibc 2.28, musl 1.2.5
+
+
+def opened(directory: int, device: int) -> set[int]:
+    """List the inodes of a device that the process of an open /proc/PID has open. Raises OSError."""
+    descriptors = os.open("fd", _DIRECTORY, dir_fd=directory)
+    try:
+        names = os.listdir(descriptors)  # noqa: PTH208 - of an open directory
+        return _asked(descriptors, names, device) if _statx is not None else _stated(descriptors, names, device)
+    finally:
+        os.close(descriptors)
+
+
+def _asked(descriptors: int, names: list[str], device: int) -> set[int]:
+    assert _statx is not None  # noqa: S101 - for the type checker
+    answer = ctypes.create_string_buffer(_STATX_BYTES)
+    wanted = struct.pack("=II", os.major(device), os.minor(device))
+    found = set()
+    for name in names:
+        flags = _AT_STATX_DONT_SYNC | _AT_NO_AUTOMOUNT
+        if _statx(descriptors, name.encode(), flags, 0, answer) != 0:
+            number = ctypes.get_errno()
+            if number in _REFUSED:
+                raise OSError(number, os.strerror(number), f"fd/{name}")
+            continue  # closed meanwhile, or a filesystem that fails: no file in memory does
+        if answer.raw[_DEVICE_AT : _DEVICE_AT + 8] == wanted:
+            found.add(struct.unpack_from("=Q", answer, _INODE_AT)[0])
+    return found
+
+
+def _stated(descriptors: int, names: list[str], device: int) -> set[int]:
+    """Do the same with stat(2), of what has a path at all: pipes, sockets and the like have none."""
+    found = set()
+    for name in names:
+        try:
+            if os.readlink(name, dir_fd=descriptors).startswith("/"):
+                seen = os.stat(name, dir_fd=descriptors)
+                if seen.st_dev == device:
+                    found.add(seen.st_ino)
+        except OSError as error:
+            if error.errno in _REFUSED:
+                raise
+    return found

@@ -1,0 +1,106 @@
+"""Every file of a tmpfs: names and sizes, without opening one."""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from llmhost.sources.procfs_files import text_of
+
+_MOST_DEPTH = 32  # of directories in directories; one descriptor is open for each
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_VANISHED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})  # ELOOP: it is a symlink by now
+_BETWEEN_CHECKS = 256
+
+
+class File(NamedTuple):
+    """One inode, by the first of its names."""
+
+    path: str  # below the root
+    inode: int
+    size_bytes: int
+    allocated_bytes: int
+    changed_ns: int  # ctime
+    uid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    device: int
+    files: dict[int, File]  # by inode, in the order of their paths
+    unlisted: int  # files beyond the bound; directories, and files in them, that may not be looked into
+
+
+def list_files(root: str, most: int, overdue: Callable[[], bool]) -> Listing:
+    """List the regular files below `root` that are of its own filesystem; no symlink below it is followed.
+
+    Raises OSError when the root cannot be listed, TimeoutError when overdue.
+    """
+    descriptor = os.open(root, _DIRECTORY)
+    try:
+        walk = _Walk(os.fstat(descriptor).st_dev, most, overdue)
+        walk.into(descriptor, "", 0)
+    finally:
+        os.close(descriptor)
+    files: dict[int, File] = {}
+    for file in sorted(walk.files):
+        files.setdefault(file.inode, file)  # a second name of the same inode is no second file
+    return Listing(device=walk.device, files=files, unlisted=walk.unlisted)
+
+
+class _Walk:
+    def __init__(self, device: int, most: int, overdue: Callable[[], bool]) -> None:
+        self.device = device
+        self.files: list[File] = []
+        self.unlisted = 0
+        self._most = most
+        self._overdue = overdue
+        self._entries = 0
+
+    def into(self, descriptor: int, prefix: str, depth: int) -> None:
+        """Take in one open directory and, through it, those below."""
+        directories = []
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                self._entries += 1
+                if self._entries % _BETWEEN_CHECKS == 0 and self._overdue():
+                    raise TimeoutError(f"{len(self.files)} files listed")
+                if entry.is_dir(follow_symlinks=False):
+                    directories.append(entry.name)
+                elif entry.is_file(follow_symlinks=False):
+                    self._take(entry, prefix)
+        for name in directories:
+            try:
+                below = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+            except OSError as error:
+                self.unlisted += error.errno not in _VANISHED
+                continue
+            try:
+                if os.fstat(below).st_dev != self.device:  # something is mounted there
+                    continue
+                if depth < _MOST_DEPTH:
+                    self.into(below, f"{prefix}{_text(name)}/", depth + 1)
+                else:
+                    self.unlisted += 1
+            finally:
+                os.close(below)
+
+    def _take(self, entry: "os.DirEntry[str]", prefix: str) -> None:
+        if len(self.files) >= self._most:
+            self.unlisted += 1
+            return
+        try:
+            seen = entry.stat(follow_symlinks=False)
+        except OSError as error:
+            self.unlisted += error.errno not in _VANISHED
+            return
+        if seen.st_dev == self.device and stat.S_ISREG(seen.st_mode):
+            path = prefix + _text(entry.name)
+            blocks = seen.st_blocks * 512  # of 512 bytes, whatever the filesystem's are (stat(2))
+            self.files.append(File(path, seen.st_ino, seen.st_size, blocks, seen.st_ctime_ns, seen.st_uid))
+
+
+def _text(name: str) -> str:
+    return name if name.isascii() else text_of(os.fsencode(name))

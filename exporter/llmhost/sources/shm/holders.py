@@ -1,0 +1,215 @@
+"""Who holds which file, kept from look to look.
+
+What is claimed, and why it holds:
+
+- *Held by these*: each of them was seen to hold the file at this look. It takes a look at the processes that held
+  anything at the last look, not at all processes. One that was there all along and took hold only now, of a file that
+  others hold too, may be missing until the next full scan.
+- *Held by nobody, as of T*: a full scan, which began at T and looked at every process there was, did not find it; nor
+  did any look since. The file was there, with the ctime it has now, when the scan began; no process refused to be
+  looked at; none that was started meanwhile was left out, as the list of processes is read again until it has nothing
+  new. A file that has another ctime (it was written to or renamed, or it is a new one with a recycled inode number) was
+  in somebody's hands since, and nothing is claimed.
+- *Cannot be told* in all other cases.
+
+A full scan is made when a file has no holder that is known, and then at most once in a grace time, counted from the
+end of the last: so each process was looked at a grace time apart. Where the deadline comes first it goes on at the next
+look, and what it has found is told already. Between full scans these are looked at each time: whoever held anything
+at the last look, and whoever was first seen less than two minutes ago (engines make their files while they load), the
+quick way; and thoroughly where a file is left over that nobody is known to hold and no full scan found unheld.
+
+Limits. Descriptors on their way through a socket (SCM_RIGHTS), in an io_uring, or in a table that one thread has for
+itself (unshare(CLONE_FILES)) are no process's in /proc; nor is what the kernel holds, a loop device say. A handover
+from a process not yet looked at to one that was already can be missed by one scan, as by any; hence the grace time.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from llmhost.model.ids import ProcessId
+from llmhost.sources.shm.files import File
+from llmhost.sources.shm.process import Held, Inspector
+
+RECENT_SECONDS: Final = 120.0
+NOBODY: Final[frozenset[ProcessId]] = frozenset()
+NOTHING: Final[frozenset[int]] = frozenset()
+REFUSED: Final = (OSError, ValueError, IndexError)  # what an Inspector raises of a process that cannot be inspected
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    holders: frozenset[ProcessId] | None  # None: it cannot be told
+    looked_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Unheld:
+    changed_ns: int
+    as_of: float  # when the full scan began that did not find it
+
+
+@dataclass(slots=True, kw_only=True)
+class _Scan:
+    """A full scan, maybe over several looks."""
+
+    began: float
+    files: Mapping[int, int]  # inode → ctime of what was there
+    todo: list[int] = field(default_factory=list)
+    done: set[int] = field(default_factory=set)
+    found: set[int] = field(default_factory=set)  # held at any time since it began
+    uninspected: int = 0
+
+
+class Holders:
+    """Of the files of one device. `unseen` counts what else cannot be inspected, given the pids that are listed."""
+
+    def __init__(self, inspector: Inspector, device: int, unseen: Callable[[Collection[int]], int]) -> None:
+        self.device: Final = device
+        self.uninspected = 0  # at the last full scan
+        self.full_scans = 0
+        self.looking_at: int | None = None
+        self._inspector = inspector
+        self._unseen = unseen
+        self._pids: set[int] | None = None
+        self._recent: dict[int, float] = {}  # pid → when it was first seen
+        self._held: dict[int, Held] = {}  # by pid, seen at this look
+        self._due: dict[int, Held] = {}  # the same, of an earlier look, when the deadline came before its turn
+        self._thorough: set[int] = set()  # looked at so at this look
+        self._unheld: dict[int, _Unheld] = {}  # by inode
+        self._scan: _Scan | None = None
+        self._scanned_at: float | None = None  # when the last full scan ended
+        self._now = 0.0
+
+    def look(
+        self, files: Mapping[int, File], *, now: float, grace_seconds: float, overdue: Callable[[], bool]
+    ) -> Mapping[int, Claim]:
+        """Look once; give what can be claimed of each of these files, by inode. Raises OSError without a procfs."""
+        self._now = now
+        self._forget_changed(files)
+        try:
+            self._watch(files, overdue)
+            if not self._without_holder(files):
+                self._scan = None
+            elif self._scan is not None or self._scanned_at is None or now >= self._scanned_at + grace_seconds:
+                self._go_on(self._scan or self._begin(files), files, overdue)
+        finally:
+            self.looking_at = None
+        return self._claims(files)
+
+    def _forget_changed(self, files: Mapping[int, File]) -> None:
+        self._unheld = {
+            inode: unheld
+            for inode, unheld in self._unheld.items()
+            if (file := files.get(inode)) is not None and file.changed_ns == unheld.changed_ns
+        }
+
+    def _watch(self, files: Mapping[int, File], overdue: Callable[[], bool]) -> None:
+        """Look at those who may well hold something: quickly, and thoroughly where that leaves a question."""
+        pids = self._inspector.pids()
+        if self._pids is not None:
+            self._recent.update(dict.fromkeys(pids - self._pids, self._now))
+        self._pids = pids
+        if self._scan is not None:
+            self._scan.done &= pids  # a pid that comes back is another process
+        until = self._now - RECENT_SECONDS
+        self._recent = {pid: first for pid, first in self._recent.items() if first > until and pid in pids}
+        before = self._due | self._held
+        self._held, self._due, self._thorough = {}, dict(before), set()
+        alive = []
+        for pid in dict.fromkeys((*before, *self._recent)):
+            if overdue():
+                return
+            seen = self._try(pid, thorough=False)
+            if pid in before and not files.keys().isdisjoint(before[pid].inodes - (seen.inodes if seen else NOTHING)):
+                seen = self._try(pid, thorough=True)
+            self._due.pop(pid, None)
+            if seen is not None:
+                alive.append(pid)
+        if all(inode in self._unheld for inode in self._without_holder(files)):
+            return
+        for pid in alive:
+            if overdue():
+                return
+            if pid not in self._thorough:
+                self._try(pid, thorough=True)
+
+    def _begin(self, files: Mapping[int, File]) -> _Scan:
+        return _Scan(
+            began=self._now,
+            files={inode: file.changed_ns for inode, file in files.items()},
+            done=set(self._thorough),
+            found={inode for held in self._held.values() for inode in held.inodes},
+        )
+
+    def _go_on(self, scan: _Scan, files: Mapping[int, File], overdue: Callable[[], bool]) -> None:
+        self._scan = scan
+        while True:
+            while scan.todo:
+                if overdue():
+                    return
+                pid = scan.todo.pop()
+                scan.done.add(pid)
+                try:
+                    self._take(pid, thorough=True)
+                except REFUSED:
+                    scan.uninspected += 1
+            pids = self._inspector.pids()
+            scan.todo = sorted(pids - scan.done, reverse=True)
+            if not scan.todo:
+                break
+        self._scan = None
+        self._scanned_at = self._now
+        self.full_scans += 1
+        self.uninspected = scan.uninspected + self._unseen(pids)
+        if self.uninspected:
+            self._unheld.clear()
+            return
+        for inode, changed_ns in scan.files.items():
+            file = files.get(inode)
+            if file is not None and file.changed_ns == changed_ns and inode not in scan.found:
+                self._unheld[inode] = _Unheld(changed_ns, scan.began)
+
+    def _try(self, pid: int, *, thorough: bool) -> Held | None:
+        try:
+            return self._take(pid, thorough=thorough)
+        except REFUSED:  # the next full scan counts it
+            return None
+
+    def _take(self, pid: int, *, thorough: bool) -> Held | None:
+        """Look at a process and keep what is found; None when it has ended. Raises one of REFUSED."""
+        self.looking_at = pid
+        seen = self._inspector.look(pid, self.device, thorough=thorough)
+        if thorough:
+            self._thorough.add(pid)
+        if seen is None:
+            self._recent.pop(pid, None)
+        if seen is None or not seen.inodes:
+            self._held.pop(pid, None)
+            return seen
+        self._held[pid] = seen
+        for inode in seen.inodes:
+            self._unheld.pop(inode, None)
+        if self._scan is not None:
+            self._scan.found |= seen.inodes
+        return seen
+
+    def _without_holder(self, files: Mapping[int, File]) -> list[int]:
+        held = set().union(*(one.inodes for one in self._held.values()))
+        return [inode for inode in files if inode not in held]
+
+    def _claims(self, files: Mapping[int, File]) -> Mapping[int, Claim]:
+        by_inode: dict[int, set[ProcessId]] = {}
+        for held in self._held.values():
+            for inode in held.inodes:
+                by_inode.setdefault(inode, set()).add(held.process)
+        unknown = Claim(None, self._now)
+        claims = {}
+        for inode in files:
+            if inode in by_inode:
+                claims[inode] = Claim(frozenset(by_inode[inode]), self._now)
+            elif inode in self._unheld:
+                claims[inode] = Claim(NOBODY, self._unheld[inode].as_of)
+            else:
+                claims[inode] = unknown
+        return claims

@@ -1,0 +1,186 @@
+"""The host's shared memory: every file of the tmpfs, and who holds it.
+
+Nothing is opened in there but directories, and nothing through multiprocessing.shared_memory: an attached segment is
+registered with a resource tracker, which unlinks it once we end (python/cpython#82300).
+
+Where the tmpfs of --path.shm is not one, holders cannot be told apart, so there is no reading at all. Other instances
+of tmpfs, a container's own /dev/shm say, have another device number and are no part of it.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from llmhost.model.reading import Cause
+from llmhost.model.segment import Segment, SegmentId, SharedMemory
+from llmhost.model.segment_names import NameRow, kind_of
+from llmhost.sources.base import SourceError
+from llmhost.sources.procfs import INITIAL_PID_NAMESPACE
+from llmhost.sources.shm.files import File, Listing, list_files
+from llmhost.sources.shm.holders import Claim, Holders
+from llmhost.sources.shm.mountinfo import MEMORY_FILESYSTEMS, filesystem_of
+from llmhost.sources.shm.process import Inspector
+
+MOST_FILES = 100_000
+_SHARE_FOR_LOOKING = 0.9  # of the time there is; the rest is for what was found
+
+
+class ShmSource:
+    """Source of shared memory. `names` go before the table of names; `monotonic` is the clock of deadlines.
+
+    Outside the host's PID namespace, unless it is trusted, there are processes that we do not see: then no file is
+    told to be held by nobody.
+    """
+
+    def __init__(
+        self,
+        *,
+        shm: Path,
+        procfs: Path,
+        names: tuple[NameRow, ...] = (),
+        grace_seconds: float,
+        trust_pid_namespace: bool,
+        most_files: int = MOST_FILES,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._shm = str(shm)
+        self._procfs = procfs
+        self._wanted = (names, grace_seconds)
+        self._trust_pid_namespace = trust_pid_namespace
+        self._most_files = most_files
+        self._monotonic = monotonic
+        self._inspector = Inspector(procfs)
+        self._holders: Holders | None = None
+        self._segments: dict[int, tuple[File, Segment]] = {}  # by inode, as last told
+        self._names = names
+        self._doing = "idle"
+
+    def configure(self, *, names: tuple[NameRow, ...], grace_seconds: float) -> None:
+        """Take other names and another grace time from the next read on; may be called from another thread."""
+        self._wanted = (names, grace_seconds)
+
+    def read(self, deadline: float) -> SharedMemory:
+        """List all files and look at who may hold them.
+
+        Raises SourceError: NO_SHM where there is no such tmpfs, NO_PERMISSION where it may not be listed, NO_PROCFS,
+        TIMEOUT when the deadline comes before the files are listed. Past that, what is not looked at is not known.
+        """
+        try:
+            return self._read(deadline)
+        finally:
+            self._doing = "idle"
+
+    def doing(self) -> str:
+        holders = self._holders
+        pid = holders.looking_at if holders is not None else None
+        return self._doing if pid is None else f"looking at what process {pid} holds"
+
+    def close(self) -> None:
+        """Nothing is held open between reads."""
+
+    def _read(self, deadline: float) -> SharedMemory:
+        began = self._monotonic()
+        names, grace_seconds = self._wanted
+        if names != self._names:
+            self._names, self._segments = names, {}
+        size = self._size()
+        listing = self._list(deadline)
+        holders = self._holders_on(listing.device)
+        enough = began + _SHARE_FOR_LOOKING * (deadline - began)
+        self._doing = f"listing {self._procfs}"
+        try:
+            claims = holders.look(
+                listing.files,
+                now=began,
+                grace_seconds=grace_seconds,
+                overdue=lambda: self._monotonic() > enough,
+            )
+        except OSError as error:
+            raise SourceError(Cause.NO_PROCFS, f"{self._procfs}: {error.strerror}") from error
+        self._segments = {
+            inode: (file, self._segment(listing.device, file, claims[inode])) for inode, file in listing.files.items()
+        }
+        return SharedMemory(
+            size_bytes=size.f_blocks * size.f_frsize,
+            used_bytes=(size.f_blocks - size.f_bfree) * size.f_frsize,
+            inodes=size.f_files,
+            inodes_used=size.f_files - size.f_ffree,
+            segments=tuple(segment for _, segment in self._segments.values()),
+            unlisted=listing.unlisted,
+            uninspected=holders.uninspected,
+        )
+
+    def _size(self) -> os.statvfs_result:
+        self._doing = f"asking for the size of {self._shm}"
+        try:
+            return os.statvfs(self._shm)
+        except OSError as error:
+            raise self._unlistable(error) from error
+
+    def _list(self, deadline: float) -> Listing:
+        self._doing = f"listing {self._shm}"
+        try:
+            return list_files(self._shm, self._most_files, lambda: self._monotonic() > deadline)
+        except TimeoutError as error:
+            raise SourceError(Cause.TIMEOUT, f"{self._shm}: {error}") from error
+        except OSError as error:
+            raise self._unlistable(error) from error
+
+    def _unlistable(self, error: OSError) -> SourceError:
+        detail = f"{self._shm}: {error.strerror}"
+        if error.errno in {errno.ENOENT, errno.ENOTDIR}:
+            return SourceError(Cause.NO_SHM, detail)
+        return SourceError(Cause.NO_PERMISSION if isinstance(error, PermissionError) else Cause.UNKNOWN, detail)
+
+    def _holders_on(self, device: int) -> Holders:
+        if self._holders is None or self._holders.device != device:
+            self._check_filesystem(device)
+            self._holders = Holders(self._inspector, device, self._unseen)
+            self._segments = {}
+        return self._holders
+
+    def _check_filesystem(self, device: int) -> None:
+        self._doing = f"asking which filesystem {self._shm} is"
+        path = self._procfs / "self/mountinfo"
+        try:
+            found = filesystem_of(path.read_bytes(), f"{os.major(device)}:{os.minor(device)}")
+        except OSError as error:
+            raise SourceError(Cause.NO_PROCFS, f"{path}: {error.strerror}") from error
+        if found not in MEMORY_FILESYSTEMS:
+            kind = "no mount that we see" if found is None else f"of type {found.decode(errors='replace')}"
+            raise SourceError(Cause.NO_SHM, f"{self._shm} is no tmpfs: its filesystem is {kind}")
+
+    def _unseen(self, pids: Collection[int]) -> int:
+        """Count at least one process where there must be some that we do not see."""
+        if 1 not in pids:  # every PID namespace has its pid 1; hidepid hides it
+            return 1
+        if self._trust_pid_namespace:
+            return 0
+        try:
+            return int(str((self._procfs / "self/ns/pid").readlink()) != INITIAL_PID_NAMESPACE)
+        except OSError:
+            return 1
+
+    def _segment(self, device: int, file: File, claim: Claim) -> Segment:
+        before = self._segments.get(file.inode)
+        if before is not None and before[0] == file:
+            told = before[1]
+            if told.holders == claim.holders and told.looked_at == claim.looked_at:
+                return told
+            kind, creator_pid = told.kind, told.creator_pid
+        else:
+            kind, creator_pid = kind_of(file.path, self._names)
+        return Segment(
+            id=SegmentId(device, file.inode),
+            path=file.path,
+            kind=kind,
+            creator_pid=creator_pid,
+            size_bytes=file.size_bytes,
+            allocated_bytes=file.allocated_bytes,
+            changed_at=file.changed_ns / 1e9,
+            uid=file.uid,
+            holders=claim.holders,
+            looked_at=claim.looked_at,
+        )
