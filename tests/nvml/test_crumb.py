@@ -20,6 +20,10 @@ def test_a_note_is_seen_through_the_shared_memory() -> None:
     writer.note("nvmlInitWithFlags")
     crumb = reader.read()
     assert crumb == Crumb("nvmlInitWithFlags", None, crumb.since if crumb else 0.0)
+    writer.note("nvmlDeviceGetName", 3, "GPU-fa4e0000-0000-4000-8000-000000000000")
+    crumb = reader.read()
+    assert crumb is not None
+    assert (crumb.gpu, crumb.uuid) == (3, "GPU-fa4e0000-0000-4000-8000-000000000000")
     writer.idle()
     assert reader.read() is None
     reader.close()

@@ -50,7 +50,7 @@ class Gpu:
     name: str
     pci_bus_id: str  # "" where the device tells none
     parent_uuid: GpuUuid | None
-    fault: Cause | None
+    fault: Cause | None  # lost, reset_required, timeout, no_permission or unknown
     fault_detail: str
     memory: Reading[GpuMemory]
     holders: Reading[tuple[GpuHolder, ...]]
@@ -70,7 +70,7 @@ class NvmlReport:
     driver_version: str
     nvml_version: str
     library_on_disk_version: str | None  # what the next process will load; None if its name does not tell
-    driver_mismatch: bool
+    driver_mismatch: bool | None  # None where the version on disk or that of the driver is not told
     gpus: tuple[Gpu, ...]  # a MIG parent right before its instances, else by index
     listed: int  # GPUs that NVML lists now, MIG instances not counted
     listed_most: int  # most listed since boot, as far as this exporter saw

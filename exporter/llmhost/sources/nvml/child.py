@@ -30,6 +30,7 @@ class Child:
         python: str,
         procfs: Path,
         environment: Mapping[str, str] | None,
+        unsupported_seconds: float,
         wake: int,
         monotonic: Callable[[], float],
     ) -> None:
@@ -39,11 +40,12 @@ class Child:
         self._monotonic = monotonic
         self._received = bytearray()
         crumb = crumbs.create()
+        options = ["--procfs", str(procfs), "--crumb-fd", str(crumb), "--unsupported-seconds", str(unsupported_seconds)]
         self._crumb = CrumbReader(crumb)
         try:
             self._process = subprocess.Popen(
                 # -P: the directory that the exporter was started in has no say in what is imported
-                [python, "-P", "-m", "llmhost.sources.nvml.worker", "--procfs", procfs, "--crumb-fd", str(crumb)],
+                [python, "-P", "-m", "llmhost.sources.nvml.worker", *options],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,

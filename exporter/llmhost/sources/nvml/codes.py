@@ -6,6 +6,7 @@ from llmhost.model.reading import Cause
 
 
 class Code(IntEnum):
+    CHANGING = -2  # ours: a list that was read before, and what it is about has moved since
     NO_SENSE = -1  # ours: the call succeeded and its answer cannot be true
     UNINITIALIZED = 1
     INVALID_ARGUMENT = 2
@@ -52,7 +53,10 @@ _CAUSES: dict[int, Cause] = {
     Code.RESET_REQUIRED: Cause.RESET_REQUIRED,
     Code.OPERATING_SYSTEM: Cause.NO_PERMISSION,
     Code.LIB_RM_VERSION_MISMATCH: Cause.DRIVER_MISMATCH,
+    Code.CHANGING: Cause.CHANGING,
 }
+# What may keep a GPU from being up; anything else that one says of itself is of no known kind.
+_FAULTS = frozenset({Cause.LOST, Cause.RESET_REQUIRED, Cause.TIMEOUT, Cause.NO_PERMISSION})
 _NAMES = {code.value: code.name for code in Code}
 
 
@@ -69,8 +73,16 @@ def cause_of(code: int) -> Cause:
     return _CAUSES.get(code, Cause.UNKNOWN)
 
 
+def fault_of(code: int) -> Cause:
+    """Say why a GPU is not up: lost, reset_required, no_permission, or unknown (llmhost_gpu_fault)."""
+    cause = cause_of(code)
+    return cause if cause in _FAULTS else Cause.UNKNOWN
+
+
 def described(call: str, code: int) -> str:
     """Say it as NVIDIA's documentation spells it, with the number that people search for."""
     if code == Code.NO_SENSE:
         return f"{call}: an answer that cannot be true"
+    if code == Code.CHANGING:
+        return f"{call}: memory moved or a process ended since it was called, and it is not called again so soon"
     return f"{call}: {_NAMES.get(code, 'error')} ({code})"

@@ -10,7 +10,7 @@ import struct
 import time
 from dataclasses import dataclass
 
-_NOTE = struct.Struct("=id64s")  # GPU index or -1, CLOCK_MONOTONIC seconds, name
+_NOTE = struct.Struct("=id64s96s")  # GPU index or -1, CLOCK_MONOTONIC seconds, name, UUID
 _SEQUENCE = struct.Struct("=Q")
 _SIZE = _SEQUENCE.size + _NOTE.size
 NO_GPU = -1
@@ -21,6 +21,7 @@ class Crumb:
     call: str  # an NVML function
     gpu: int | None  # NVML index; None for a call about no GPU
     since: float  # time.monotonic() seconds; the clock is the same in all processes
+    uuid: str | None = None  # of the GPU, once it has told it: its index is another after a restart of the driver
 
 
 def create() -> int:
@@ -35,10 +36,10 @@ class CrumbWriter:
         self._map = mmap.mmap(fd, _SIZE)
         self._sequence = 0
 
-    def note(self, call: str, gpu: int = NO_GPU) -> None:
+    def note(self, call: str, gpu: int = NO_GPU, uuid: str = "") -> None:
         self._sequence += 2
         _SEQUENCE.pack_into(self._map, 0, self._sequence - 1)
-        _NOTE.pack_into(self._map, _SEQUENCE.size, gpu, time.monotonic(), call.encode())
+        _NOTE.pack_into(self._map, _SEQUENCE.size, gpu, time.monotonic(), call.encode(), uuid.encode())
         _SEQUENCE.pack_into(self._map, 0, self._sequence)
 
     def idle(self) -> None:
@@ -53,12 +54,16 @@ class CrumbReader:
         """Return the call that is being made, None when there is none (idle, or still starting)."""
         for _ in range(10):
             (before,) = _SEQUENCE.unpack_from(self._map, 0)
-            gpu, since, call = _NOTE.unpack_from(self._map, _SEQUENCE.size)
+            gpu, since, call, uuid = _NOTE.unpack_from(self._map, _SEQUENCE.size)
             (after,) = _SEQUENCE.unpack_from(self._map, 0)
             if before == after and before % 2 == 0:
-                name = call.rstrip(b"\0").decode(errors="replace")
-                return Crumb(name, None if gpu == NO_GPU else gpu, since) if name else None
+                name = _text(call)
+                return Crumb(name, None if gpu == NO_GPU else gpu, since, _text(uuid) or None) if name else None
         return None
 
     def close(self) -> None:
         self._map.close()
+
+
+def _text(padded: bytes) -> str:
+    return padded.rstrip(b"\0").decode(errors="replace")

@@ -21,17 +21,17 @@ class History:
     def __init__(self) -> None:
         self._known: dict[GpuUuid, Gpu] = {}
         self._held: dict[GpuUuid, dict[HolderKey, _Held]] = {}
-        self._listed_most = 0
+        self.listed_most = 0  # GPUs, most listed at once
 
     def apply(self, parsed: ParsedReport) -> NvmlReport:
-        self._listed_most = max(self._listed_most, parsed.report.listed)
+        self.listed_most = max(self.listed_most, parsed.report.listed)
         present = [self._named(gpu, parsed) for gpu in parsed.report.gpus]
         gpus = [*present, *self._missing(present)]
         gpus = [self._with_first_identities(gpu, parsed.entries.get(gpu.uuid)) for gpu in gpus]
         gpus.sort(key=_order)
         self._known = {gpu.uuid: gpu for gpu in gpus if gpu.uuid not in parsed.nameless}
         self._held = {uuid: held for uuid, held in self._held.items() if uuid in self._known}
-        return replace(parsed.report, gpus=tuple(gpus), listed_most=self._listed_most)
+        return replace(parsed.report, gpus=tuple(gpus), listed_most=self.listed_most)
 
     def _named(self, gpu: Gpu, parsed: ParsedReport) -> Gpu:
         """Give a GPU that failed before it told who it is the identity that it had, by its index."""

@@ -17,7 +17,7 @@ from llmhost.sources.procfs_files import parse_stat
 if TYPE_CHECKING:  # the worker imports us, and is __main__
     from llmhost.sources.nvml.worker import Driver, Handle
 
-_COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
+COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
 _OTHERS = ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")
 
 
@@ -27,6 +27,11 @@ class ListedProcess:
     gi: int
     ci: int
     used: int | None
+
+
+def are_still_there(procfs: Path, holders: list[WireHolder]) -> bool:
+    """Whether each process of a list is as it was when the list was read: the same one, or still none."""
+    return all(read_start_ticks(procfs, holder["pid"]) == holder["start_ticks"] for holder in holders)
 
 
 def read_start_ticks(procfs: Path, pid: int) -> int | None:
@@ -51,7 +56,7 @@ class ProcessLists:
         there is no answer; the other two may be unsupported, but an error in them is an error: a list with holes would
         make memory look unattributed.
         """
-        listed = self._list(_COMPUTE, device, subject, total_bytes)
+        listed = self._list(COMPUTE, device, subject, total_bytes)
         if isinstance(listed, NvmlCallError):
             return listed
         entries = list(listed)

@@ -8,7 +8,7 @@ from llmhost.model.gpu import Gpu, GpuHolder, GpuMemory, MemoryApi, NvmlReport
 from llmhost.model.ids import GpuUuid, ProcessId
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.sources.base import SourceError
-from llmhost.sources.nvml.codes import Code, cause_of, described
+from llmhost.sources.nvml.codes import Code, cause_of, described, fault_of
 from llmhost.sources.nvml.wire import Answer, WireError, WireGpu, WireHolder
 
 # GPUs that have no memory of their own, by a word of their name. Most of their drivers answer NOT_SUPPORTED to the
@@ -42,6 +42,7 @@ class ParsedReport:
     report: NvmlReport
     entries: Mapping[GpuUuid, tuple[Listed, ...]]  # of the GPUs that have a list
     nameless: frozenset[GpuUuid]  # GPUs that failed before they told their UUID, under a stand-in
+    uuids: Mapping[int, GpuUuid]  # by NVML index, of the others; MIG instances have none
 
 
 def parse_report(answer: Answer) -> ParsedReport:
@@ -56,7 +57,7 @@ def parse_report(answer: Answer) -> ParsedReport:
             driver_version=driver,
             nvml_version=answer["nvml_version"],
             library_on_disk_version=on_disk,
-            driver_mismatch=bool(on_disk and driver and on_disk != driver),
+            driver_mismatch=on_disk != driver if on_disk and driver else None,
             gpus=gpus,
             listed=answer["listed"],
             listed_most=answer["listed"],
@@ -67,6 +68,11 @@ def parse_report(answer: Answer) -> ParsedReport:
             if isinstance(said["holders"], list)
         },
         nameless=frozenset(_uuid(said) for said in answer["gpus"] if said["uuid"] is None),
+        uuids={
+            int(said["index"]): _uuid(said)
+            for said in answer["gpus"]
+            if said["uuid"] is not None and said["parent_uuid"] is None
+        },
     )
 
 
@@ -76,7 +82,7 @@ def _gpu(said: WireGpu) -> Gpu:
     if said["skipped"]:
         fault, detail = Cause.TIMEOUT, "not asked, because a call on it hung"
     elif said["fault"] is not None:
-        fault, detail = cause_of(said["fault"]["code"]), _told(said["fault"])
+        fault, detail = fault_of(said["fault"]["code"]), _told(said["fault"])
     failed = Failed(fault, detail) if fault is not None else None
     parent = said["parent_uuid"]
     return Gpu(

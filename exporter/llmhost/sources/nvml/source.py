@@ -9,16 +9,17 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.reading import Cause, StuckCall
 from llmhost.sources.base import SourceError
+from llmhost.sources.nvml.asking import UNSUPPORTED_SECONDS
 from llmhost.sources.nvml.child import Child, ChildEndedError
 from llmhost.sources.nvml.history import History
-from llmhost.sources.nvml.patience import Backoff, Suspects
+from llmhost.sources.nvml.patience import Accused, Backoff, Suspects, Whereabouts
 from llmhost.sources.nvml.report import ParsedReport, parse_report
 from llmhost.sources.nvml.wire import Question
 
@@ -32,11 +33,15 @@ _CLOSED = "closed"
 @dataclass(frozen=True, slots=True)
 class _Pending:
     question: Question
+    skipped: Collection[Accused]
     asked_at: float
 
 
 class NvmlSource:
-    """Source[NvmlReport]. Raises SourceError with the causes that cause_of maps, TIMEOUT (with `stuck`) and UNKNOWN."""
+    """Source[NvmlReport]. Raises SourceError with the causes that cause_of maps, TIMEOUT (with `stuck`) and UNKNOWN.
+
+    NO_GPU when the driver lists no GPU and has listed none since the start.
+    """
 
     def __init__(
         self,
@@ -47,6 +52,7 @@ class NvmlSource:
         kill_after_seconds: float = 120.0,
         reap_seconds: float = 2.0,
         list_interval_seconds: float = 1.0,
+        unsupported_seconds: float = UNSUPPORTED_SECONDS,
         failure_backoff: tuple[float, float] = (1.0, 60.0),
         hang_backoff: tuple[float, float] = (5.0, 300.0),
         monotonic: Callable[[], float] = time.monotonic,
@@ -55,8 +61,9 @@ class NvmlSource:
 
         `environment` is added to our own for the child. A child that has not answered for `kill_after_seconds` is
         killed; the default is more than two of the driver's own time limits of 45 s. Process lists take the driver's
-        exclusive lock on all GPUs, so they are read at most once in `list_interval_seconds`. The backoffs, first and
-        most seconds, are for a child that ended (no driver, say) and for one that hung.
+        exclusive lock on all GPUs, so they are read at most once in `list_interval_seconds`. What a GPU does not
+        support is asked again after `unsupported_seconds`. The backoffs, first and most seconds, are for a child that
+        ended (no driver, say) and for one that hung.
         """
         self._procfs = procfs
         self._python = python
@@ -64,10 +71,12 @@ class NvmlSource:
         self._kill_after = kill_after_seconds
         self._reap_seconds = reap_seconds
         self._list_interval = list_interval_seconds
+        self._unsupported_seconds = unsupported_seconds
         self._failures = Backoff(*failure_backoff)
         self._hangs = Backoff(*hang_backoff)
         self._suspects = Suspects(skip_seconds=hang_backoff[1])
         self._monotonic = monotonic
+        self._whereabouts = Whereabouts()
         self._history = History()
         self._reading = threading.Lock()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -97,6 +106,10 @@ class NvmlSource:
         if child is None:
             return "no NVML child runs"
         return _told(child, self._monotonic())
+
+    def stuck(self) -> StuckCall | None:
+        child = self._child
+        return None if child is None else _stuck(child, self._monotonic())
 
     def close(self) -> None:
         if self._closed:
@@ -138,6 +151,7 @@ class NvmlSource:
                 python=self._python,
                 procfs=self._procfs,
                 environment=self._environment,
+                unsupported_seconds=self._unsupported_seconds,
                 wake=self._wake,
                 monotonic=self._monotonic,
             )
@@ -150,7 +164,7 @@ class NvmlSource:
         """Get rid of an answer that is late: it is as old as its question. Raises SourceError while there is none."""
         line = child.answer(min(deadline, self._monotonic() + _STUCK_WAIT_SECONDS))
         if line is not None:
-            self._parsed(line, pending.question)
+            self._parsed(line, pending)
             return
         if not self._closed and self._monotonic() - pending.asked_at >= self._kill_after:
             raise self._replaced(child, deadline)
@@ -160,18 +174,24 @@ class NvmlSource:
         now = self._monotonic()
         self._question_number += 1
         lists = self._lists_at is None or now - self._lists_at >= self._list_interval
-        question = Question(id=self._question_number, lists=lists, skip=self._suspects.to_skip(now))
-        self._pending = _Pending(question, now)
+        skipped = self._suspects.to_skip(now)
+        question = Question(
+            id=self._question_number,
+            lists=lists,
+            skip=[self._whereabouts.described(gpu) for gpu in skipped],
+            listed=self._whereabouts.listed,
+        )
+        pending = self._pending = _Pending(question, skipped, now)
         child.ask(question)
         line = child.answer(deadline)
         if line is None:
             raise self._late(child)
-        parsed = self._parsed(line, question)
+        parsed = self._parsed(line, pending)
         if lists:
             self._lists_at = now
         return self._history.apply(parsed)
 
-    def _parsed(self, line: bytes, question: Question) -> ParsedReport:
+    def _parsed(self, line: bytes, pending: _Pending) -> ParsedReport:
         """Parse an answer, which shows that the child works. If it shows otherwise: drop it, and raise SourceError."""
         self._pending = None
         try:
@@ -183,9 +203,13 @@ class NvmlSource:
         except (KeyError, TypeError, ValueError) as error:
             told = f"the NVML child's answer is none: {type(error).__name__}: {error}"
             raise self._failed(SourceError(Cause.UNKNOWN, told)) from error
-        if answered != question["id"]:
+        if answered != pending.question["id"]:
             raise self._failed(SourceError(Cause.UNKNOWN, "the NVML child answered another question"))
-        self._suspects.answered(question["skip"])
+        if parsed.report.listed == 0 and self._history.listed_most == 0:
+            told = f"the driver {parsed.report.driver_version} lists no GPU"
+            raise self._failed(SourceError(Cause.NO_GPU, told))
+        self._suspects.answered(pending.skipped)
+        self._whereabouts.answered(parsed.report.listed, parsed.uuids)
         self._failures.reset()
         self._hangs.reset()
         self._failure = None
@@ -195,12 +219,7 @@ class NvmlSource:
         if self._closed:
             return SourceError(Cause.UNKNOWN, _CLOSED)
         now = self._monotonic()
-        crumb = child.crumb()
-        stuck = None
-        if crumb is not None:
-            gpu = "" if crumb.gpu is None else str(crumb.gpu)
-            stuck = StuckCall(crumb.call, gpu, max(0.0, now - crumb.since))
-        return SourceError(Cause.TIMEOUT, _told(child, now), stuck)
+        return SourceError(Cause.TIMEOUT, _told(child, now), _stuck(child, now))
 
     def _replaced(self, child: Child, deadline: float) -> SourceError:
         """Kill a child that hung for too long; a later read starts another."""
@@ -208,7 +227,8 @@ class NvmlSource:
         crumb = child.crumb()
         now = self._monotonic()
         if crumb is not None and crumb.gpu is not None:
-            self._suspects.accuse(crumb.gpu, now)
+            uuid = crumb.uuid or (self._whereabouts.uuid_of(crumb.gpu) if child.has_answered else None)
+            self._suspects.accuse(Accused(uuid) if uuid else Accused(None, crumb.gpu), now)
         self._drop_child(min(self._reap_seconds, max(0.0, deadline - now)))
         self._retry_at = now + self._hangs.next_seconds()
         self._failure = SourceError(Cause.TIMEOUT, f"killed its child: {error.detail}", error.stuck)
@@ -230,6 +250,13 @@ class NvmlSource:
         if not child.reaped(reap_seconds):
             self._abandoned.append(child)
         child.let_go()
+
+
+def _stuck(child: Child, now: float) -> StuckCall | None:
+    crumb = child.crumb()
+    if crumb is None:
+        return None
+    return StuckCall(crumb.call, "" if crumb.gpu is None else str(crumb.gpu), max(0.0, now - crumb.since))
 
 
 def _told(child: Child, now: float) -> str:

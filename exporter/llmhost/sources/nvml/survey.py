@@ -1,18 +1,17 @@
 """One pass over all GPUs: what is asked of which, in what order, and what an error costs.
 
-An error in one call costs that field; a GPU that is lost costs that GPU; only errors on every GPU cost the session.
+An error in one call costs that field; a GPU that is lost costs that GPU; only errors on every GPU may cost the session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmhost.sources.nvml.asking import NO_SUCH_CALL, Asking, Subject
 from llmhost.sources.nvml.codes import HARMLESS, SESSION_BROKEN, Code, NvmlCallError
-from llmhost.sources.nvml.lists import ProcessLists
+from llmhost.sources.nvml.lists import COMPUTE, ProcessLists, are_still_there
 from llmhost.sources.nvml.wire import WireError, WireGpu, WireHolder, WireMemory
 
 if TYPE_CHECKING:  # the worker imports us, and is __main__
@@ -21,8 +20,15 @@ if TYPE_CHECKING:  # the worker imports us, and is __main__
 _NOT_FOR_US = frozenset({Code.NO_PERMISSION, Code.OPERATING_SYSTEM, Code.NOT_SUPPORTED})
 
 
-class SessionBrokenError(NvmlCallError):
-    """Every GPU answers that the session is broken."""
+_FABRIC_UNSUPPORTED_SECONDS = 60.0  # the fabric manager may start later, and a start of an engine waits for it
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """GPUs not to ask: those with these indexes are not touched, those with these UUIDs only as far as that tells."""
+
+    indexes: frozenset[int] = frozenset()
+    uuids: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -33,67 +39,90 @@ class _Device:
     handle: Handle | None = None
     gi: int = -1
     ci: int = -1
+    listed: list[WireHolder] | None = None  # the holders as they were listed, and the memory in use just before
+    used_when_listed: int | None = None
 
     @property
     def subject(self) -> Subject:
         return Subject(self.said["uuid"] or "", self.said["mig_parent"])
 
+    @property
+    def used(self) -> int | None:
+        memory = self.said["memory"]
+        return memory["used"] if memory is not None and "total" in memory else None
+
 
 class Survey:
     """Passes within one NVML session."""
 
-    def __init__(self, driver: Driver, procfs: Path) -> None:
+    def __init__(self, driver: Driver, procfs: Path, asking: Asking) -> None:
         self._driver = driver
-        self._asking = Asking()
-        self._lists = ProcessLists(driver, procfs, self._asking)
+        self._procfs = procfs
+        self._asking = asking
+        self._lists = ProcessLists(driver, procfs, asking)
         self._last: dict[int, list[_Device]] = {}  # by index; a MIG parent before its instances
 
-    def look(self, listed: int, skip: Collection[int]) -> list[WireGpu]:
-        """Ask everything of every GPU. Raises SessionBrokenError."""
-        self._last = {
-            index: [_Device(_blank(str(index), skipped=True))] if index in skip else self._gpu(index)
-            for index in range(listed)
-        }
+    def look(self, listed: int, skip: Skip) -> list[WireGpu]:
+        """Ask everything of every GPU."""
+        self._last = {index: self._gpu(index, skip) for index in range(listed)}
         return self._said()
 
-    def look_at_memory(self, listed: int, skip: Collection[int]) -> list[WireGpu]:
+    def look_at_memory(self, listed: int, skip: Skip) -> list[WireGpu]:
         """Ask for memory only and say the rest again; ask everything of a GPU that does not answer that."""
         if len(self._last) != listed:
             return self.look(listed, skip)
         for index, devices in self._last.items():
-            if index in skip:
-                self._last[index] = [_Device(_blank(str(index), skipped=True))]
-            elif devices[0].said["skipped"] or not all(self._refresh(index, device) for device in devices):
-                self._last[index] = self._gpu(index)
+            said = devices[0].said
+            self._driver.about(index, said["uuid"] or "")
+            left_out = said["skipped"] or index in skip.indexes or said["uuid"] in skip.uuids
+            if left_out or not all(self._refresh(device) for device in devices):
+                self._last[index] = self._gpu(index, skip)
         return self._said()
 
-    def _said(self) -> list[WireGpu]:
-        """Give the session up when every GPU that was asked says that it is broken."""
+    def broken(self) -> WireError | None:
+        """Return what the first GPU says when every GPU that was asked says that the session is broken."""
         asked = [devices[0].said["fault"] for devices in self._last.values() if not devices[0].said["skipped"]]
         broken = [fault for fault in asked if fault is not None and fault["code"] in SESSION_BROKEN]
-        if broken and len(broken) == len(asked):
-            raise SessionBrokenError(broken[0]["call"], broken[0]["code"])
+        return broken[0] if broken and len(broken) == len(asked) else None
+
+    def _said(self) -> list[WireGpu]:
         return [device.said for devices in self._last.values() for device in devices]
 
-    def _refresh(self, index: int, device: _Device) -> bool:
+    def _refresh(self, device: _Device) -> bool:
         """Read the memory again; False when the GPU is to be asked everything."""
         if device.handle is None or device.said["memory"] is None:
             return True
-        self._driver.gpu = index
         self._asking.begin()
         try:
             device.said["memory"] = self._memory(device.handle, device.subject)
         except NvmlCallError:
             return False
+        if device.listed is not None:
+            device.said["holders"] = self._holders_again(device, device.listed)
         return self._asking.failed is None
 
-    def _gpu(self, index: int) -> list[_Device]:
-        self._driver.gpu = index
+    def _holders_again(self, device: _Device, listed: list[WireHolder]) -> list[WireHolder] | WireError:
+        """Give a list that was read before only if it still goes with the memory that was read just now.
+
+        Else processes that ended would hold memory that is free, and the memory of new ones would be nobody's.
+        """
+        if device.used == device.used_when_listed and are_still_there(self._procfs, listed):
+            return listed
+        return WireError(call=COMPUTE, code=Code.CHANGING)
+
+    def _gpu(self, index: int, skip: Skip) -> list[_Device]:
+        if index in skip.indexes:
+            return [_Device(_blank(str(index), skipped=True))]
+        self._driver.about(index)
         device = _Device(_blank(str(index)))
         instances: list[_Device] = []
         try:
             device.handle = self._driver.handle(index)
             self._identify(device.handle, device.said)
+            if device.said["uuid"] in skip.uuids:
+                device.said["skipped"] = True
+                device.handle = None
+                return [device]
             self._asking.begin()
             instances = self._ask_everything(device.handle, device)
             fault = self._asking.dead
@@ -103,6 +132,9 @@ class Survey:
             device.said["fault"] = _wire(fault)
             device.handle = None
             return [device]
+        for one in (device, *instances):
+            if isinstance(one.said["holders"], list):
+                one.listed, one.used_when_listed = one.said["holders"], one.used
         return [device, *instances]
 
     def _identify(self, handle: Handle, said: WireGpu) -> None:
@@ -111,11 +143,13 @@ class Survey:
         said["name"] = self._asking.optional(who, "name", lambda: self._driver.name(handle)) or ""
         said["pci_bus_id"] = self._asking.optional(who, "pci", lambda: self._driver.pci_bus_id(handle)) or ""
         try:
-            said["uuid"] = self._driver.uuid(handle)
+            uuid = self._driver.uuid(handle)
         except NvmlCallError as error:
             if error.code not in HARMLESS:
                 raise
-            said["uuid"] = f"PCI-{said['pci_bus_id']}" if said["pci_bus_id"] else f"INDEX-{said['index']}"
+            uuid = f"PCI-{said['pci_bus_id']}" if said["pci_bus_id"] else f"INDEX-{said['index']}"
+        said["uuid"] = uuid
+        self._driver.about(int(said["index"]), uuid)
 
     def _ask_everything(self, handle: Handle, device: _Device) -> list[_Device]:
         """Fill in the rest, and return the MIG instances. Raises NvmlCallError when the GPU is lost."""
@@ -134,7 +168,9 @@ class Survey:
         said["utilization_ratio"] = asking.optional(subject, "utilization", lambda: driver.utilization_ratio(handle))
         said["temperature_celsius"] = asking.optional(subject, "heat", lambda: driver.temperature_celsius(handle))
         said["power_watts"] = asking.optional(subject, "power", lambda: driver.power_watts(handle))
-        said["fabric_ready"] = asking.optional(subject, "fabric", lambda: driver.fabric_ready(handle))
+        said["fabric_ready"] = asking.optional(
+            subject, "fabric", lambda: driver.fabric_ready(handle), _FABRIC_UNSUPPORTED_SECONDS
+        )
         return instances
 
     def _memory(self, handle: Handle, subject: Subject) -> WireMemory | WireError:

@@ -8,10 +8,18 @@ from typing import TypedDict, final
 NO_INSTANCE = 0xFFFFFFFF  # gpuInstanceId and computeInstanceId of a process on a GPU without MIG (nvml.h)
 
 
+class WireSkip(TypedDict):
+    """A GPU not to touch. Its index is where it was when that many GPUs were listed: another number, another order."""
+
+    uuid: str | None  # None: it hung before it told, and goes by its index whatever is listed
+    index: int | None  # None: it was not among those listed last
+
+
 class Question(TypedDict):
     id: int
     lists: bool  # False: only memory is read, the rest is said again as it was
-    skip: list[int]  # indexes of GPUs not to touch
+    skip: list[WireSkip]
+    listed: int  # as the last answer said; 0 before the first
 
 
 @final  # so that a key tells it from its alternatives

@@ -6,7 +6,6 @@ does not work: a library that was loaded cannot be replaced, so the next attempt
 """
 
 import argparse
-import contextlib
 import ctypes
 import json
 import os
@@ -19,10 +18,11 @@ from typing import BinaryIO
 
 import pynvml
 
-from llmhost.sources.nvml.codes import SESSION_BROKEN, Code, NvmlCallError
+from llmhost.sources.nvml.asking import UNSUPPORTED_SECONDS
+from llmhost.sources.nvml.codes import Code, NvmlCallError
 from llmhost.sources.nvml.crumb import NO_GPU, CrumbWriter
-from llmhost.sources.nvml.library import read_library_versions
 from llmhost.sources.nvml.lists import ListedProcess
+from llmhost.sources.nvml.session import Session
 from llmhost.sources.nvml.structs import (
     FabricV1,
     FabricV2,
@@ -33,8 +33,7 @@ from llmhost.sources.nvml.structs import (
     Utilization,
     struct_version,
 )
-from llmhost.sources.nvml.survey import SessionBrokenError, Survey
-from llmhost.sources.nvml.wire import Answer, Question, WireMemory
+from llmhost.sources.nvml.wire import WireMemory
 
 Handle = ctypes.c_void_p
 
@@ -59,7 +58,12 @@ class Driver:
 
     def __init__(self, crumb: CrumbWriter) -> None:
         self._crumb = crumb
-        self.gpu = NO_GPU  # index of the GPU that the calls to come are about, for the crumb
+        self.about()
+
+    def about(self, gpu: int = NO_GPU, uuid: str = "") -> None:
+        """Say which GPU the calls to come are about, for the crumb: its index, and its UUID once that is known."""
+        self._gpu = gpu
+        self._uuid = uuid
 
     def init(self) -> None:
         self._crumb.note("nvmlInitWithFlags")
@@ -170,7 +174,7 @@ class Driver:
         return bool(info.state == _FABRIC_COMPLETED and info.status == 0)
 
     def _call(self, call: str, *arguments: object) -> None:
-        self._crumb.note(call, self.gpu)
+        self._crumb.note(call, self._gpu, self._uuid)
         try:
             function = pynvml._nvmlGetFunctionPointer(call)  # noqa: SLF001  # the one way to a function that it has
         except pynvml.NVMLError as error:
@@ -199,64 +203,6 @@ def _decoded(text: bytes) -> str:
     return text.decode(errors="replace")
 
 
-class Session:
-    """One nvmlInit and what is learnt under it; begun anew once when every GPU says that it is broken."""
-
-    def __init__(self, driver: Driver, procfs: Path) -> None:
-        self._driver = driver
-        self._procfs = procfs
-        self._survey: Survey | None = None
-
-    def answer(self, question: Question) -> Answer:
-        """Answer; with `failed` set, NVML does not work and this process should end."""
-        self._driver.gpu = NO_GPU
-        try:
-            try:
-                return self._look(question)
-            except SessionBrokenError:
-                self._survey = None
-                with contextlib.suppress(NvmlCallError):
-                    self._driver.shutdown()
-                return self._look(question)
-        except NvmlCallError as error:
-            return _answer(question, error)
-
-    def _look(self, question: Question) -> Answer:
-        if self._survey is None:
-            self._driver.init()
-            self._survey = Survey(self._driver, self._procfs)
-        skip = frozenset(question["skip"])
-        self._driver.gpu = NO_GPU
-        try:
-            listed = self._driver.count()
-        except NvmlCallError as error:
-            raise SessionBrokenError(error.call, error.code) if error.code in SESSION_BROKEN else error from None
-        answer = _answer(question, None)
-        answer["listed"] = listed
-        with contextlib.suppress(NvmlCallError):
-            answer["driver_version"] = self._driver.driver_version()
-        with contextlib.suppress(NvmlCallError):
-            answer["nvml_version"] = self._driver.nvml_version()
-        answer["gpus"] = (
-            self._survey.look(listed, skip) if question["lists"] else self._survey.look_at_memory(listed, skip)
-        )
-        return answer
-
-
-def _answer(question: Question, failed: NvmlCallError | None) -> Answer:
-    loaded, on_disk = read_library_versions()
-    return Answer(
-        id=question["id"],
-        failed=None if failed is None else {"call": failed.call, "code": failed.code},
-        driver_version="",
-        nvml_version="",
-        library_version=loaded,
-        library_on_disk_version=on_disk,
-        listed=0,
-        gpus=[],
-    )
-
-
 def _end_with(pipe: int) -> None:
     """End this process when the exporter's end of stdin is gone, whatever the main thread hangs in.
 
@@ -283,13 +229,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="llmhost NVML child")
     parser.add_argument("--procfs", type=Path, required=True)
     parser.add_argument("--crumb-fd", type=int, required=True)
+    parser.add_argument("--unsupported-seconds", type=float, default=UNSUPPORTED_SECONDS)
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the exporter, which then closes stdin
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the library prints must not get in between the answers
     threading.Thread(target=_end_with, args=(0,), daemon=True).start()
     crumb = CrumbWriter(arguments.crumb_fd)
-    serve(sys.stdin.buffer, answers, Session(Driver(crumb), arguments.procfs), crumb)
+    session = Session(Driver(crumb), arguments.procfs, arguments.unsupported_seconds)
+    serve(sys.stdin.buffer, answers, session, crumb)
 
 
 if __name__ == "__main__":
