@@ -1,8 +1,9 @@
 """The one place that knows the concrete sources: from a configuration to a running exporter."""
 
+import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,13 +11,19 @@ from llmhost.collect.discover import units_of_interest
 from llmhost.collect.observer import Observation, Observer
 from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config, PidNamespace
+from llmhost.derive.servers import engine_servers
 from llmhost.model.engine_command import is_engine_command
 from llmhost.model.host import Host
+from llmhost.model.process import ProcessTable
+from llmhost.model.reading import Ok, Reading
 from llmhost.model.titles import Titles
+from llmhost.model.unit import UnitsReport
 from llmhost.sources.base import Source
+from llmhost.sources.engine.source import EngineSource
 from llmhost.sources.host import HostSource
 from llmhost.sources.nvml.source import NvmlSource
 from llmhost.sources.procfs import ProcfsSource
+from llmhost.sources.shm.source import ShmSource
 from llmhost.sources.systemd.source import SystemdSource
 
 _CLOSE_SECONDS = 1.2  # of a source; each promises a second
@@ -52,8 +59,9 @@ class Exporter:
         environment: Mapping[str, str] | None = None,
         bus_address: str | None = None,
         host: Source[Host] | None = None,
+        boottime: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:
-        """`environment`, `bus_address` and `host` stand in for this process's own, in tests."""
+        """`environment`, `bus_address`, `host` and `boottime` stand in for this process's or host's own, in tests."""
         on = config.collectors
         self._started_with = config
         self._config = config
@@ -82,16 +90,31 @@ class Exporter:
             else None
         )
         self._units = Worker("systemd", self._systemd, clock) if self._systemd is not None else None
+        self._shm = (
+            ShmSource(
+                shm=paths.shm,
+                procfs=paths.procfs,
+                names=config.shm.kinds,
+                grace_seconds=config.policy.segment_grace_seconds,
+                trust_pid_namespace=config.pid_namespace is PidNamespace.TRUST,
+            )
+            if on.shm
+            else None
+        )
+        self._segments = Worker("shm", self._shm, clock) if self._shm is not None else None
+        self._engine_source = EngineSource(procfs=paths.procfs) if on.engine else None
+        self._engines = Worker("engine", self._engine_source, clock) if self._engine_source is not None else None
+        self._boottime = boottime
         self._observer = Observer(
             host=self._host,
             nvml=self._nvml,
             processes=self._processes,
             units=self._units,
-            shm=None,
-            engines=None,
+            shm=self._segments,
+            engines=self._engines,
             discover=units_of_interest,
             watch=self._watch,
-            aim=lambda _processes, _units: None,
+            aim=self._aim,
             attempt_seconds=lambda: self._config.web.deadline_seconds,
             clock=clock,
         )
@@ -106,6 +129,8 @@ class Exporter:
         self._config = config
         if self._procfs is not None:
             self._procfs.configure(titles=_titles(config))
+        if self._shm is not None:
+            self._shm.configure(names=config.shm.kinds, grace_seconds=config.policy.segment_grace_seconds)
         if self._systemd is not None:
             self._systemd.configure(patterns=config.units.patterns, discover=config.units.discover)
         return _needs_restart(self._started_with, config)
@@ -122,8 +147,23 @@ class Exporter:
         if self._systemd is not None and self._config.units.discover:
             self._systemd.watch(names)
 
+    def _aim(self, processes: Reading[ProcessTable], units: Reading[UnitsReport]) -> None:
+        if self._engine_source is None:
+            return
+        if not isinstance(processes, Ok) or not isinstance(units, Ok):
+            self._engine_source.aim(())
+            return
+        young_from = self._boottime() - self._config.policy.ready_seconds
+        servers = engine_servers(
+            processes.value,
+            units.value,
+            self._config.engines,
+            young_from_ticks=young_from * os.sysconf("SC_CLK_TCK"),
+        )
+        self._engine_source.aim(servers)
+
     def _workers(self) -> tuple[Worker[object], ...]:
-        workers = (self._host, self._nvml, self._processes, self._units)
+        workers = (self._host, self._nvml, self._processes, self._units, self._segments, self._engines)
         return tuple(worker for worker in workers if worker is not None)  # type: ignore[misc]
 
 
