@@ -27,7 +27,7 @@ SOLE_IMPORTERS: Mapping[str, tuple[str, ...]] = {
     "pynvml": ("sources.nvml.worker",),
     "dbus_next": ("sources.systemd",),
     "asyncio": ("sources.systemd",),
-    "prometheus_client": ("metrics", "serve"),
+    "prometheus_client": ("metrics", "serve", "sources.engine.parse"),
     "yaml": ("config.load",),
     "psutil": ("sources",),
 }

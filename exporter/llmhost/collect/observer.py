@@ -69,7 +69,8 @@ class Observer:
     def observe(self, deadline: float) -> Observation:
         """Look once, by `deadline` on the monotonic clock.
 
-        Attempts are given the usual time, whatever this deadline: who is in a hurry must not spoil it for others.
+        Attempts are given the usual time, whatever this deadline: who is in a hurry must not spoil it for others. Not
+        so the engines': each is waited for by itself, so all that a hurry costs is the slow ones.
         """
         now = self._clock.monotonic()
         until = max(deadline, now + self._attempt_seconds())
@@ -85,7 +86,7 @@ class Observer:
         units_read = _answer(self._units, units, deadline)
         if self._engines is not None:
             self._aim(processes_read, units_read)
-        engines = _ask(self._engines, until)
+        engines = _ask(self._engines, deadline)
         snapshot = Snapshot(
             host=self._host.answer(host, deadline),
             nvml=_answer(self._nvml, nvml, deadline),

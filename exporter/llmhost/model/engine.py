@@ -12,8 +12,9 @@ from llmhost.model.reading import Reading
 class EngineServer:
     """A server to be asked: what is known of it before anybody looks at its sockets.
 
-    Configured ones have `url`, and nothing else of them is looked at. The others have the processes whose listening
-    sockets count (API servers and their launcher, never a worker) and the command line that started them.
+    Configured ones have `url`, and their sockets are not looked at. The others have the processes whose listening
+    sockets count (API servers and their launcher, never a worker) and the command line that started them. The first
+    process and `run` tell a server from the one before it.
     """
 
     unit: UnitId
@@ -22,6 +23,7 @@ class EngineServer:
     token_file: PurePath | None = None
     processes: tuple[ProcessId, ...] = ()
     argv: tuple[str, ...] = ()
+    run: str = ""  # the unit's InvocationID
     starting: bool = False  # it may not listen yet, and that is no fault
 
 
@@ -30,7 +32,7 @@ class EngineSample:
     """What one engine of a server tells; None where its /metrics do not have it. Counters as the engine counts them."""
 
     model: str  # "" where the engine does not tell
-    engine_index: str  # "" where there is but one
+    engine_index: str  # as the engine counts, "0" also of the only one; "" where it does not tell
     generation_tokens: float | None = None
     prompt_tokens: float | None = None
     requests_running: float | None = None

@@ -1,0 +1,113 @@
+"""Which servers are to be asked for a unit's throughput."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from llmhost.config.schema import EngineConfig
+from llmhost.derive.activation import is_up
+from llmhost.derive.command import expand_variables
+from llmhost.model.engine import EngineServer
+from llmhost.model.engine_command import is_engine_command
+from llmhost.model.engine_listen import parse_listen_arguments
+from llmhost.model.ids import SYSTEM_MANAGER, UnitId
+from llmhost.model.process import Process, ProcessTable, Role
+from llmhost.model.unit import Unit, UnitsReport
+
+ASKED_ENGINES = frozenset({"vllm", "sglang", "llamacpp"})  # whose metrics we can read
+_FRONTS = frozenset({Role.API_SERVER, Role.LAUNCHER})
+_BEFORE_MAIN = frozenset({"condition", "start-pre"})  # sub-states before the activation has a main process
+
+
+def engine_servers(
+    processes: ProcessTable, units: UnitsReport, configured: Sequence[EngineConfig], *, young_from_ticks: float
+) -> tuple[EngineServer, ...]:
+    """Give the servers of watched units that are up, by unit.
+
+    Where a unit is configured, that is all of its servers. Else each API server of the present activation is one; those
+    with a launcher, or with each other for parent, share their sockets and are one together. A server that started at
+    `young_from_ticks` or later, or whose unit is activating, may not listen yet.
+    """
+    urls: dict[UnitId, list[EngineConfig]] = {}
+    for one in configured:
+        urls.setdefault(UnitId(one.unit, SYSTEM_MANAGER), []).append(one)
+    members = _fronts_by_unit(processes.by_pid.values())
+    found: list[EngineServer] = []
+    for unit in sorted(units.units, key=lambda unit: unit.id):
+        if not is_up(unit) or unit.sub_state in _BEFORE_MAIN:
+            continue
+        main = processes.by_pid.get(unit.main_pid)
+        if main is not None and main.placement.unit != unit.id:  # somebody else has its pid by now
+            main = None
+        mine = [one for one in members.get(unit.id, ()) if main is None or one.id.start_ticks >= main.id.start_ticks]
+        activating = unit.active_state == "activating"
+        if unit.id in urls:
+            first = min(mine, key=lambda process: process.id.start_ticks, default=main)
+            starting = activating or (first is not None and first.id.start_ticks >= young_from_ticks)
+            found += [_configured(unit, one, mine, first, starting=starting) for one in urls[unit.id]]
+            continue
+        for group in _groups(mine):
+            young = group[0].id.start_ticks >= young_from_ticks
+            found += _discovered(unit, group, starting=activating or young)
+    return tuple(found)
+
+
+def _fronts_by_unit(processes: Iterable[Process]) -> Mapping[UnitId, list[Process]]:
+    by_unit: dict[UnitId, list[Process]] = {}
+    for process in processes:
+        if process.role in _FRONTS and process.placement.unit is not None and not process.zombie:
+            by_unit.setdefault(process.placement.unit, []).append(process)
+    return by_unit
+
+
+def _groups(fronts: Sequence[Process]) -> list[list[Process]]:
+    """Each launcher, or API server of its own, with the API servers below it; by start."""
+    by_pid = {process.id.pid: process for process in fronts}
+    groups: dict[int, list[Process]] = {}
+    for process in sorted(fronts, key=lambda process: (process.id.start_ticks, process.id.pid)):
+        top = process
+        for _ in fronts:  # no further up than there are processes, whatever the parents say
+            parent = by_pid.get(top.ppid)
+            if parent is None or parent.engine != process.engine:
+                break
+            top = parent
+        group = groups.setdefault(top.id.pid, [])
+        group.insert(0 if process is top else len(group), process)
+    return list(groups.values())
+
+
+def _discovered(unit: Unit, group: list[Process], *, starting: bool) -> list[EngineServer]:
+    top = group[0]
+    if top.engine not in ASKED_ENGINES or parse_listen_arguments(top.engine, top.argv).headless:
+        return []
+    ids = tuple(process.id for process in group)
+    return [
+        EngineServer(
+            unit=unit.id,
+            engine=top.engine,
+            processes=ids,
+            argv=top.argv,
+            run=unit.invocation_id,
+            starting=starting,
+        )
+    ]
+
+
+def _configured(
+    unit: Unit, one: EngineConfig, mine: list[Process], first: Process | None, *, starting: bool
+) -> EngineServer:
+    return EngineServer(
+        unit=unit.id,
+        engine=mine[0].engine if mine else _of_exec_start(unit),
+        url=one.url,
+        token_file=one.token_file,
+        processes=(first.id,) if first is not None else (),
+        run=unit.invocation_id,
+        starting=starting,
+    )
+
+
+def _of_exec_start(unit: Unit) -> str:
+    if unit.settings is None:
+        return ""
+    environment = dict(unit.settings.environment)
+    commands = (is_engine_command(expand_variables(one, environment)) for one in unit.settings.exec_start)
+    return next((engine for engine in commands if engine), "")

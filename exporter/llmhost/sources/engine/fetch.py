@@ -1,0 +1,286 @@
+"""One GET of one endpoint, by a deadline, within a size.
+
+http.client reads the answer, over a stream that keeps one deadline for all of it: a socket's timeout starts anew with
+every byte, so a server that trickles would hold us for as long as it likes. No proxy is looked for, and no name is
+looked up but that of a configured URL.
+"""
+
+import errno
+import http.client
+import io
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path, PurePath
+from typing import Any, Final, cast
+from urllib.parse import urljoin
+
+from llmhost import __version__
+from llmhost.model.endpoint import DEFAULT_PATH, parse_metrics_url
+from llmhost.model.reading import Cause
+from llmhost.sources.base import SourceError
+
+LONGEST_TOKEN_BYTES: Final = 16 * 1024
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_UNREACHABLE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.ENOENT, errno.ENOTDIR})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What to connect to, and what to say there."""
+
+    endpoint: str  # "http://127.0.0.1:8000", "unix:/run/vllm.sock": as it is reported
+    address: tuple[str, int] | str  # host and port; the path of a socket
+    authority: str  # of the Host header
+    path: str = DEFAULT_PATH  # and query
+    tls: bool = False
+    configured: bool = False  # a name is looked up, and a certificate must be by an authority that we trust
+    token_file: PurePath | None = None
+
+
+class StatusError(SourceError):
+    """An answer with another status than 200."""
+
+    def __init__(self, cause: Cause, detail: str, status: int) -> None:
+        super().__init__(cause, detail)
+        self.status = status
+
+
+class Line:
+    """The connection that a fetch has open, so that another thread can cut it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._cut = False
+
+    def take(self, connection: socket.socket | None) -> None:
+        with self._lock:
+            self._socket = connection
+            if self._cut and connection is not None:
+                _shut(connection)
+
+    def cut(self) -> None:
+        """End what is under way, and let nothing start any more."""
+        with self._lock:
+            self._cut = True
+            if self._socket is not None:
+                _shut(self._socket)
+
+
+def fetch(
+    target: Target,
+    *,
+    deadline: float,
+    max_bytes: int,
+    line: Line,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> bytes:
+    """Get the body; follow at most one redirect, to the same scheme, host and port.
+
+    Raises SourceError: REFUSED, TIMEOUT, TLS, UNAUTHORIZED, NOT_FOUND, HTTP_STATUS, TOO_LARGE, MALFORMED,
+    NO_PERMISSION or UNKNOWN; StatusError where there was an answer.
+    """
+    deadline_of = _Deadline(deadline, monotonic)
+    try:
+        authorization = _authorization(target.token_file)
+        location, body = _exchange(target, authorization, deadline_of, max_bytes, line)
+        if location is not None:
+            moved = replace(target, path=_same_place(target, location))
+            location, body = _exchange(moved, authorization, deadline_of, max_bytes, line)
+            if location is not None:
+                raise StatusError(Cause.HTTP_STATUS, "redirects more than once", HTTPStatus.FOUND)
+    except TimeoutError:
+        raise SourceError(Cause.TIMEOUT, f"{target.endpoint} did not answer in time") from None
+    except ssl.SSLError as error:
+        raise SourceError(Cause.TLS, f"{target.endpoint}: {error.reason or error}") from error
+    except http.client.HTTPException as error:
+        raise SourceError(Cause.MALFORMED, f"{target.endpoint}: {type(error).__name__}") from error
+    except socket.gaierror as error:
+        raise SourceError(Cause.UNKNOWN, f"{target.endpoint}: {error.strerror}") from error
+    except OSError as error:
+        raise SourceError(_cause_of(error), f"{target.endpoint}: {error.strerror or error}") from error
+    return body
+
+
+def _cause_of(error: OSError) -> Cause:
+    if isinstance(error, ConnectionRefusedError) or error.errno in _UNREACHABLE:
+        return Cause.REFUSED
+    if isinstance(error, PermissionError):
+        return Cause.NO_PERMISSION
+    return Cause.MALFORMED if isinstance(error, ConnectionError) else Cause.UNKNOWN  # reset instead of an answer
+
+
+class _Deadline:
+    def __init__(self, at: float, monotonic: Callable[[], float]) -> None:
+        self._at = at
+        self._monotonic = monotonic
+
+    def left(self) -> float:
+        """Seconds. Raises TimeoutError when there are none."""
+        left = self._at - self._monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+
+class _Stream(io.RawIOBase):
+    """What comes over a socket, until the deadline; http.client wants it from makefile()."""
+
+    def __init__(self, connection: socket.socket, deadline: _Deadline) -> None:
+        self._connection = connection
+        self._deadline = deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
+        self._connection.settimeout(self._deadline.left())
+        return self._connection.recv_into(buffer)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+
+def _exchange(
+    target: Target, authorization: str, deadline: _Deadline, max_bytes: int, line: Line
+) -> tuple[str | None, bytes]:
+    """Ask and read: (where it is instead, b"") or (None, body)."""
+    connection: socket.socket = _connected(target, deadline, line)
+    try:
+        if target.tls:
+            connection = _wrapped(connection, target)
+            line.take(connection)
+            connection.settimeout(deadline.left())
+            connection.do_handshake()
+        connection.settimeout(deadline.left())
+        connection.sendall(_request(target, authorization))
+        with http.client.HTTPResponse(cast("socket.socket", _Stream(connection, deadline)), method="GET") as answer:
+            answer.begin()
+            return _taken(answer, target, max_bytes)
+    finally:
+        line.take(None)
+        connection.close()
+
+
+def _connected(target: Target, deadline: _Deadline, line: Line) -> socket.socket:
+    if isinstance(target.address, str):
+        return _connect(socket.AF_UNIX, target.address, deadline, line)
+    failure: OSError = ConnectionRefusedError(errno.ECONNREFUSED, "no address to connect to")
+    flags = 0 if target.configured else socket.AI_NUMERICHOST
+    for family, _, _, _, address in socket.getaddrinfo(*target.address, type=socket.SOCK_STREAM, flags=flags):
+        try:
+            return _connect(family, address, deadline, line)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def _connect(
+    family: int,
+    address: Any,  # noqa: ANN401 - by family
+    deadline: _Deadline,
+    line: Line,
+) -> socket.socket:
+    connection = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        line.take(connection)
+        connection.settimeout(deadline.left())
+        connection.connect(address)
+    except BaseException:
+        line.take(None)
+        connection.close()
+        raise
+    return connection
+
+
+def _wrapped(plain: socket.socket, target: Target) -> ssl.SSLSocket:
+    name = target.address[0] if target.configured else None
+    return _tls(verified=target.configured).wrap_socket(plain, server_hostname=name, do_handshake_on_connect=False)
+
+
+@cache
+def _tls(*, verified: bool) -> ssl.SSLContext:
+    """Whose certificate is looked at: a configured URL's.
+
+    A discovered server's is not. Its certificate is for the name that clients use, not for 127.0.0.1, and who holds the
+    socket tells that it is the right server.
+    """
+    if verified:
+        return ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _request(target: Target, authorization: str) -> bytes:
+    lines = (
+        f"GET {target.path} HTTP/1.1",
+        f"Host: {target.authority}",
+        f"User-Agent: llmhost/{__version__}",
+        "Accept: text/plain;version=0.0.4, */*;q=0.1",
+        "Accept-Encoding: identity",
+        "Connection: close",
+        *((authorization,) if authorization else ()),
+        "",
+        "",
+    )
+    return "\r\n".join(lines).encode("ascii")
+
+
+def _taken(answer: http.client.HTTPResponse, target: Target, max_bytes: int) -> tuple[str | None, bytes]:
+    status = answer.status
+    if status in _REDIRECTS:
+        return answer.getheader("Location", ""), b""
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        raise StatusError(Cause.UNAUTHORIZED, f"{target.endpoint} answers {status}", status)
+    if status == HTTPStatus.NOT_FOUND:
+        raise StatusError(Cause.NOT_FOUND, f"{target.endpoint} has no {target.path}", status)
+    if status != HTTPStatus.OK:
+        raise StatusError(Cause.HTTP_STATUS, f"{target.endpoint} answers {status}", status)
+    body = answer.read(max_bytes + 1)
+    if len(body) > max_bytes:
+        raise SourceError(Cause.TOO_LARGE, f"{target.endpoint}: more than {max_bytes} bytes")
+    if answer.length:  # what was announced and has not come
+        raise SourceError(Cause.MALFORMED, f"{target.endpoint}: closed {answer.length} bytes before the end")
+    return None, body
+
+
+def _same_place(target: Target, location: str) -> str:
+    base = f"{'https' if target.tls else 'http'}://{target.authority}{target.path}"
+    try:
+        there = parse_metrics_url(urljoin(base, location))
+        if there.endpoint == parse_metrics_url(base).endpoint:
+            return there.target
+    except ValueError:
+        pass
+    raise StatusError(Cause.HTTP_STATUS, f"{target.endpoint} redirects to another place", HTTPStatus.FOUND)
+
+
+def _authorization(token_file: PurePath | None) -> str:
+    """Read the token anew each time, as it may be rotated. It never goes into a message."""
+    if token_file is None:
+        return ""
+    try:
+        with Path(token_file).open("rb") as opened:
+            token = opened.read(LONGEST_TOKEN_BYTES + 1)
+    except OSError as error:
+        raise SourceError(Cause.UNAUTHORIZED, f"no token to send: {token_file}: {error.strerror}") from None
+    text = token.strip().decode("latin-1")
+    if not text or len(token) > LONGEST_TOKEN_BYTES or not text.isascii() or not text.isprintable():
+        raise SourceError(Cause.UNAUTHORIZED, f"no token to send: {token_file} has something else in it")
+    return f"Authorization: Bearer {text}"
+
+
+def _shut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

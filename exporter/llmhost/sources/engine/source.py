@@ -1,0 +1,133 @@
+"""What every watched unit's engine delivers, from its own /metrics."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from llmhost.model.engine import EngineAnswer, EngineServer, EnginesReport
+from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.reading import Cause, Failed, Ok
+from llmhost.sources.engine.asker import Asker
+from llmhost.sources.engine.fetch import Line
+from llmhost.sources.engine.locate import expected_endpoint
+from llmhost.sources.engine.visit import Visitor
+
+MOST_SERVERS: Final = 64  # threads; a host has a few servers
+_MARGIN_SECONDS: Final = 0.1  # before a deadline, for what has come by then to be handed over
+_END_SECONDS: Final = 0.8
+
+_Key: TypeAlias = tuple[UnitId, str, str, tuple[ProcessId, ...]]
+
+
+class EngineSource:
+    """Source of the engines' answers. Which servers are asked is said by `aim`, before each read.
+
+    Each server has a thread of its own for as long as it is aimed at: one that is slow delays only its own answer, and
+    is itself waited for until the deadline. A fetch may take `timeout_seconds` in all and `max_bytes`. Nothing is asked
+    but what configured URLs name and what the servers' own processes listen on, on this host.
+    """
+
+    def __init__(
+        self,
+        *,
+        procfs: Path,
+        timeout_seconds: float = 10.0,
+        max_bytes: int = 4 << 20,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._procfs = procfs
+        self._timeout_seconds = timeout_seconds
+        self._max_bytes = max_bytes
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._servers: tuple[EngineServer, ...] = ()
+        self._askers: dict[_Key, Asker] = {}
+        self._ending: list[Asker] = []
+        self._closed = False
+
+    def aim(self, servers: tuple[EngineServer, ...]) -> None:
+        """Say who is to be asked at the next read; from any thread."""
+        with self._lock:
+            self._servers = servers
+
+    def read(self, deadline: float) -> EnginesReport:
+        """Ask all, at the same time; one that fails or is late is an answer that says so."""
+        with self._lock:
+            servers = {_key(server): server for server in self._servers}
+            asked = self._asked(servers)
+        for key, asker in asked.items():
+            asker.ask(servers[key])
+        until = deadline - _MARGIN_SECONDS
+        answers = [asked[key].answer(until) if key in asked else _too_many(server) for key, server in servers.items()]
+        return EnginesReport(answers=_distinct(answers))
+
+    def doing(self) -> str:
+        with self._lock:
+            busy = sorted(asker.endpoint for asker in self._askers.values() if asker.busy)
+        return f"waiting for {', '.join(busy)}" if busy else "idle"
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            ending = [*self._askers.values(), *self._ending]
+            self._askers = {}
+            self._ending = []
+        for asker in ending:
+            asker.end()
+        until = time.monotonic() + _END_SECONDS
+        for asker in ending:
+            asker.join(until - time.monotonic())
+
+    def _asked(self, servers: dict[_Key, EngineServer]) -> dict[_Key, Asker]:
+        """Match the threads with the servers: end those of servers that are gone, start those of new ones."""
+        for key in self._askers.keys() - servers.keys():
+            asker = self._askers.pop(key)
+            asker.end()
+            self._ending.append(asker)
+        self._ending = [asker for asker in self._ending if asker.alive]
+        for key, server in servers.items():
+            full = len(self._askers) + len(self._ending) >= MOST_SERVERS
+            if key not in self._askers and not full and not self._closed:
+                self._askers[key] = self._asker(server)
+        return dict(self._askers)
+
+    def _asker(self, server: EngineServer) -> Asker:
+        line = Line()
+        visitor = Visitor(
+            server,
+            procfs=self._procfs,
+            timeout_seconds=self._timeout_seconds,
+            max_bytes=self._max_bytes,
+            line=line,
+            monotonic=self._monotonic,
+        )
+        return Asker(server, visitor, line, self._monotonic)
+
+
+def _key(server: EngineServer) -> _Key:
+    """Tell servers apart; of another one nothing holds that is remembered of the one before it."""
+    return server.unit, f"{server.url} {server.token_file}", server.run, server.processes[:1]
+
+
+def _too_many(server: EngineServer) -> EngineAnswer:
+    return EngineAnswer(
+        unit=server.unit,
+        engine=server.engine,
+        endpoint=expected_endpoint(server),
+        samples=Failed(Cause.UNKNOWN, f"more than {MOST_SERVERS} servers at once"),
+    )
+
+
+def _distinct(answers: list[EngineAnswer]) -> tuple[EngineAnswer, ...]:
+    """Keep one answer per unit and endpoint, one with metrics if there is any.
+
+    API servers that share a socket and have lost their launcher are asked one by one, for the same.
+    """
+    by_place: dict[tuple[UnitId, str], EngineAnswer] = {}
+    for answer in answers:
+        place = answer.unit, answer.endpoint
+        if place not in by_place or isinstance(answer.samples, Ok):
+            by_place[place] = answer
+    return tuple(by_place[place] for place in sorted(by_place))
