@@ -1,0 +1,103 @@
+"""Present activation and leftovers, told from a real systemd's timestamps and real processes."""
+
+import json
+import sys
+import time
+from typing import Any
+
+from tests.fakes.booted import Booted, booted_systemd
+
+__all__ = ["booted_systemd"]
+
+# Ignores SIGTERM, and leaves a child that outlives it.
+STUBBORN = """
+[Service]
+ExecStart=/bin/bash -c 'trap "" TERM; sleep 1001 & sleep 1002 & wait; wait'
+KillMode={kill_mode}
+TimeoutStopSec={stop}
+"""
+
+
+# Looks at a unit and its processes from inside, where the cgroups are; prints the unit's state, whether its conditions
+# were tested after it left inactive, and per process, by its argument, whether it is of the present activation.
+LOOK = """
+import json, sys, time
+from pathlib import Path
+from llmhost.derive.activation import is_of_present_activation, main_process
+from llmhost.model.ids import UnitId
+from llmhost.sources.host import HostSource
+from llmhost.sources.procfs import ProcfsSource
+from llmhost.sources.systemd.source import SystemdSource
+name, deadline = sys.argv[1], time.monotonic() + 10
+systemd = SystemdSource(patterns=(name,), discover=False, is_engine_command=lambda argv: False)
+(unit,) = systemd.read(deadline).units
+systemd.close()
+table = ProcfsSource(procfs=Path("/proc"), trust_pid_namespace=True).read(deadline)
+host, main = HostSource(procfs=Path("/proc")).read(deadline), main_process(unit, table)
+mine = [one for one in table.by_pid.values() if one.placement.unit == UnitId(name) and one.argv[:1] == ("sleep",)]
+print(json.dumps({
+    "state": unit.active_state,
+    "tested_anew": unit.condition_monotonic > (unit.inactive_exit_monotonic or 0),
+    "present": {one.argv[1]: is_of_present_activation(one, unit, host, main) for one in mine},
+    "present_without_main": {one.argv[1]: is_of_present_activation(one, unit, host, None) for one in mine},
+}))
+"""
+
+
+def look(booted: Booted, name: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(booted.run([sys.executable, "-c", LOOK, name]).stdout)
+    return told
+
+
+def until(booted: Booted, name: str, state: str, sleepers: int) -> dict[str, Any]:
+    patience = time.monotonic() + 10
+    while True:
+        told = look(booted, name)
+        if told["state"] == state and len(told["present"]) == sleepers:
+            return told
+        assert time.monotonic() < patience, told
+
+
+def test_a_start_that_waits_for_a_slow_stop_makes_nothing_a_leftover(booted_systemd: Booted) -> None:
+    name = "slow-stop.service"
+    booted_systemd.write_unit(name, STUBBORN.format(kill_mode="control-group", stop="5"))
+    booted_systemd.systemctl("daemon-reload")
+    booted_systemd.systemctl("start", name)
+    all_present = {"1001": True, "1002": True}
+    try:
+        told = until(booted_systemd, name, "active", 2)
+        assert (told["present"], told["present_without_main"]) == (all_present, all_present)
+        booted_systemd.systemctl("stop", "--no-block", name)
+        told = until(booted_systemd, name, "deactivating", 2)
+        assert (told["present"], told["present_without_main"]) == (all_present, all_present)
+        booted_systemd.systemctl("start", "--no-block", name)
+        told = look(booted_systemd, name)
+        assert told["tested_anew"]
+        assert (told["present"], told["present_without_main"]) == (all_present, all_present)
+    finally:
+        end(booted_systemd, name)
+
+
+def test_what_a_run_before_left_is_told_from_what_the_present_one_started(booted_systemd: Booted) -> None:
+    name = "leaves.service"
+    text = STUBBORN.format(kill_mode="process", stop="1")
+    booted_systemd.write_unit(name, text)
+    booted_systemd.systemctl("daemon-reload")
+    booted_systemd.systemctl("start", name)
+    try:
+        assert until(booted_systemd, name, "active", 2)["present"] == {"1001": True, "1002": True}
+        booted_systemd.systemctl("kill", "--kill-who=main", "--signal=KILL", name)
+        assert until(booted_systemd, name, "failed", 2)["present"] == {"1001": False, "1002": False}
+        booted_systemd.write_unit(name, text.replace("1001", "2001").replace("1002", "2002"))
+        booted_systemd.systemctl("daemon-reload")
+        booted_systemd.systemctl("start", name)
+        told = until(booted_systemd, name, "active", 4)
+        for answer in (told["present"], told["present_without_main"]):
+            assert answer == {"1001": False, "1002": False, "2001": True, "2002": True}
+    finally:
+        end(booted_systemd, name)
+
+
+def end(booted: Booted, name: str) -> None:
+    booted.systemctl("kill", "--signal=KILL", name, check=False)
+    booted.systemctl("stop", name, check=False)
