@@ -40,10 +40,12 @@ SERVICE_SIGNATURES = {
     **{f"ExecMain{time}Timestamp{clock}": "t" for time in ("Start", "Exit") for clock in ("", "Monotonic")},
     **dict.fromkeys(("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost", "ExecStop"), _EXEC),
     "Environment": "as",
+    "EnvironmentFiles": "a(sb)",
+    "PassEnvironment": "as",
     "MemoryCurrent": "t",
 }
 SIGNATURES = UNIT_SIGNATURES | SERVICE_SIGNATURES
-_EMPTY: dict[str, Any] = {"s": "", "t": 0, "u": 0, "i": 0, "b": False, "as": [], "ay": b"", _EXEC: []}
+_EMPTY: dict[str, Any] = {"s": "", "t": 0, "u": 0, "i": 0, "b": False, "as": [], "ay": b"", "a(sb)": [], _EXEC: []}
 _SUB_STATES = {"active": "running", "inactive": "dead", "activating": "start", "deactivating": "stop-sigterm"}
 # In PropertiesChanged of systemd 252; the rest is constant until a reload, or never told.
 SIGNALLED_UNIT = {"ActiveState", "SubState", "FreezerState", "InvocationID"} | {

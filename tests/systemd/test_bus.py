@@ -236,8 +236,9 @@ def test_7_the_first_address_that_answers_counts() -> None:
         ("unix:path", "bad bus address"),
         ("unix:tmpdir=/tmp", "path= or abstract="),
         ("tcp:host=127.0.0.1,port=1", "only unix sockets"),
-        ("unix:path=/nonexistent", "No such file"),
-        ("unix:abstract=llmhost-nonexistent", "Connection refused"),
+        ("unix:path=/nonexistent", "^unix:path=/nonexistent: .*No such file"),
+        ("unix:abstract=llmhost-nonexistent", "^unix:abstract=llmhost-nonexistent: .*Connection refused"),
+        (";unix:path=/no%2done;tcp:port=1;", "^unix:path=/no%2done: .*No such file.*; tcp:port=1: only unix"),
     ],
 )
 def test_7_a_bad_address_is_named(address: str, complaint: str) -> None:

@@ -27,7 +27,9 @@ async def connected(address: str, *, call_timeout_seconds: float = 5.0) -> Async
         await bus.close()
 
 
-def test_8_messages_that_cannot_be_understood_are_skipped() -> None:
+def test_8_messages_that_cannot_be_understood_are_skipped_and_the_first_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     good = frame_of(signal("Good", "s", "here"))
     unknown_kind = good[:1] + b"\x09" + good[2:]
     unknown_field = with_field(frame_of(signal("Extended", "s", "too")), 99, b"\x01u\0" + b"\x01\0\0\0")
@@ -57,6 +59,7 @@ def test_8_messages_that_cannot_be_understood_are_skipped() -> None:
 
     with raw_bus(odd) as address:
         asyncio.run(run(address))
+    assert caplog.messages == ["skipped a D-Bus message: header field MEMBER is no string"]
 
 
 def test_8_an_undecodable_reply_fails_its_call_and_no_other() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from llmhost.sources.systemd.aliases import alias_target
-from llmhost.sources.systemd.names import is_glob, is_service, is_unit_name, matches, unit_name, unit_path
+from llmhost.sources.systemd.names import is_glob, is_service, is_unit_name, matches, unit_name, unit_path, wider
 
 UNITS = "/org/freedesktop/systemd1/unit/"
 
@@ -53,12 +53,28 @@ def test_only_valid_names_are_asked_about(name: str, *, valid: bool, service: bo
     assert is_service(name) is service
 
 
-def test_patterns_match_as_systemd_matches_them() -> None:
+def test_patterns_match_as_pythons_do() -> None:
     assert matches("vllm@Qwen-Qwen3\\x2d8B.service", ["vllm@*.service"])
     assert matches("vllm@Qwen-Qwen3\\x2d8B.service", ["vllm@*\\x2d8B.service"])  # a backslash is itself
     assert not matches("VLLM.service", ["vllm*"])
+    assert matches("vllm-b.service", ["vllm-[!a].service"])
+    assert not matches("vllm-b.service", ["vllm-[^a].service"])
     assert is_glob("vllm-[ab].service")
     assert not is_glob("vllm@Qwen-Qwen3\\x2d8B.service")
+
+
+@pytest.mark.parametrize(
+    ("glob", "wide"),
+    [
+        ("vllm-*.service", "vllm-*.service"),
+        ("vllm@*\\x2d?.service", "vllm@*?x2d?.service"),
+        ("vllm-[ab].service", "vllm-?.service"),
+        ("vllm-[^a\\].service", "vllm-?.service"),
+        ("vllm-[]a]*[!]].service", "vllm-?*?.service"),
+    ],
+)
+def test_what_systemd_is_asked_for_depends_on_nobodys_reading_of_sets_and_backslashes(glob: str, wide: str) -> None:
+    assert wider(glob) == wide
 
 
 def test_an_alias_stands_for_the_unit_at_the_end_of_its_links(tmp_path: Path) -> None:

@@ -39,7 +39,6 @@ def test_every_property_finds_its_field() -> None:
             "InvocationID": bytes.fromhex("0123456789abcdef0123456789abcdef"),
             "MainPID": 4711,
             "ControlPID": 4712,
-            "ControlGroup": "/system.slice/vllm@a.service",
             "ExecMainCode": 1,
             "ExecMainStatus": 137,
             "StateChangeTimestamp": 1_700_000_000_500_000,
@@ -60,6 +59,8 @@ def test_every_property_finds_its_field() -> None:
             "ExecStart": [command("/usr/bin/vllm", "serve", "m")],
             "ExecStartPre": [command("/bin/true"), command("/usr/bin/llmhost", "guard")],
             "Environment": ["CUDA_VISIBLE_DEVICES=0,1", "OPTS=a=b", "EMPTY="],
+            "EnvironmentFiles": [["/etc/default/vllm", True], ["/etc/vllm/*.env", False]],
+            "PassEnvironment": ["LANG", "HF_TOKEN"],
         }
     )
     assert parsed.wrong == ()
@@ -74,7 +75,6 @@ def test_every_property_finds_its_field() -> None:
         invocation_id="0123456789abcdef0123456789abcdef",
         main_pid=4711,
         control_pid=4712,
-        control_group="/system.slice/vllm@a.service",
         exec_main_status=137,
         state_change_at=1_700_000_000.5,
         active_enter_at=1_700_000_000.25,
@@ -95,6 +95,8 @@ def test_every_property_finds_its_field() -> None:
             exec_start=(("/usr/bin/vllm", "serve", "m"),),
             exec_start_pre=(("/bin/true",), ("/usr/bin/llmhost", "guard")),
             environment=(("CUDA_VISIBLE_DEVICES", "0,1"), ("OPTS", "a=b"), ("EMPTY", "")),
+            environment_files=("/etc/default/vllm", "/etc/vllm/*.env"),
+            pass_environment=("LANG", "HF_TOKEN"),
         ),
     )
 
@@ -147,6 +149,10 @@ def test_the_exit_status_means_nothing_until_a_main_process_has_ended() -> None:
         ("ExecStart", ["/bin/true"], "ExecStart: not a list of commands"),
         ("ExecStartPre", [["/bin/true", [1]]], "ExecStartPre: not a list of commands"),
         ("Environment", [1], "Environment: not a list of str"),
+        ("EnvironmentFiles", ["/etc/default/vllm"], "EnvironmentFiles: not a list of files"),
+        ("EnvironmentFiles", [[]], "EnvironmentFiles: not a list of files"),
+        ("PassEnvironment", "LANG", "PassEnvironment: str instead of list"),
+        ("PassEnvironment", ["LANG", 1], "PassEnvironment: not a list of str"),
     ],
 )
 def test_a_value_of_a_wrong_type_is_absent_and_named(name: str, value: object, complaint: str) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from dbus_next.signature import Variant
 from tests.fakes.bus import (
     MANAGER,
@@ -32,7 +33,10 @@ def test_loaded_units_that_match_are_reported_by_name(bus: PrivateBus) -> None:
 
 
 def test_a_read_sends_nothing_when_nothing_changed(bus: PrivateBus) -> None:
-    with FakeSystemd(bus, [VLLM]), source_on(bus) as source:
+    group = "/system.slice/vllm-dead.service"  # where processes are left over
+    dead = {"Id": "vllm-dead.service", "ActiveState": "failed", "ControlGroup": group}
+    with FakeSystemd(bus, [VLLM, dead]) as systemd, source_on(bus) as source:
+        systemd.change("vllm.service", ActiveState="deactivating")
         first = read(source)
         before = sent(source)
         assert [read(source) for _ in range(10)] == [first] * 10
@@ -44,29 +48,10 @@ def test_signals_alone_bring_changes(bus: PrivateBus) -> None:
         read(source)
         systemd.calls.clear()
         systemd.change("vllm.service", StatusText="loading", NRestarts=2, StateChangeTimestamp=7_000_000)
+        systemd.change("vllm.service", ActiveState="failed", SubState="failed", MainPID=0)
         found = eventually(source, lambda found: found["vllm.service"].nrestarts == 2)
         assert found["vllm.service"].state_change_at == 7.0
         assert systemd.calls == []
-
-
-def test_the_control_group_is_asked_for_once_after_a_change_of_state(bus: PrivateBus) -> None:
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
-        assert units(source)["vllm.service"].control_group == "/system.slice/vllm.service"
-        systemd.calls.clear()
-        systemd.change("vllm.service", ActiveState="failed", SubState="failed", MainPID=0, ControlGroup="")
-        found = eventually(source, lambda found: found["vllm.service"].active_state == "failed")
-        assert found["vllm.service"].control_group == ""
-        read(source)
-        assert systemd.calls == ["GetUnit(vllm.service)", f"Get({SERVICE}, ControlGroup)"]
-
-
-def test_a_control_group_with_left_over_processes_is_looked_at_until_they_are_gone(bus: PrivateBus) -> None:
-    group = "/system.slice/vllm.service"
-    dead = {"Id": "vllm.service", "ActiveState": "failed", "ControlGroup": group}
-    with FakeSystemd(bus, [dead]) as systemd, source_on(bus) as source:
-        assert units(source)["vllm.service"].control_group == group
-        systemd.set("vllm.service", ControlGroup="")  # of which no signal tells
-        assert units(source)["vllm.service"].control_group == ""
 
 
 def test_units_that_nobody_watches_cost_no_message(bus: PrivateBus) -> None:
@@ -107,7 +92,9 @@ def test_a_signal_whose_partner_never_comes_counts_after_a_moment(bus: PrivateBu
         eventually(source, lambda found: found["vllm.service"].nrestarts == 2)
 
 
-def test_forged_signals_are_counted_and_ignored(bus: PrivateBus) -> None:
+def test_forged_signals_are_counted_and_ignored_and_said_once(
+    bus: PrivateBus, caplog: pytest.LogCaptureFixture
+) -> None:
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
         read(source)
         session = source._session
@@ -134,6 +121,9 @@ def test_forged_signals_are_counted_and_ignored(bus: PrivateBus) -> None:
         systemd.change("vllm.service", NRestarts=2)
         eventually(source, lambda found: found["vllm.service"].nrestarts == 2)
         assert read(source).resyncs == (("bus", 0), ("reload", 0), ("systemd", 0))
+        assert caplog.messages == [
+            f"ignored a signal PropertiesChanged that came from {forger.unique_name}, which is not systemd"
+        ]
         forger.close()
 
 
@@ -186,3 +176,12 @@ def test_an_enabled_unit_is_seen_to_be_enabled(bus: PrivateBus) -> None:
         systemd.set("vllm.service", UnitFileState="enabled")
         systemd.emit(MANAGER_PATH, MANAGER, "UnitFilesChanged")
         eventually(source, lambda found: found["vllm.service"].unit_file_state == "enabled")
+
+
+def test_a_state_that_no_systemd_had_so_far_is_told_as_it_is(bus: PrivateBus) -> None:
+    odd = {**VLLM, "ActiveState": "hibernating", "SubState": "", "LoadState": "new"}
+    with FakeSystemd(bus, [odd, {"Id": "vllm-b.service"}]) as systemd, source_on(bus) as source:
+        assert list(units(source)) == ["vllm-b.service"]  # without a sub-state it is no unit
+        systemd.change("vllm.service", SubState="dreaming")
+        unit = eventually(source, lambda found: "vllm.service" in found)["vllm.service"]
+        assert (unit.active_state, unit.sub_state, unit.load_state) == ("hibernating", "dreaming", "new")

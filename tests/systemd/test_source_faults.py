@@ -204,3 +204,37 @@ def test_a_restarted_bus_is_given_a_moment_until_systemd_is_back_on_it(bus: Priv
         found = eventually(source, lambda found: found["vllm.service"].nrestarts == 4)
         assert len(found) == 1
         systemd.close()
+
+
+def test_what_a_read_tells_is_not_logged_as_well(bus: PrivateBus, caplog: pytest.LogCaptureFixture) -> None:
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
+        read(source)
+        systemd.answers["GetAll"] = Error(text="ENOMEM")
+        systemd.emit(MANAGER_PATH, MANAGER, "UnitFilesChanged")
+        wait_until(lambda: source._units()._entries["vllm.service"].unreadable)  # type: ignore[union-attr]
+        assert fault(source).cause is Cause.BUS_ERROR
+        bus.kill()
+        error = fault(source)
+        assert error.cause is Cause.NO_BUS
+        assert error.detail.startswith(f"{bus.address}: ")
+    assert caplog.messages == []
+
+
+def test_a_read_right_after_the_bus_died_tells_so(bus: PrivateBus) -> None:
+    with source_on(bus) as source:
+        for _ in range(5):
+            with FakeSystemd(bus, [VLLM]):
+                eventually(source, lambda found: "vllm.service" in found)
+                bus.kill()
+                assert fault(source).cause is Cause.NO_BUS
+                bus.start()
+
+
+def test_a_unit_that_cannot_be_read_is_said_when_others_are_reported(
+    bus: PrivateBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = {"Id": "vllm-odd.service", "ActiveState": Variant("u", 5)}
+    with FakeSystemd(bus, [VLLM, odd]), source_on(bus) as source:
+        for _ in range(3):
+            assert list(units(source)) == ["vllm.service"]
+    assert caplog.messages == ["vllm-odd.service has no readable ActiveState"]

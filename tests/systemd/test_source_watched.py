@@ -3,11 +3,14 @@
 import time
 from typing import Any
 
+import pytest
 from tests.fakes.bus import (
     FakeSystemd,
     PrivateBus,
 )
 from tests.fakes.unit_source import GLOBS, VLLM, bus, eventually, read, source_on, units, wait_until
+
+from llmhost.sources.systemd import discovery
 
 assert bus is not None  # a fixture
 
@@ -125,10 +128,6 @@ def test_services_that_run_an_engine_are_discovered(bus: PrivateBus) -> None:
         assert len(asked) == 2
         systemd.load({"Id": "run-r1.service", "ExecStart": engine, "Transient": True})
         eventually(source, lambda found: "run-r1.service" in found)
-        before = len(systemd.calls)
-        systemd.reload()
-        eventually(source, lambda _: dict(read(source).resyncs)["reload"] == 1)
-        assert not [call for call in systemd.calls[before:] if "ExecStart" in call]  # known by now
         source.configure(patterns=(), discover=False)
         assert units(source) == {}
         source.configure(patterns=(), discover=True)
@@ -136,7 +135,7 @@ def test_services_that_run_an_engine_are_discovered(bus: PrivateBus) -> None:
 
 
 def test_units_that_hold_gpu_memory_are_watched_from_the_next_read_on(bus: PrivateBus) -> None:
-    with FakeSystemd(bus, [VLLM, {"Id": "other.service"}]), source_on(bus) as source:
+    with FakeSystemd(bus, [VLLM, {"Id": "other.service"}]), source_on(bus, discover=True) as source:
         source.watch(["other.service"])
         assert list(units(source)) == ["other.service", "vllm.service"]
         source.watch(["vllm.service", "gone.service", "not a name", "x.socket", ""])
@@ -148,6 +147,44 @@ def test_what_is_watched_can_be_changed_while_it_runs(bus: PrivateBus) -> None:
         assert list(units(source)) == ["vllm.service"]
         source.configure(patterns=("sglang.service", "none.service"), discover=False)
         assert list(units(source)) == ["none.service", "sglang.service"]
+
+
+def test_without_discovery_nothing_is_watched_but_what_is_configured(bus: PrivateBus) -> None:
+    others: list[dict[str, Any]] = [{"Id": "engine.service", "ExecStart": [["vllm"]]}, {"Id": "holder.service"}]
+    with FakeSystemd(bus, [VLLM, *others]), source_on(bus, discover=True) as source:
+        source.watch(["holder.service"])
+        assert list(units(source)) == ["engine.service", "holder.service", "vllm.service"]
+        source.configure(patterns=GLOBS, discover=False)
+        assert list(units(source)) == ["vllm.service"]
+        source.watch(["holder.service"])
+        assert list(units(source)) == ["vllm.service"]
+        source.configure(patterns=GLOBS, discover=True)
+        assert list(units(source)) == ["engine.service", "vllm.service"]
+
+
+def test_after_a_reload_services_are_looked_at_again_in_their_turn(
+    bus: PrivateBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "_PAUSE_SECONDS", 0.05)
+    before = [{"Id": f"web{number}.service", "ExecStart": [["nginx"]]} for number in range(40)]
+    after = [*before[:39], {"Id": "web39.service", "ExecStart": [["vllm"]]}]
+    with FakeSystemd(bus, before) as systemd, source_on(bus, "vllm-*.service", discover=True) as source:
+        assert units(source) == {}
+        seen = len(systemd.calls)
+        began = time.monotonic()
+        systemd.reload(after)
+        eventually(source, lambda found: list(found) == ["web39.service"])
+        wait_until(lambda: sum("ExecStart" in call for call in systemd.calls[seen:]) == 40)
+        assert time.monotonic() - began > 0.4  # by four workers, each with nine pauses between ten
+
+
+def test_a_service_that_comes_with_a_reload_is_looked_at_within_the_next_read(bus: PrivateBus) -> None:
+    web = {"Id": "web.service", "ExecStart": [["nginx"]]}
+    with FakeSystemd(bus, [web]) as systemd, source_on(bus, "vllm-*.service", discover=True) as source:
+        assert units(source) == {}
+        systemd.reload([web, {"Id": "new.service", "ExecStart": [["vllm"]]}])
+        wait_until(lambda: dict(source._resyncs)["reload"] == 1)
+        assert list(units(source)) == ["new.service"]
 
 
 def test_above_the_buss_limit_of_match_rules_one_rule_takes_over(bus: PrivateBus) -> None:

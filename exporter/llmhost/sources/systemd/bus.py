@@ -25,6 +25,7 @@ from typing import Any
 from dbus_next.message import Message
 
 from llmhost.sources.systemd.opening import BusUnreachableError, authenticate, open_socket, parse_addresses
+from llmhost.sources.systemd.seldom import Seldom
 from llmhost.sources.systemd.wire import FIXED_BYTES, Kind, Received, UndecodableError, decode, rest_bytes
 
 log = logging.getLogger(__name__)
@@ -96,12 +97,14 @@ class SafeBus:
         on_signal: Callable[[Received], None],
         on_skipped: Callable[[], None],
         call_timeout_seconds: float,
+        seldom: Seldom,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._on_signal = on_signal
         self._on_skipped = on_skipped
         self._call_timeout_seconds = call_timeout_seconds
+        self._seldom = seldom
         self._in_flight = asyncio.Semaphore(MAX_CALLS_IN_FLIGHT)
         self._pending: dict[int, _Pending] = {}
         self._serial = 0
@@ -117,19 +120,20 @@ class SafeBus:
     @classmethod
     async def connect(
         cls,
-        address: str,
+        addresses: str,
         *,
         on_signal: Callable[[Received], None] = lambda _: None,
         on_skipped: Callable[[], None] = lambda: None,
         call_timeout_seconds: float = 5.0,
+        seldom: Seldom | None = None,
     ) -> "SafeBus":
         """Connect, authenticate, say Hello. Raises BusUnreachableError, and CallTimeoutError when a bus is silent."""
         failures = []
         silent = False
-        for transport, options in parse_addresses(address):
+        for address in parse_addresses(addresses):
             try:
                 async with asyncio.timeout(call_timeout_seconds):
-                    reader, writer = await open_socket(transport, options)
+                    reader, writer = await open_socket(address)
                     try:
                         await authenticate(reader, writer)
                         bus = cls(
@@ -138,6 +142,7 @@ class SafeBus:
                             on_signal=on_signal,
                             on_skipped=on_skipped,
                             call_timeout_seconds=call_timeout_seconds,
+                            seldom=seldom or Seldom(),
                         )
                     except BaseException:
                         writer.transport.abort()
@@ -150,9 +155,9 @@ class SafeBus:
                     return bus
             except (TimeoutError, CallTimeoutError):
                 silent = True
-                failures.append(f"{transport}:{options}: no answer in {call_timeout_seconds:g} s")
+                failures.append(f"{address.text}: no answer in {call_timeout_seconds:g} s")
             except (OSError, EOFError, ValueError, CallFailedError) as error:
-                failures.append(f"{transport}:{options}: {error}")
+                failures.append(f"{address.text}: {error}")
         why = "; ".join(failures)
         raise CallTimeoutError(why) if silent else BusUnreachableError(why)
 
@@ -198,6 +203,11 @@ class SafeBus:
                 raise CallTimeoutError(f"no answer to {what} in {self._call_timeout_seconds:g} s") from None
             finally:
                 del self._pending[serial]
+
+    @property
+    def gone(self) -> bool:
+        """Whether the connection has ended, also where not all that came of it has been handled."""
+        return self._closed_by is not None or self._reader.at_eof()
 
     async def wait_closed(self) -> Exception:
         """Wait until the connection is gone, and say why."""
@@ -248,12 +258,14 @@ class SafeBus:
             # Nobody has a reason to call us; a call is left unanswered like a message of an unknown kind.
         except UndecodableError as error:
             self.skipped += 1
-            log.warning("skipped a D-Bus message: %s", error)
+            if self._seldom.due("skipped message"):
+                log.warning("skipped a D-Bus message: %s", error)
             self._on_skipped()
         except Exception:
             # A bug in a handler must cost one message, not the reader.
             self.skipped += 1
-            log.exception("could not handle a D-Bus message")
+            if self._seldom.due("failed handler"):
+                log.exception("could not handle a D-Bus message")
 
     def _settle(self, message: Received) -> None:
         pending = self._pending.get(message.reply_serial)
@@ -261,6 +273,8 @@ class SafeBus:
             return  # its call has timed out
         if message.sender not in (pending.callee, BUS):
             self.forged += 1
+            if self._seldom.due("forged reply"):
+                log.warning("ignored a reply to %s that came from %s", pending.what, message.sender)
             return
         try:
             body = message.body()
@@ -269,6 +283,10 @@ class SafeBus:
                 return
             if pending.on_reply is not None:
                 pending.on_reply(body)
+        except UndecodableError as error:
+            self.skipped += 1
+            pending.fail(CallFailedError(pending.what, "undecodable reply", str(error)))
+            return  # who called it tells of it
         except Exception as error:
             # The caller must learn of it, or it would wait for a reply that has come.
             pending.fail(CallFailedError(pending.what, "undecodable reply", str(error)))

@@ -1,9 +1,10 @@
 """What is asked of systemd, and of the bus about it. Each method is one call; errors are those of SafeBus.call."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from llmhost.sources.systemd.bus import BUS, BUS_DRIVER, Callee, CallFailedError, SafeBus
+from llmhost.sources.systemd.names import matches, wider
 from llmhost.sources.systemd.parse import exec_start
 
 SYSTEMD = "org.freedesktop.systemd1"
@@ -77,15 +78,16 @@ class Systemd:
         (version,) = await self.bus.call(self._properties_of(MANAGER_PATH), "Get", "ss", MANAGER, "Version")
         return str(version)
 
-    async def loaded(self, globs: Iterable[str]) -> list[tuple[str, str]]:
+    async def loaded(self, globs: Collection[str]) -> list[tuple[str, str]]:
         """Name and load state of the loaded units that match; loads none. Aliases are not matched."""
-        (rows,) = await self.bus.call(self._manager, "ListUnitsByPatterns", "asas", [], list(globs))
-        return [(row[0], row[2]) for row in rows]
+        (rows,) = await self.bus.call(self._manager, "ListUnitsByPatterns", "asas", [], [*map(wider, globs)])
+        return [(row[0], row[2]) for row in rows if matches(row[0], globs)]
 
-    async def unit_files(self, globs: Iterable[str]) -> list[str]:
+    async def unit_files(self, globs: Collection[str]) -> list[str]:
         """Names of the unit files that match, loaded or not, templates and aliases among them."""
-        (rows,) = await self.bus.call(self._manager, "ListUnitFilesByPatterns", "asas", [], list(globs))
-        return [row[0].rpartition("/")[2] for row in rows]
+        (rows,) = await self.bus.call(self._manager, "ListUnitFilesByPatterns", "asas", [], [*map(wider, globs)])
+        names = [row[0].rpartition("/")[2] for row in rows]
+        return [name for name in names if matches(name, globs)]
 
     async def unit_path(self, name: str) -> str | None:
         """Object path of a unit, of an alias that of the unit itself; None where it is not loaded. Loads nothing."""
@@ -113,12 +115,6 @@ class Systemd:
         LOADS the unit where it is not loaded, telling everybody with UnitNew: ask for `unit_path` right before.
         """
         await self.bus.call(self._properties_of(path), "GetAll", "s", "", on_reply=lambda body: on_reply(body[0]))
-
-    async def control_group(self, path: str, on_reply: Callable[[object], None]) -> None:
-        """Like `properties`, for one that is never signalled."""
-        await self.bus.call(
-            self._properties_of(path), "Get", "ss", SERVICE, "ControlGroup", on_reply=lambda body: on_reply(body[0])
-        )
 
     async def exec_start(self, path: str) -> tuple[tuple[str, ...], ...]:
         """Like `properties`, for the argument vectors of a service."""

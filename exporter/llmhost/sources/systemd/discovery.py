@@ -1,7 +1,6 @@
 """Finding services that run a known engine under a name that no pattern foresees."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable
 
 from llmhost.sources.systemd.bus import CallFailedError
@@ -9,7 +8,7 @@ from llmhost.sources.systemd.calls import Systemd
 from llmhost.sources.systemd.names import is_service
 
 _WORKERS = 4  # calls in flight: this is never urgent
-_PAUSE_SECONDS = 0.1  # per worker after each new unit: at most 40 of them a second
+_PAUSE_SECONDS = 0.1  # per worker after each unit that is not listed: at most 40 of them a second
 _MAX_QUEUED = 1000
 # What comes with every system and runs no engine.
 _VENDOR_PREFIXES = ("systemd-", "user@", "user-runtime-dir@", "getty@", "serial-getty@", "dbus", "modprobe@", "llmhost")
@@ -30,9 +29,9 @@ class Discovery:
         self._is_engine_command = is_engine_command
         self._found = found
         self._progressed = progressed
-        self._looked_at: set[str] = set()
-        self._listed: deque[str] = deque()
-        self._new: deque[str] = deque()
+        self._looked_at: set[str] = set()  # of those that are loaded
+        self._listed: dict[str, None] = {}  # in order
+        self._later: dict[str, None] = {}
         self._more = asyncio.Event()
         self._busy = 0  # with listed ones
 
@@ -45,20 +44,35 @@ class Discovery:
 
     def look_at_new(self, name: str) -> None:
         """Look at a unit that has just been loaded, in its turn: somebody may start transient ones in a loop."""
-        self._enqueue(self._new, [name])
+        self._enqueue(self._later, [name])
 
-    def _enqueue(self, queue: deque[str], names: Iterable[str]) -> None:
-        for name in names:
-            if name in self._looked_at or name.startswith(_VENDOR_PREFIXES) or not is_service(name):
-                continue
-            if len(queue) < _MAX_QUEUED:
-                self._looked_at.add(name)
-                queue.append(name)
-        self._more.set()
+    def look_again(self) -> None:
+        """Look at all again, in their turn: after a reload, each may run something else."""
+        known = self._looked_at
+        self._looked_at = set()
+        self._enqueue(self._later, known)
+
+    def forget(self, name: str) -> None:
+        """Know that a unit is loaded no longer; it is looked at when it comes back."""
+        self._looked_at.discard(name)
+        self._listed.pop(name, None)
+        self._later.pop(name, None)
+
+    def forget_all(self) -> None:
+        for names in (self._looked_at, self._listed, self._later):
+            names.clear()
 
     def keep_only(self, names: Iterable[str]) -> None:
-        """Forget those that are loaded no longer; they are looked at when they come back."""
+        """Know that no others are loaded."""
         self._looked_at.intersection_update(names)
+
+    def _enqueue(self, queue: dict[str, None], names: Iterable[str]) -> None:
+        for name in names:
+            if name in self._looked_at or name in self._listed or name in self._later:
+                continue
+            if len(queue) < _MAX_QUEUED and is_service(name) and not name.startswith(_VENDOR_PREFIXES):
+                queue[name] = None
+        self._more.set()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as workers:
@@ -70,22 +84,32 @@ class Discovery:
             if self._listed:
                 self._busy += 1
                 try:
-                    await self._look_at(self._listed.popleft())
+                    await self._look_at(_first_of(self._listed))
                 finally:
                     self._busy -= 1
                     self._progressed()
-            elif self._new:
-                await self._look_at(self._new.popleft())
+            elif self._later:
+                await self._look_at(_first_of(self._later))
                 await asyncio.sleep(_PAUSE_SECONDS)
             else:
                 self._more.clear()
                 await self._more.wait()
 
     async def _look_at(self, name: str) -> None:
+        self._looked_at.add(name)
         try:
             path = await self._systemd.unit_path(name)
-            commands = await self._systemd.exec_start(path) if path is not None else ()
+            if path is None:
+                self.forget(name)
+                return
+            commands = await self._systemd.exec_start(path)
         except CallFailedError:
             return  # it went away, or is not ours to read; what holds GPU memory is watched even so
         if any(self._is_engine_command(argv) for argv in commands):
             self._found(name)
+
+
+def _first_of(queue: dict[str, None]) -> str:
+    name = next(iter(queue))
+    del queue[name]
+    return name

@@ -5,13 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 from llmhost.model.unit import Unit
-from llmhost.sources.systemd.names import is_service, unit_path
+from llmhost.sources.systemd.names import is_instance, unit_path
 from llmhost.sources.systemd.parse import SIGNALLED, USED, Parsed, Properties, parse_unit
 
 UNIT_INTERFACE = "org.freedesktop.systemd1.Unit"
 SERVICE_INTERFACE = "org.freedesktop.systemd1.Service"
 _PAIR_SECONDS = 0.1  # the second half of a pair follows within a millisecond
-_MOVES_GROUP = ("ActiveState", "SubState", "InvocationID", "MainPID", "ControlPID")
 
 
 class Entry:
@@ -21,8 +20,8 @@ class Entry:
         self.name = name
         self.path = unit_path(name)
         self.loaded = False
+        self.has_run = False  # as far as has been seen
         self.unreadable = ""  # why the last refresh failed; "" if it did not
-        self.group_stale = False  # ControlGroup is never signalled, and something happened that may have changed it
         self.refreshing = False
         self.refresh_not_before = 0.0
         self.wanted = 0
@@ -41,8 +40,8 @@ class Entry:
         self._parsed = None
         self._unloaded = None
         self.loaded = True
+        self.has_run |= bool(properties.get("InvocationID"))
         self.unreadable = ""
-        self.group_stale = False
 
     def changed(self, interface: str, properties: Properties) -> None:
         """Apply a PropertiesChanged. Before the snapshot it is of no use: the snapshot will be newer.
@@ -74,17 +73,6 @@ class Entry:
         self.unload(None)
         self.unreadable = why
 
-    def set_control_group(self, value: object) -> None:
-        self._apply({"ControlGroup": value})
-
-    def needs_control_group(self) -> bool:
-        """Whether ControlGroup must be asked for: it may have moved, or left-over processes may be gone from it."""
-        if not self.loaded or not is_service(self.name):
-            return False
-        down = not self._properties.get("MainPID") and not self._properties.get("ControlPID")
-        dead = self._properties.get("ActiveState") in ("inactive", "failed", "activating")
-        return self.group_stale or bool(down and dead and self._properties.get("ControlGroup"))
-
     @property
     def unresolved_alias(self) -> bool:
         """Whether it is another name of a unit that could not be told."""
@@ -98,6 +86,11 @@ class Entry:
     def not_found(self) -> bool:
         """Whether systemd itself looked for it and found nothing."""
         return self._properties.get("LoadState") == "not-found"
+
+    @property
+    def idle_instance(self) -> bool:
+        """Whether it is an instance of a template that is not loaded and was not seen to run."""
+        return self._unloaded is not None and is_instance(self.name) and not self.has_run
 
     @property
     def missing(self) -> bool:
@@ -122,7 +115,6 @@ class Entry:
         return self._parsed.unit
 
     def _apply(self, news: Properties) -> None:
-        if any(name in news and news[name] != self._properties.get(name) for name in _MOVES_GROUP):
-            self.group_stale = True
         self._properties.update(news)
+        self.has_run |= bool(news.get("InvocationID"))
         self._parsed = None

@@ -9,6 +9,7 @@ SERVICE = ".service"
 _MAX_NAME_BYTES = 255  # systemd.unit(5)
 _NAME = re.compile(r"[A-Za-z0-9:_.\\@-]+\.[a-z]+")  # systemd.unit(5); a backslash begins an escape like \x2d
 _KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
+_SET_OR_BACKSLASH = re.compile(r"\[!?\]?[^\]]*\]|\\")
 _ESCAPED = re.compile(r"_([0-9a-f]{2})")
 
 
@@ -20,6 +21,10 @@ def is_unit_name(name: str) -> bool:
 def is_service(name: str) -> bool:
     """Whether this names a service that can run; a template like `vllm@.service` cannot."""
     return is_unit_name(name) and name.endswith(SERVICE) and not name.endswith(f"@{SERVICE}")
+
+
+def is_instance(name: str) -> bool:
+    return "@" in name
 
 
 def unit_path(name: str) -> str:
@@ -43,5 +48,13 @@ def is_glob(pattern: str) -> bool:
 
 
 def matches(name: str, globs: Iterable[str]) -> bool:
-    """Match as systemd does (fnmatch(3) with FNM_NOESCAPE): a backslash is an ordinary character."""
+    """Match as Python's fnmatch does: a backslash is an ordinary character, and only `!` negates a set."""
     return any(fnmatchcase(name, glob) for glob in globs)
+
+
+def wider(glob: str) -> str:
+    """Make a glob of `*` and `?` alone, which matches all names that `glob` does, whoever reads it.
+
+    fnmatch(3), which systemd uses, may take a backslash for an escape, and has sets with `^` and with classes.
+    """
+    return _SET_OR_BACKSLASH.sub("?", glob)

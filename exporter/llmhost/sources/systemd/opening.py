@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from dataclasses import dataclass
 
 from dbus_next._private.address import parse_address
 
@@ -16,6 +17,13 @@ class BusUnreachableError(Exception):
     """No connection to the bus could be made."""
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    text: str  # as it was written
+    transport: str
+    options: dict[str, str]
+
+
 def system_bus_address() -> str:
     """Where the system bus is. Raises BusUnreachableError where the environment names none."""
     address = os.environ.get(SYSTEM_BUS_VARIABLE, DEFAULT_SYSTEM_BUS)
@@ -24,22 +32,23 @@ def system_bus_address() -> str:
     return address
 
 
-def parse_addresses(address: str) -> list[tuple[str, dict[str, str]]]:
-    """Transports and their options, to be tried in this order. Raises BusUnreachableError."""
+def parse_addresses(addresses: str) -> list[Address]:
+    """Addresses to be tried in this order, given with semicolons between. Raises BusUnreachableError."""
     try:
-        addresses: list[tuple[str, dict[str, str]]] = parse_address(address)  # type: ignore[no-untyped-call]
+        parsed: list[tuple[str, dict[str, str]]] = parse_address(addresses)  # type: ignore[no-untyped-call]
     except ValueError as error:
-        raise BusUnreachableError(f"bad bus address {address!r}: {error}") from error
-    return addresses
+        raise BusUnreachableError(f"bad bus address {addresses!r}: {error}") from error
+    texts = [text for text in addresses.split(";") if text]
+    return [Address(text, *one) for text, one in zip(texts, parsed, strict=True)]
 
 
-async def open_socket(transport: str, options: dict[str, str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    if transport != "unix":
+async def open_socket(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if address.transport != "unix":
         raise ValueError("only unix sockets are supported")
-    if "path" in options:
-        where = options["path"]
-    elif "abstract" in options:
-        where = "\0" + options["abstract"]
+    if "path" in address.options:
+        where = address.options["path"]
+    elif "abstract" in address.options:
+        where = "\0" + address.options["abstract"]
     else:
         raise ValueError("a unix address needs path= or abstract=")
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)

@@ -44,7 +44,6 @@ USED = SIGNALLED | {
     "LoadState",
     "UnitFileState",
     "Transient",
-    "ControlGroup",
     "Type",
     "Restart",
     "KillMode",
@@ -56,6 +55,8 @@ USED = SIGNALLED | {
     "ExecStart",
     "ExecStartPre",
     "Environment",
+    "EnvironmentFiles",
+    "PassEnvironment",
 }
 
 
@@ -121,14 +122,28 @@ class _Checked:
             found.append(tuple(argv))
         return tuple(found)
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        values: list[Any] = self._of(name, list) or []
+        if not all(isinstance(value, str) for value in values):
+            self.wrong.append(f"{name}: not a list of str")
+            return ()
+        return tuple(values)
+
     def environment(self) -> tuple[tuple[str, str], ...]:
         found = []
-        for assignment in self._of("Environment", list) or ():
-            if not isinstance(assignment, str):
-                self.wrong.append("Environment: not a list of str")
-                return ()
+        for assignment in self.texts("Environment"):
             name, _, value = assignment.partition("=")
             found.append((name, value))
+        return tuple(found)
+
+    def environment_files(self) -> tuple[str, ...]:
+        """Paths of EnvironmentFiles, of type a(sb); whether one may be missing is left out."""
+        found = []
+        for file in self._of("EnvironmentFiles", list) or ():
+            if not isinstance(file, list) or not file or not isinstance(file[0], str):
+                self.wrong.append("EnvironmentFiles: not a list of files")
+                return ()
+            found.append(file[0])
         return tuple(found)
 
 
@@ -158,7 +173,6 @@ def parse_unit(properties: Properties) -> Parsed:
         invocation_id=checked.invocation_id(),
         main_pid=checked.pid("MainPID"),
         control_pid=checked.pid("ControlPID"),
-        control_group=checked.text("ControlGroup"),
         # The code says how the main process ended (CLD_EXITED, …); while it is 0 the status means nothing.
         exec_main_status=checked.number("ExecMainStatus") if checked.number("ExecMainCode") else None,
         state_change_at=checked.point_seconds("StateChangeTimestamp"),
@@ -187,6 +201,8 @@ def _settings(checked: _Checked) -> UnitSettings:
         exec_start=checked.commands("ExecStart"),
         exec_start_pre=checked.commands("ExecStartPre"),
         environment=checked.environment(),
+        environment_files=checked.environment_files(),
+        pass_environment=checked.texts("PassEnvironment"),
     )
 
 

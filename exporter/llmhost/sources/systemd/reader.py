@@ -1,11 +1,9 @@
 """Reading one unit. It is asked for by name first: reading what is not loaded would make systemd load it."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from llmhost.sources.systemd.aliases import alias_target
-from llmhost.sources.systemd.bus import CallFailedError
-from llmhost.sources.systemd.calls import CALLEE_GONE, Systemd
+from llmhost.sources.systemd.calls import Systemd
 from llmhost.sources.systemd.entry import Entry
 from llmhost.sources.systemd.names import is_unit_name, unit_name
 from llmhost.sources.systemd.parse import unloaded_unit
@@ -40,16 +38,3 @@ class UnitReader:
         if name == entry.name:
             entry.unload(None if state is None else unloaded_unit(entry.name, state))
         return name
-
-    async def read_control_group(self, entry: Entry, warn: Callable[[str], None]) -> None:
-        entry.group_stale = False  # a signal from here on says that it may have moved again
-        try:
-            path = await self._systemd.unit_path(entry.name)
-            if path == entry.path:
-                await self._systemd.control_group(path, entry.set_control_group)
-        except CallFailedError as error:
-            if error.name not in CALLEE_GONE:  # this systemd has no such property
-                warn(f"{entry.name}: {error}")
-        except BaseException:
-            entry.group_stale = True
-            raise

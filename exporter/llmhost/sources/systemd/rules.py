@@ -2,7 +2,8 @@
 
 PropertiesChanged is asked for one unit path at a time: 500 services that nobody watches can restart in a loop, at 14
 signals of 0.2 ms each per restart, and cost nothing here. dbus-daemon allows a connection 512 rules
-(max_match_rules_per_connection); above MAX_UNIT_RULES one rule for all unit paths takes over.
+(max_match_rules_per_connection); above MAX_UNIT_RULES one rule for all unit paths takes over, until there are far
+fewer.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ from llmhost.sources.systemd.bus import CallFailedError, SafeBus
 from llmhost.sources.systemd.calls import ALL_UNITS_RULE, add_match, remove_match, unit_rule
 
 MAX_UNIT_RULES = 400
+_NARROW_AGAIN = MAX_UNIT_RULES // 2  # far enough below, so that it does not go to and fro
 
 
 class UnitRules:
@@ -18,21 +20,53 @@ class UnitRules:
 
     def __init__(self, bus: SafeBus) -> None:
         self._bus = bus
-        self._paths: set[str] = set()
+        self._followed: set[str] = set()
+        self._narrow: set[str] = set()  # of those, the ones that have a rule of their own
         self._all_units = False
+        self._narrowing = False
 
     async def follow(self, path: str) -> None:
-        if path in self._paths or self._all_units:
+        self._followed.add(path)
+        if path in self._narrow or self._all_units:
             return
-        if len(self._paths) < MAX_UNIT_RULES:
-            self._paths.add(path)
-            await add_match(self._bus, unit_rule(path))
+        if len(self._narrow) < MAX_UNIT_RULES:
+            await self._add(path)
         else:
             self._all_units = True
-            await add_match(self._bus, ALL_UNITS_RULE)
+            try:
+                await add_match(self._bus, ALL_UNITS_RULE)
+            except CallFailedError:
+                self._all_units = False
+                raise
 
     async def unfollow(self, path: str) -> None:
-        if path in self._paths:
-            self._paths.discard(path)
-            with contextlib.suppress(CallFailedError):  # the bus may have refused it in the first place
+        """Never raises CallFailedError: a rule too many does no harm."""
+        self._followed.discard(path)
+        with contextlib.suppress(CallFailedError):
+            if path in self._narrow:
+                self._narrow.discard(path)
                 await remove_match(self._bus, unit_rule(path))
+            if self._all_units and not self._narrowing and len(self._followed) <= _NARROW_AGAIN:
+                self._narrowing = True
+                try:
+                    await self._narrow_down()
+                finally:
+                    self._narrowing = False
+
+    async def _narrow_down(self) -> None:
+        """Let go of the wide rule once each unit has one of its own."""
+        while len(self._followed) < MAX_UNIT_RULES:
+            path = next(iter(self._followed - self._narrow), None)
+            if path is None:
+                self._all_units = False
+                await remove_match(self._bus, ALL_UNITS_RULE)
+                return
+            await self._add(path)
+
+    async def _add(self, path: str) -> None:
+        self._narrow.add(path)
+        try:
+            await add_match(self._bus, unit_rule(path))
+        except CallFailedError:
+            self._narrow.discard(path)
+            raise

@@ -6,6 +6,7 @@ the owner of systemd's name: any user may send one straight to us, and the bus d
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable
 
@@ -20,8 +21,11 @@ from llmhost.sources.systemd.calls import (
     name_owner,
 )
 from llmhost.sources.systemd.progress import Progress
+from llmhost.sources.systemd.seldom import Seldom
 from llmhost.sources.systemd.units import Units
 from llmhost.sources.systemd.wire import Received
+
+log = logging.getLogger(__name__)
 
 OWNER_GRACE_SECONDS = 2.0  # daemon-reexec leaves the bus without systemd for 0.2 to 1.1 s
 
@@ -37,12 +41,14 @@ class Session:
         expects_systemd: bool,
         call_timeout_seconds: float,
         ping_seconds: float,
+        seldom: Seldom,
     ) -> None:
         """`expects_systemd`: it was there a moment ago, so after a restart of the bus it is waited for."""
         self._make_units = make_units
         self._progress = progress
         self._call_timeout_seconds = call_timeout_seconds
         self._ping_seconds = ping_seconds
+        self._seldom = seldom
         self._owner = ""
         self._expects_systemd = expects_systemd
         self.no_systemd = False  # systemd is not on the bus, and not just being re-executed either
@@ -56,6 +62,7 @@ class Session:
             on_signal=self._on_signal,
             on_skipped=self._on_skipped,
             call_timeout_seconds=self._call_timeout_seconds,
+            seldom=self._seldom,
         )
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -136,6 +143,10 @@ class Session:
             pass  # before the snapshots, which will be newer
         elif message.sender != self._owner:
             self.forged_signals += 1
+            if self._seldom.due("forged signal"):
+                log.warning(
+                    "ignored a signal %s that came from %s, which is not systemd", message.member, message.sender
+                )
         elif self.units is not None:
             self.units.on_signal(message)
 

@@ -22,6 +22,7 @@ from llmhost.sources.systemd.calls import Systemd
 from llmhost.sources.systemd.opening import BusUnreachableError, system_bus_address
 from llmhost.sources.systemd.parse import UnreadableUnitError
 from llmhost.sources.systemd.progress import Progress
+from llmhost.sources.systemd.seldom import Seldom
 from llmhost.sources.systemd.session import Session
 from llmhost.sources.systemd.units import Units
 from llmhost.sources.systemd.watchlist import Watchlist
@@ -69,7 +70,7 @@ class SystemdSource:
         self._synced = False  # in this connection
         self._ever_synced = False
         self._came_back = ""  # what the next first sync means
-        self._logged = ""
+        self._seldom = Seldom()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -180,16 +181,18 @@ class SystemdSource:
                 expects_systemd=self._synced,
                 call_timeout_seconds=self._call_timeout_seconds,
                 ping_seconds=self._ping_seconds,
+                seldom=self._seldom,
             )
             self._came_back = "bus" if self._ever_synced else ""
             self._synced = False
             try:
                 await session.run(self._address if self._address is not None else system_bus_address())
-            except Exception as error:  # noqa: BLE001 - the next read tells it
+            except Exception as error:  # the next read tells it
                 fault = _fault_of(error)
+                if fault.cause is Cause.UNKNOWN and self._seldom.due("bug"):
+                    log.exception("a bug in the systemd source")
             else:
                 fault = SourceError(Cause.UNKNOWN, "the session ended")
-            self._log(str(fault))
             if self._synced:
                 backoff_seconds = _FIRST_BACKOFF_SECONDS
                 continue  # it has worked until just now, so at once
@@ -216,12 +219,6 @@ class SystemdSource:
             self._resyncs[self._came_back] += 1
         self._came_back = "systemd"  # if there is a next time within this connection
         self._synced = self._ever_synced = True
-        self._logged = ""
-
-    def _log(self, text: str) -> None:
-        if text != self._logged:  # not every few seconds for as long as there is no bus
-            self._logged = text
-            log.warning("systemd: %s", text)
 
     async def _read(self, deadline: float) -> UnitsReport:
         try:
@@ -256,9 +253,8 @@ class SystemdSource:
             async with asyncio.timeout(_DISCOVERY_SECONDS):
                 await _until(self._progress, ended, units.discovered_all)
         await _until(self._progress, ended, units.caught_up())
-        try:
-            await units.refresh_control_groups()
-        except BusClosedError:
+        await asyncio.sleep(0)  # let the event loop look at the socket: a bus that is gone by now has no state to tell
+        if units.disconnected():
             await self._progress.until(ended)
         return None if ended() else units.report(tuple(sorted(self._resyncs.items())))
 
@@ -282,7 +278,6 @@ def _fault_of(error: BaseException) -> SourceError:
         for leaf in leaves:
             if isinstance(leaf, kind):
                 return SourceError(cause, str(leaf))
-    log.error("the systemd source failed", exc_info=error)
     return SourceError(Cause.UNKNOWN, repr(leaves[0]))
 
 

@@ -1,7 +1,6 @@
 """The watched units of one run of systemd: read once, then kept up to date by signals."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -16,13 +15,12 @@ from llmhost.sources.systemd.parse import UnreadableUnitError, unloaded_unit
 from llmhost.sources.systemd.progress import Progress
 from llmhost.sources.systemd.reader import UnitReader
 from llmhost.sources.systemd.rules import UnitRules
+from llmhost.sources.systemd.seldom import Once
 from llmhost.sources.systemd.watchlist import Watchlist
 from llmhost.sources.systemd.wire import Received
 
-log = logging.getLogger(__name__)
-
 REFRESH_SECONDS = 0.25  # no more often per unit: what has just been unloaded would be loaded again by being looked at
-MAX_WARNINGS = 1000  # per run of systemd, each said once
+MAX_UNITS = 1000  # watched at a time; anybody may have systemd load units whose names match a glob
 SERVICES = "*.service"
 
 
@@ -50,6 +48,8 @@ class Units:
         self._discovery = Discovery(systemd, is_engine_command, found=self._discovered, progressed=progress.made)
         self._entries: dict[str, Entry] = {}
         self._by_path: dict[str, Entry] = {}
+        self._left_out = False  # some, for being too many
+        self._files: frozenset[str] = frozenset()  # those that match a glob
         self._tasks = asyncio.TaskGroup()
         self._running = False
         self._reloading = False
@@ -59,7 +59,7 @@ class Units:
         self._rules = UnitRules(systemd.bus)
         self._reader = UnitReader(systemd, self._rules, root)
         self._version = ""
-        self._warned: set[str] = set()
+        self._warn = Once().warn  # each once for a run of systemd
 
     async def run(self) -> None:
         async with self._tasks:
@@ -94,33 +94,33 @@ class Units:
     def discovered_all(self) -> bool:
         return self._discovery.done()
 
-    async def refresh_control_groups(self) -> None:
-        stale = [entry for entry in self._entries.values() if entry.needs_control_group()]
-        await asyncio.gather(*(self._reader.read_control_group(entry, self._warn) for entry in stale))
+    def disconnected(self) -> bool:
+        """Whether nothing more can be learnt; the end of the run follows."""
+        return self._systemd.bus.gone
 
     def report(self, resyncs: tuple[tuple[str, int], ...]) -> UnitsReport:
         """All that is known. Raises UnreadableUnitError where there are units and none can be read."""
         units = []
-        unreadable = ""
+        unreadable: list[str] = []
         for entry in list(self._entries.values()):
             try:
                 unit = entry.unit(self._warn)
             except UnreadableUnitError as error:
-                self._warn(str(error))
-                unreadable = str(error)
+                unreadable.append(str(error))
                 continue
             if unit is not None:
                 units.append(unit)
             elif entry.unreadable:
-                unreadable = f"{entry.name}: {entry.unreadable}"
-                self._warn(unreadable)
+                unreadable.append(f"{entry.name}: {entry.unreadable}")
             elif entry.missing:
                 if self._watchlist.keeps_missing(entry.name, self._clock()):
                     units.append(unloaded_unit(entry.name, None))
                 else:
                     self._drop(entry)
         if unreadable and not units:
-            raise UnreadableUnitError(unreadable)
+            raise UnreadableUnitError(unreadable[-1])
+        for why in unreadable:
+            self._warn(why)
         units.sort(key=lambda unit: unit.id)
         return UnitsReport(systemd_version=self._version, units=tuple(units), resyncs=resyncs)
 
@@ -140,6 +140,7 @@ class Units:
                 (self._reloading,) = message.body()
                 if not self._reloading:
                     self._on_reload()
+                    self._discovery.look_again()
                     self.resync()
             case "UnitFilesChanged":
                 self.resync()
@@ -147,6 +148,7 @@ class Units:
                 self._on_loaded(message.body()[0])
             case "UnitRemoved" if not self._reloading:
                 name = message.body()[0]
+                self._discovery.forget(name)
                 if name in self._entries:
                     self.watch(name)
             case _:
@@ -163,16 +165,20 @@ class Units:
             self._discovery.look_at_new(name)
 
     def _discovered(self, name: str) -> None:
-        if self._watchlist.discover:
+        if self._watchlist.discover and not self._watchlist.by_name(name):
             self._watchlist.discovered.add(name)
             self.watch(name)
 
     def watch(self, name: str) -> None:
-        """Look at a unit, for the first time or again."""
+        """Look at a unit, for the first time or again; not at a new one above MAX_UNITS, unless it is configured."""
         if not self._running:
             return
         entry = self._entries.get(name)
         if entry is None:
+            if len(self._entries) >= MAX_UNITS and name not in self._watchlist.exact:
+                self._left_out = True
+                self._warn(f"more than {MAX_UNITS} units match what is to be watched; the others are left out")
+                return
             entry = self._entries[name] = Entry(name)
             self._by_path[entry.path] = entry
         entry.wanted += 1
@@ -182,7 +188,7 @@ class Units:
 
     def reconfigured(self) -> None:
         """Act on a watchlist that has other patterns."""
-        self._discovery.keep_only([])
+        self._discovery.forget_all()
         self.resync()
 
     def resync(self) -> None:
@@ -216,20 +222,23 @@ class Units:
 
     async def _sync(self) -> None:
         watchlist = self._watchlist
-        globs = list(watchlist.globs)
-        listed = [SERVICES] if watchlist.discover else globs
+        globs = watchlist.globs
+        listed = (SERVICES,) if watchlist.discover else globs
         loaded = await self._systemd.loaded(listed) if listed else []
-        files = await self._systemd.unit_files(globs) if globs else []
+        self._files = frozenset(await self._systemd.unit_files(globs) if globs else ())
         names = watchlist.names()
         names.update(name for name, load_state in loaded if load_state != "not-found" and watchlist.matches(name))
-        names.update(name for name in files if watchlist.matches(name))
+        names.update(name for name in self._files if watchlist.matches(name))
+        self._left_out = False
         for entry in list(self._entries.values()):
             if entry.name not in names:
                 self._drop(entry)
-        for name in names:
+        for name in sorted(names, key=lambda name: (not watchlist.by_name(name), name)):
             self.watch(name)
-            self._entries[name].refresh_not_before = 0.0
-        wanted = [(self._entries[name], self._entries[name].wanted) for name in names]
+        entries = [self._entries[name] for name in names if name in self._entries]
+        for entry in entries:
+            entry.refresh_not_before = 0.0
+        wanted = [(entry, entry.wanted) for entry in entries]
         await self._progress.until(lambda: all(entry.done >= count for entry, count in wanted))
         if watchlist.discover:
             self._discovery.keep_only(name for name, _ in loaded)
@@ -253,6 +262,8 @@ class Units:
             entry.done = wanted
             self._progress.made()
         entry.refreshing = False
+        if self._entries.get(entry.name) is entry and not self._kept(entry):
+            self._drop(entry)
 
     async def _refresh(self, entry: Entry) -> None:
         if self._entries.get(entry.name) is not entry:
@@ -264,21 +275,26 @@ class Units:
         elif entry.loaded and not entry.not_found:
             self._watchlist.saw_loaded(name, transient=entry.transient)
 
+    def _kept(self, entry: Entry) -> bool:
+        """Whether what has just been looked at stays watched. What anybody can have systemd load must not add up."""
+        if entry.missing:
+            return self._watchlist.keeps_missing(entry.name, self._clock())
+        return not entry.idle_instance or entry.name in self._files or self._watchlist.by_name(entry.name)
+
     async def _resolve(self, entry: Entry, name: str) -> None:
         """Watch the unit itself instead of its alias."""
         self._drop(entry)
         if name not in self._entries:
             self.watch(name)
-        unit = self._entries[name]
-        await self._progress.until(lambda: unit.done > 0)
+        unit = self._entries.get(name)
+        if unit is not None:
+            await self._progress.until(lambda: unit.done > 0)
 
     def _drop(self, entry: Entry) -> None:
         if self._entries.get(entry.name) is entry:
             del self._entries[entry.name]
             del self._by_path[entry.path]
             self._spawn(self._rules.unfollow(entry.path))
-
-    def _warn(self, text: str) -> None:
-        if text not in self._warned and len(self._warned) < MAX_WARNINGS:
-            self._warned.add(text)
-            log.warning("%s", text)
+            if self._left_out and len(self._entries) <= MAX_UNITS // 2:
+                self._left_out = False
+                self.resync()

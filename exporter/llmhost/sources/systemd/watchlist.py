@@ -1,7 +1,8 @@
 """Which units are watched, and for how long. Pure: it outlives connections, and knows nothing of them.
 
-A unit is watched because a configured pattern names it, because it was discovered, or because somebody outside asked
-for it (it holds GPU memory). A transient unit leaves no file behind, and is remembered for an hour after its unloading.
+A unit is watched because a configured pattern names it or, where units are discovered, because its command is an
+engine's or because somebody outside asked for it (it holds GPU memory). A transient unit leaves no file behind, and is
+remembered for an hour after its unloading.
 """
 
 from collections.abc import Iterable
@@ -32,12 +33,15 @@ class Watchlist:
         self.discover = discover
         if not discover:
             self.discovered.clear()
+            self.asked_for.clear()
         self._aliases.clear()
         kept = {*self.exact, *self.asked_for, *self.discovered}
         self._transients = {name: at for name, at in self._transients.items() if name in kept or self.matches(name)}
 
     def ask_for(self, names: Iterable[str]) -> list[str]:
-        """Watch these as well; returns those that were not watched by name before."""
+        """Watch these as well, where units are discovered; returns those that were not watched by name before."""
+        if not self.discover:
+            return []
         new = [name for name in names if is_service(name) and not self.by_name(name)]
         self.asked_for.update(new)
         return new
