@@ -13,7 +13,7 @@ from llmhost.model.reading import Ok
 from llmhost.sources.base import SourceError
 from llmhost.sources.nvml.source import NvmlSource
 
-__all__ = ["Clock", "NewReader", "Reader", "fake_nvml", "holders_of", "memory_of", "new_reader"]
+__all__ = ["Clock", "NewReader", "Reader", "eventually", "fake_nvml", "holders_of", "memory_of", "new_reader"]
 
 
 class Clock:
@@ -75,6 +75,13 @@ def new_reader(fake_nvml: FakeNvml) -> Iterator[NewReader]:
     yield make
     for source in sources:
         source.close()
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def memory_of(gpu: Gpu) -> GpuMemory:

@@ -197,15 +197,15 @@ def test_a_driver_without_gpus_is_no_report_and_its_first_gpu_is_found_later(
     fake_nvml: FakeNvml, new_reader: NewReader
 ) -> None:
     fake_nvml.write(["system x"])
-    reader = new_reader(failure_backoff=(1.0, 60.0))
-    for wait in (1, 2, 4):  # rarer each time
+    reader = new_reader(failure_backoff=(100.0, 6000.0))
+    for wait in (100, 200, 400):  # rarer each time
         error = reader.fail()
         assert (error.cause, error.detail) == (Cause.NO_GPU, "the driver 570.86.16 lists no GPU")
         assert reader.source._child is None
-        reader.clock.advance(wait - 0.1)
+        reader.clock.advance(wait - 50)
         assert reader.fail().detail == error.detail
         assert reader.source._child is None
-        reader.clock.advance(0.1)
+        reader.clock.advance(50)
     fake_nvml.write(FOUR)
     assert reader.read().listed == 4
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.needs import missing
 from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader, Reader, fake_nvml, memory_of, new_reader
+from tests.fakes.nvml_reader import NewReader, Reader, eventually, fake_nvml, memory_of, new_reader
 
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
@@ -23,13 +23,6 @@ __all__ = ["fake_nvml", "new_reader"]
 
 FOUR = [f"gpu {i} uuid=GPU-{i}" for i in range(4)]
 HANG = "delay nvmlDeviceGetMemoryInfo_v2 3 hang"
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def gone(pid: int) -> bool:
@@ -148,46 +141,6 @@ def test_a_gpu_that_was_left_out_is_back_when_it_answers(hung: Reader, fake_nvml
     assert hung.read().gpus[3].up  # also when only memory was to be read
     hung.clock.advance(2)
     assert hung.read().gpus[3].up
-
-
-def test_a_suspect_is_left_out_where_it_is_now(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0))
-    reader.read()
-    fake_nvml.add("delay nvmlDeviceGetMemoryInfo_v2 2 hang")
-    reader.fail(0.1)
-    eventually(lambda: "on GPU 2" in reader.source.doing())
-    reader.clock.advance(120)
-    assert "killed" in reader.fail().detail
-    # GPU-1 falls off the bus, so that the next session numbers anew
-    hang = "delay nvmlDeviceGetMemoryInfo_v2 1 hang"
-    fake_nvml.write(["gpu 0 uuid=GPU-0", "gpu 1 uuid=GPU-2", "gpu 2 uuid=GPU-3", hang])
-    reader.clock.advance(5)
-    faults = {gpu.uuid: gpu.fault for gpu in reader.read().gpus}
-    assert faults == {"GPU-0": None, "GPU-1": Cause.LOST, "GPU-2": Cause.TIMEOUT, "GPU-3": None}
-    reader.fail(0.1)  # asked again, and it hangs again: the second time, for the same GPU
-    eventually(lambda: "on GPU 1" in reader.source.doing())
-    reader.clock.advance(120)
-    reader.fail()
-    # And now it is back: the number is another, and so is its index.
-    fake_nvml.write([*FOUR, "delay nvmlDeviceGetMemoryInfo_v2 2 hang"])
-    for _ in range(3):
-        reader.clock.advance(10)
-        faults = {gpu.uuid: gpu.fault for gpu in reader.read().gpus}
-        assert faults == {"GPU-0": None, "GPU-1": None, "GPU-2": Cause.TIMEOUT, "GPU-3": None}
-
-
-def test_a_gpu_that_hangs_before_it_tells_who_it_is_is_left_out_by_its_index(
-    fake_nvml: FakeNvml, new_reader: NewReader
-) -> None:
-    fake_nvml.write([*FOUR, "delay nvmlDeviceGetHandleByIndex_v2 2 hang"])
-    reader = new_reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0))
-    reader.fail(0.0)
-    eventually(lambda: "on GPU 2" in reader.source.doing())
-    reader.clock.advance(120)
-    reader.fail()
-    reader.clock.advance(5)
-    assert [gpu.fault for gpu in reader.read().gpus] == [None, None, Cause.TIMEOUT, None]
 
 
 def test_a_child_killed_from_outside_while_idle_costs_nothing(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
