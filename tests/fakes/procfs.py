@@ -7,14 +7,16 @@
     ])
 
 What is not given: ppid 1, start = 100 × pid ticks, state S, pgrp and session = pid, comm = the base name of argv[0] cut
-to 15 bytes, no argv, cgroup /, flags 0. `cgroup` is a path (of the v2 line) or the file's full text, which has ':' and
-a newline. `uid` needs root and is otherwise ignored. Process 1, systemd in /init.scope, is added where the list has
-none, as a procfs without it means to the source that processes are hidden. Bytes are taken as they are, for names
-that are no text. Everything is JSON but bytes, so lists may come from a recording.
+to 15 bytes, no argv, cgroup /, flags 0. `pipes` is fd → inode; without it the descriptors cannot be read. `cgroup` is a
+path (of the v2 line) or the file's full text, which has ':' and a newline. `uid` needs root and is otherwise ignored.
+Process 1, systemd in /init.scope, is added where the list has none, as a procfs without it means to the source that
+processes are hidden. Bytes are taken as they are, for names that are no text. Everything is JSON but bytes and the
+descriptors of pipes, so lists may come from a recording.
 """
 
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Required, TypedDict
 
@@ -42,6 +44,7 @@ class ProcessEntry(TypedDict, total=False):
     cgroup: str
     uid: int
     flags: int
+    pipes: Mapping[int, int]
 
 
 def write_proc(
@@ -79,6 +82,11 @@ def write_process(root: Path, process: ProcessEntry) -> Path:
     (directory / "cmdline").write_bytes(b"".join(argument + b"\0" for argument in argv))
     cgroup = process.get("cgroup", "/")
     (directory / "cgroup").write_text(cgroup if "\n" in cgroup else f"0::{cgroup}\n")
+    shutil.rmtree(directory / "fd", ignore_errors=True)
+    if "pipes" in process:
+        (directory / "fd").mkdir()
+        for descriptor, inode in process["pipes"].items():
+            (directory / "fd" / str(descriptor)).symlink_to(f"pipe:[{inode}]")
     if "uid" in process and os.geteuid() == 0:
         os.chown(directory, process["uid"], process["uid"])
     return directory

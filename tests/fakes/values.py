@@ -74,7 +74,11 @@ def process(pid: int, placement: Placement | None = None, /, start: int = 1000, 
 
 
 def table(processes: Iterable[Process]) -> ProcessTable:
-    return ProcessTable(by_pid={one.id.pid: one for one in processes}, unreadable=0)
+    by_pid = {one.id.pid: one for one in processes}
+    children: dict[int, tuple[int, ...]] = {}
+    for pid, one in by_pid.items():
+        children[one.ppid] = (*children.get(one.ppid, ()), pid)
+    return ProcessTable(by_pid=by_pid, unreadable=0, children=children)
 
 
 def unit(name: str = "vllm.service", active: str = "active", sub: str = "running", **given: Any) -> Unit:  # noqa: ANN401

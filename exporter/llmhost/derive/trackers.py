@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
-from llmhost.derive.creators import Bond, bond_with_creator
+from llmhost.derive.creators import Bond, ancestors, bond_with_creator
 from llmhost.model.children import is_python
 from llmhost.model.engines import tracker_fd
 from llmhost.model.ids import ProcessId
@@ -23,7 +23,8 @@ class TrackerState(StrEnum):
 def tracker_states(processes: ProcessTable, orphans: AbstractSet[ProcessId]) -> Mapping[ProcessId, TrackerState]:
     """Tell the state of every tracker; one of which it can't be told is not in the answer.
 
-    A holder of the pipe is healthy unless it is an orphan, or a child whose creator is gone, for however short a time.
+    A holder of the pipe is healthy unless it, or one above it, is an orphan or a child whose creator is gone, for
+    however short a time.
     Without the pipes, a parent in another process group, or that is neither Python nor an engine's process, is an
     adopter. One that is an engine's is the creator. Any other Python may be either.
     """
@@ -53,8 +54,15 @@ def _state(
     if inode is None:
         return TrackerState.ORPHANED
     holders = [one for one in piped if one.id != tracker.id and one.pipes and inode in one.pipes.values()]
-    healthy = all(one.id not in orphans and bond_with_creator(one, processes) is Bond.KEPT for one in holders)
+    healthy = all(_is_healthy(one, processes, orphans) for one in holders)
     return TrackerState.DETACHED if holders and healthy else TrackerState.ORPHANED
+
+
+def _is_healthy(holder: Process, processes: ProcessTable, orphans: AbstractSet[ProcessId]) -> bool:
+    return all(
+        one.id not in orphans and bond_with_creator(one, processes) is Bond.KEPT
+        for one in (holder, *ancestors(holder, processes))
+    )
 
 
 def _inode(tracker: Process) -> int | None:

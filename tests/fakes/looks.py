@@ -1,0 +1,51 @@
+"""Looks at processes, one after the other, at times that the test says."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tests.fakes.values import snapshot
+
+from llmhost.config.schema import Policy
+from llmhost.derive.orphans import Orphan, advance_orphans, orphans
+from llmhost.derive.trackers import TrackerState, tracker_states
+from llmhost.model.gpu import Gpu
+from llmhost.model.ids import ProcessId
+from llmhost.model.process import ProcessTable
+from llmhost.model.reading import Ok
+from llmhost.model.unit import Unit
+from llmhost.sources.procfs import ProcfsSource
+
+
+class Looks:
+    """Keeps what the ledger keeps of orphans. `pids` are the processes that count, by pid; all others are ignored."""
+
+    def __init__(self, procfs: Path = Path("/proc"), names: Callable[[], Mapping[int, str]] | None = None) -> None:
+        self._source = ProcfsSource(procfs=procfs, trust_pid_namespace=True)
+        self._names = names
+        self._since: Mapping[ProcessId, float] = {}
+        self._found: frozenset[ProcessId] = frozenset()
+        self.table = ProcessTable(by_pid={}, unreadable=0)
+
+    def orphans(
+        self, at: float, *, units: Iterable[Unit] | None = None, gpus: Iterable[Gpu] | None = None
+    ) -> dict[str, Orphan]:
+        """Look, `at` seconds on the clock, and give the orphans by name, or by pid where they have none."""
+        self.table = self._source.read(time.monotonic() + 10)
+        look = replace(
+            snapshot(processes=(), units=units, gpus=gpus, at_monotonic=1000.0 + at), processes=Ok(self.table)
+        )
+        self._since = advance_orphans(self._since, look)
+        found = orphans(look, self._since, Policy())
+        assert isinstance(found, Ok)
+        self._found = frozenset(one.process.id for one in found.value)
+        return {name: one for one in found.value if (name := self._name(one.process.id.pid)) is not None}
+
+    def trackers(self) -> dict[str, TrackerState]:
+        """States at the last look."""
+        states = tracker_states(self.table, self._found)
+        return {name: state for one, state in states.items() if (name := self._name(one.pid)) is not None}
+
+    def _name(self, pid: int) -> str | None:
+        return str(pid) if self._names is None else self._names().get(pid)

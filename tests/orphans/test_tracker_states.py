@@ -1,0 +1,118 @@
+"""The states of Python's resource trackers, by proof."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.fakes.values import process, table
+
+from llmhost.derive.trackers import TrackerState, tracker_states
+from llmhost.model.engines import classify
+from llmhost.model.ids import ProcessId
+from llmhost.model.process import Process
+
+PIPE, OTHER = 7001, 7002
+MAIN = "from multiprocessing.resource_tracker import main;main(31)"
+LOKY = "from joblib.externals.loky.backend.resource_tracker import main; main(31, False)"
+SPAWN = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=9, pipe_handle=8)"
+ATTACHED, ORPHANED, DETACHED = TrackerState.ATTACHED, TrackerState.ORPHANED, TrackerState.DETACHED
+
+
+def run(pid: int, *argv: str, **more: Any) -> Process:  # noqa: ANN401
+    engine, role = classify(argv, "python3")
+    values: dict[str, Any] = {"argv": argv, "engine": engine, "role": role, "pgrp": 100, "pipes": {}}
+    return process(pid, **(values | more))
+
+
+def tracker(ppid: int, **more: Any) -> Process:  # noqa: ANN401
+    return run(500, "python3", "-B", "-c", MAIN, **({"ppid": ppid, "pipes": {31: PIPE, 2: OTHER}} | more))
+
+
+def state(*processes: Process, orphans: frozenset[ProcessId] = frozenset()) -> TrackerState | None:
+    return tracker_states(table(processes), orphans).get(ProcessId(500, 1000))
+
+
+@pytest.mark.parametrize(
+    ("parent", "expected"),
+    [
+        (run(100, "vllm", "serve", "m", pipes={32: PIPE}), ATTACHED),
+        (run(100, "python3", "app.py", pipes={0: PIPE}), ATTACHED),
+        (run(1, "python3", "app.py", pipes={9: PIPE}, pgrp=1), ATTACHED),  # process 1 of a container
+        (run(100, "python3", "app.py", pipes={9: OTHER}), ORPHANED),  # the tracker's own standard error
+        (run(100, "vllm", "serve", "m", pipes={9: OTHER}), ORPHANED),
+        (run(100, "vllm", "serve", "m", pipes=None, state="Z"), ORPHANED),
+        # without the pipes of both
+        (run(100, "vllm", "serve", "m", pipes=None), ATTACHED),
+        (run(100, "VLLM::Worker_TP0", pipes=None), ATTACHED),
+        (run(100, "vllm", "serve", "m", pipes=None, pgrp=5), ORPHANED),
+        (run(100, "bash", pipes=None), ORPHANED),
+        (run(100, "python3", "app.py", pipes=None, pgrp=5), ORPHANED),
+        (run(100, "python3", "app.py", pipes=None), None),  # its creator, or a subreaper: nobody can tell
+    ],
+)
+def test_a_tracker_is_attached_where_its_parent_holds_its_pipe(parent: Process, expected: TrackerState | None) -> None:
+    assert state(parent, tracker(parent.id.pid)) is expected
+
+
+def test_without_its_own_pipes_the_parents_prove_nothing() -> None:
+    blind = tracker(100, pipes=None)
+    assert state(run(100, "python3", "app.py", pipes={32: PIPE}), blind) is None
+    assert state(run(100, "bash", pipes={32: PIPE}), blind) is ORPHANED
+    assert state(run(100, "vllm", "serve", "m", pipes={32: PIPE}), blind) is ATTACHED
+
+
+def test_the_pipe_is_that_on_the_descriptor_of_its_arguments() -> None:
+    parent = run(100, "python3", "app.py", pipes={32: OTHER})
+    assert state(parent, tracker(100)) is ORPHANED
+    assert state(parent, tracker(100, argv=("python3", "-c", MAIN.replace("31", "2")))) is ATTACHED
+    assert state(parent, tracker(100, argv=("python3", "-c", LOKY))) is ORPHANED
+
+
+def test_a_zombie_is_neither() -> None:
+    assert state(run(100, "vllm", "serve", "m", pipes={32: PIPE}), tracker(100, state="Z", argv=())) is (
+        TrackerState.ZOMBIE
+    )
+
+
+INIT = run(1, "/sbin/init", pgrp=1)
+LOST = tracker(1)
+
+
+def test_a_tracker_of_a_program_in_the_background_is_detached() -> None:
+    daemon = run(300, "python3", "app.py", session=300, pgrp=300, pipes={7: PIPE})
+    assert state(INIT, LOST, daemon) is DETACHED
+    assert state(INIT, LOST, replace(daemon, pipes={7: OTHER})) is ORPHANED
+    assert state(replace(INIT, pipes=None), LOST, daemon) is DETACHED
+    child = run(301, "python3", "-c", SPAWN, ppid=300, pipes={9: PIPE, 24: 7003})
+    assert state(INIT, LOST, replace(daemon, pipes={7: PIPE, 8: 7003}), child) is DETACHED
+
+
+def test_one_holder_that_is_an_orphan_or_has_lost_its_creator_is_enough() -> None:
+    daemon = run(300, "python3", "app.py", pipes={7: PIPE})
+    core = run(301, "VLLM::EngineCore", pipes={9: PIPE, 24: 7003})
+    assert state(INIT, LOST, daemon, core) is ORPHANED  # also before its grace time is over
+    assert state(INIT, LOST, core) is ORPHANED
+    assert state(INIT, LOST, daemon, orphans=frozenset({daemon.id})) is ORPHANED
+    pool = run(302, "python3", "-c", SPAWN, pipes={9: PIPE, 24: 7003})
+    assert state(INIT, LOST, pool) is ORPHANED  # whoever's it is
+
+
+def test_a_holder_below_one_that_has_lost_its_creator_is_not_healthy() -> None:
+    fork_server = run(
+        300, "python3", "-c", "from multiprocessing.forkserver import main; main(9, 10)", pipes={10: 7003}
+    )
+    core = run(301, "VLLM::EngineCore", ppid=300, pipes={8: 7003, 9: PIPE})
+    assert state(INIT, LOST, fork_server, core) is ORPHANED
+    creator = run(299, "python3", "app.py", pipes={4: 7003})
+    assert state(INIT, LOST, creator, replace(fork_server, ppid=299), core) is DETACHED
+
+
+def test_one_that_nobody_is_known_to_hold_is_orphaned() -> None:
+    assert state(INIT, LOST) is ORPHANED
+    assert state(LOST) is ORPHANED  # its parent is not to be seen
+
+
+def test_a_process_may_own_two_trackers() -> None:
+    creator = run(100, "python3", "app.py", pipes={32: PIPE, 33: OTHER})
+    second = run(501, "python3", "-c", LOKY, ppid=100, pipes={31: OTHER})
+    assert list(tracker_states(table([creator, tracker(100), second]), frozenset()).values()) == [ATTACHED, ATTACHED]
