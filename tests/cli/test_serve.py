@@ -135,7 +135,7 @@ def test_sighup_reloads_and_a_bad_file_keeps_the_old_config(tmp_path: Path) -> N
         assert value(daemon.get()[2], "llmhost_policy_resident_bytes") == 1 << 30
         config.write_text("policy: {resident: 2GiB}\nweb: {listen: ':1'}\n")
         daemon.process.send_signal(signal.SIGHUP)
-        daemon.logged("the config is reloaded")
+        daemon.logged("the config is reloaded from")
         page = daemon.get()[2]
         assert value(page, "llmhost_policy_resident_bytes") == 2 << 30
         assert value(page, "llmhost_config_reload_success") == 1
@@ -153,7 +153,12 @@ def test_a_reload_says_what_only_a_restart_changes(tmp_path: Path) -> None:
     with Daemon("--log.level", "info", config=config) as daemon:
         config.write_text("collectors: {nvml: false}\n")
         daemon.process.send_signal(signal.SIGHUP)
-        daemon.logged("the config is reloaded; restart for: collectors\n")
+        daemon.logged(r"the config is reloaded from \S+llmhost.yml; restart for: collectors\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.logged(r"restart for: collectors\n(.*\n)*.*restart for: collectors\n")  # it still does
+        config.write_text("")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.logged(r"the config is reloaded from \S+llmhost.yml\n")
 
 
 def test_a_disabled_collector_has_no_series(tmp_path: Path) -> None:
@@ -183,6 +188,7 @@ def test_systemd_is_told_when_it_is_ready_reloading_and_well(tmp_path: Path) -> 
                 told = message()
             assert told["RELOADING"] == "1"
             assert int(told["MONOTONIC_USEC"]) > 0
+            assert message() == {"STATUS": "serving, config reloaded"}
             assert message() == {"READY": "1"}
             daemon.process.send_signal(signal.SIGTERM)
             told = message()

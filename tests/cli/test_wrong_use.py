@@ -1,5 +1,6 @@
 """Wrong input: one clear line on stderr that says what, where and what to do; exit 2; nothing on stdout."""
 
+import os
 import re
 import socket
 import subprocess
@@ -57,6 +58,63 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
         done = llmhost("serve", "--web.listen-address", f"127.0.0.1:{port}")
     assert done.returncode == 2
     assert re.fullmatch(rf"llmhost: .*127\.0\.0\.1:{port}.*in use.*\n", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("command", [("serve", "--once"), ("check-config",)])
+def test_what_cannot_be_printed_is_told_in_one_line(command: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*LLMHOST, *command, "--log.level=error"] if command[0] == "serve" else [*LLMHOST, *command],
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1] == "llmhost: cannot write to stdout: No space left on device"
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_stdout_is_told_in_one_line() -> None:
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *LLMHOST, "check-config"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1] == "llmhost: stdout is closed"
+
+
+def test_a_reader_that_has_gone_is_no_fault() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*LLMHOST, "serve", "--once", "--log.level=error"],
+        env=environment(),
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_pipe_is_no_config_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    done = llmhost("check-config", str(tmp_path / "fifo"))
+    assert done.returncode == 2
+    assert done.stderr.endswith("fifo: is a pipe, not a file\n")
+    shell = "exec \"$@\" /dev/fd/3 3< <(echo 'policy: {ready: 1h}')"
+    command = ["bash", "-c", shell, "bash", *LLMHOST, "check-config"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=30)
+    assert "ready: 1h" in done.stdout
+
+
+def test_defaults_are_said_to_be_defaults() -> None:
+    done = llmhost("check-config")
+    assert done.returncode == 0
+    assert done.stderr == "llmhost: there is no /etc/llmhost/llmhost.yml; these are the defaults\n"
 
 
 def test_help_and_version_go_to_stdout_within_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:

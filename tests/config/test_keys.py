@@ -173,22 +173,24 @@ def test_each_key_changes_its_own_field_and_no_other() -> None:
         assert differing == [key.attribute]
 
 
-def test_check_config_prints_the_config_in_effect(tmp_path: Path) -> None:
+def test_check_config_prints_the_config_in_effect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "llmhost.yml"
     path.write_text("units: {patterns: [vllm]}\npolicy: {resident: 2048MiB}")
-    out, err = io.StringIO(), io.StringIO()
-    assert run(path, out, err) is Exit.GOOD
-    assert "patterns:\n  - vllm.service\n" in out.getvalue()
-    assert "resident: 2GiB\n" in out.getvalue()
-    assert parse(out.getvalue(), name="printed") == load(path)
+    err = io.StringIO()
+    assert run(path, err) is Exit.GOOD
+    assert "patterns:\n  - vllm.service\n" in capsys.readouterr().out
+    assert "resident: 2GiB\n" in capsys.readouterr().out
+    assert parse(capsys.readouterr().out, name="printed") == load(path)
     assert err.getvalue() == ""
 
 
-def test_check_config_tells_a_mistake_in_one_line_and_ends_with_2(tmp_path: Path) -> None:
+def test_check_config_tells_a_mistake_in_one_line_and_ends_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "llmhost.yml"
     path.write_text("units:\n  discovery: true\n")
-    out, err = io.StringIO(), io.StringIO()
-    assert run(path, out, err) is Exit.WRONG_USE
+    err = io.StringIO()
+    assert run(path, err) is Exit.WRONG_USE
     assert int(Exit.WRONG_USE) == 2
     assert err.getvalue() == f'{path}:2: units.discovery: unknown key; did you mean "discover"?\n'
-    assert out.getvalue() == ""
+    assert capsys.readouterr().out == ""

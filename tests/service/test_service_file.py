@@ -103,6 +103,8 @@ def install(booted: Booted, exec_start: str) -> None:
     ]
     if Path(sys.executable).resolve().is_relative_to(Path.home()) or str(ROOT).startswith(("/home/", "/root/")):
         lines.append("ProtectHome=read-only")  # this Python lies in somebody's home
+    if str(ROOT).startswith("/tmp/"):
+        lines.append(f"BindReadOnlyPaths={ROOT}")  # PrivateTmp= hides the checkout
     booted.systemctl("stop", "llmhost.service", check=False)
     booted.run(["mkdir", "-p", "/etc/systemd/system/llmhost.service.d"])
     booted.write_unit("llmhost.service", SERVICE.read_text())

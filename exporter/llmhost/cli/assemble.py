@@ -65,7 +65,7 @@ class Exporter:
         on = config.collectors
         self._started_with = config
         self._config = config
-        self._host = Worker("host", host or HostSource(procfs=paths.procfs), clock)
+        self._host = Worker("procfs", host or HostSource(procfs=paths.procfs), clock)
         self._nvml = (
             Worker("nvml", NvmlSource(procfs=paths.procfs, environment=environment), clock) if on.nvml else None
         )

@@ -4,15 +4,18 @@ from pathlib import Path
 from typing import TextIO
 
 from llmhost.cli.exits import Exit
-from llmhost.config.load import ConfigError, dump, load
+from llmhost.cli.output import write_out
+from llmhost.config.load import DEFAULT_PATH, ConfigError, dump, load
 
 
-def run(path: Path | None, stdout: TextIO, stderr: TextIO) -> Exit:
+def run(path: Path | None, stderr: TextIO) -> Exit:
     """Print the effective config of `path` (None: the default file, if there is one), ready to be a config itself."""
     try:
         config = load(path)
     except ConfigError as error:
         print(error, file=stderr)
         return Exit.WRONG_USE
-    stdout.write(dump(config))
+    if path is None and not DEFAULT_PATH.exists():
+        print(f"llmhost: there is no {DEFAULT_PATH}; these are the defaults", file=stderr)
+    write_out(dump(config))
     return Exit.GOOD

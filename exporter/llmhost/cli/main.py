@@ -11,6 +11,7 @@ from llmhost import __version__
 from llmhost.cli import check_config, serve
 from llmhost.cli.assemble import Paths
 from llmhost.cli.exits import Exit
+from llmhost.cli.output import UnwritableError
 from llmhost.model.listen import parse_listen
 
 log = logging.getLogger(__name__)
@@ -28,8 +29,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130  # as a shell has it for SIGINT
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone; the interpreter must not complain about it either
+        # whoever read our output has gone; the interpreter must not complain about it when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.GOOD
+    except UnwritableError as error:
+        sys.stderr.write(f"llmhost: {error}\n")
+        sys.stdout = None  # nothing more is to be written there at the end
+        return Exit.CANNOT_TELL
     except Exception:
         log.exception("this is a bug in llmhost")
         return Exit.OWN_FAULT
@@ -51,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     check.add_argument("file", nargs="?", type=Path, metavar="FILE", help="default: /etc/llmhost/llmhost.yml")
-    check.set_defaults(run=lambda given: check_config.run(given.file, sys.stdout, sys.stderr))
+    check.set_defaults(run=lambda given: check_config.run(given.file, sys.stderr))
     return parser
 
 

@@ -17,7 +17,8 @@ from llmhost import __version__
 from llmhost.cli.assemble import Exporter, Paths, SystemClock
 from llmhost.cli.exits import Exit
 from llmhost.cli.notify import Notifier
-from llmhost.config.load import ConfigError, load
+from llmhost.cli.output import write_out
+from llmhost.config.load import DEFAULT_PATH, ConfigError, load
 from llmhost.config.schema import Config
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
@@ -81,8 +82,7 @@ class Daemon:
 
     def print_once(self) -> Exit:
         page, _ = encode(self._exposition.metrics(self._deadline(None)), accept="")
-        sys.stdout.buffer.write(page)
-        sys.stdout.buffer.flush()
+        write_out(page.decode())
         return Exit.GOOD
 
     def serve(self) -> Exit:
@@ -97,7 +97,7 @@ class Daemon:
             with _signals() as arrived:
                 server.start()
                 address = ListenAddress(host=server.address[0], port=server.address[1])
-                log.info("llmhost %s serves on http://%s", __version__, address)
+                log.info("llmhost %s serves on http://%s, config: %s", __version__, address, self._config_name())
                 self._notifier.send(READY="1", STATUS=f"serving on {address}")
                 self._wait(arrived, server)
         finally:
@@ -125,16 +125,22 @@ class Daemon:
         try:
             config = _load(self._arguments)
         except ConfigError as error:
+            self._notifier.send(STATUS=f"bad config, the old one runs on: {error}")
             log.error("the config is bad, the old one runs on: %s", error)  # noqa: TRY400 - a user's mistake, no traceback
             self._in_force = replace(self._in_force, reload_success=False)
         else:
             late = self._exporter.configure(config)
             self._in_force = InForce(config=config, loaded_at=self._clock.time(), reload_success=True)
             if late:
-                log.warning("the config is reloaded; restart for: %s", ", ".join(late))
+                log.warning("the config is reloaded from %s; restart for: %s", self._config_name(), ", ".join(late))
             else:
-                log.info("the config is reloaded")
+                log.info("the config is reloaded from %s", self._config_name())
+            self._notifier.send(STATUS="serving, config reloaded")
         self._notifier.send(READY="1")
+
+    def _config_name(self) -> str:
+        path = self._arguments.config or DEFAULT_PATH
+        return str(path) if path.exists() else f"defaults (there is no {path})"
 
     def _deadline(self, scrape_timeout_seconds: float | None) -> float:
         patience = self._in_force.config.web.deadline_seconds
@@ -145,7 +151,7 @@ class Daemon:
     def _metrics(self, request: Request) -> Response:
         metrics = self._exposition.metrics(self._deadline(request.scrape_timeout_seconds))
         body, content_type = encode(metrics, request.accept, request.query.get("name[]", ()))
-        return Response(headers=(("Content-Type", content_type),), body=body)
+        return Response(headers=(("Content-Type", content_type), ("Vary", "Accept")), body=body)
 
     def _healthz(self, _request: Request) -> Response:
         return text("ok\n")

@@ -4,6 +4,7 @@ PyYAML alone would not do: it lets the last of two equal keys win, and reads `on
 values are taken as they were written (yaml.compose), never as YAML would type them.
 """
 
+import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
@@ -44,6 +45,10 @@ class ConfigError(Exception):
         super().__init__(printable(f"{where}: {message}"))
 
 
+# Pipes in here are a shell's `<(…)` and `|`.
+_OPEN_ALREADY = {("/", "dev"), ("/", "proc")}
+
+
 def load(path: Path | None, *, default: Path = DEFAULT_PATH) -> Config:
     """Read the config in `path`; with None the one in `default`, and if there is no such file, the defaults.
 
@@ -51,6 +56,8 @@ def load(path: Path | None, *, default: Path = DEFAULT_PATH) -> Config:
     """
     file = default if path is None else path
     try:
+        if stat.S_ISFIFO(file.stat().st_mode) and file.parts[:2] not in _OPEN_ALREADY:
+            raise ConfigError(str(file), None, "is a pipe, not a file")  # to open it could take for ever
         with file.open("rb") as opened:
             data = opened.read(LARGEST_FILE_BYTES + 1)
     except FileNotFoundError:
