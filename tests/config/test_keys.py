@@ -6,6 +6,7 @@ from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from pathlib import Path, PurePosixPath
 
+import pytest
 import yaml
 
 from llmhost.cli.check_config import run
@@ -178,9 +179,10 @@ def test_check_config_prints_the_config_in_effect(tmp_path: Path, capsys: pytest
     path.write_text("units: {patterns: [vllm]}\npolicy: {resident: 2048MiB}")
     err = io.StringIO()
     assert run(path, err) is Exit.GOOD
-    assert "patterns:\n  - vllm.service\n" in capsys.readouterr().out
-    assert "resident: 2GiB\n" in capsys.readouterr().out
-    assert parse(capsys.readouterr().out, name="printed") == load(path)
+    printed = capsys.readouterr().out
+    assert "patterns:\n  - vllm.service\n" in printed
+    assert "resident: 2GiB\n" in printed
+    assert parse(printed, name="printed") == load(path)
     assert err.getvalue() == ""
 
 
