@@ -1,0 +1,229 @@
+"""Every file of a real tmpfs, whatever it is called."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from tests.fakes.needs import needs_root
+from tests.fakes.shm import ShownProcesses, by_path, look, mounted, processes, source, tmpfs
+
+from llmhost.config.schema import SegmentNames
+from llmhost.model.reading import Cause
+from llmhost.model.segment import SegmentId, SegmentKind
+from llmhost.sources.base import SourceError
+from llmhost.sources.shm.files import list_files
+from llmhost.sources.shm.mountinfo import filesystem_of
+from llmhost.sources.shm.source import ShmSource
+
+__all__ = ["processes", "tmpfs"]
+
+
+def never() -> bool:
+    return False
+
+
+def test_a_file_is_told_by_inode_with_both_of_its_sizes(tmpfs: Path, processes: ShownProcesses) -> None:
+    path = tmpfs / "psm_e1a2b3c4"
+    with path.open("wb") as file:
+        file.write(b"x" * 5000)  # two pages
+        file.truncate(1 << 24)
+    before = time.time()
+    os.chown(path, os.geteuid(), -1)
+    seen = by_path(look(source(tmpfs, processes)))["psm_e1a2b3c4"]
+    there = path.stat()
+    assert seen.id == SegmentId(there.st_dev, there.st_ino)
+    assert (seen.kind, seen.creator_pid, seen.uid) == (SegmentKind.PYTHON_SHM, None, os.geteuid())
+    assert (seen.size_bytes, seen.allocated_bytes) == (16_777_216, 8192)
+    assert seen.changed_at == pytest.approx(before, abs=1)
+
+
+def test_the_tmpfs_tells_what_is_used_beyond_the_files(tmp_path: Path, processes: ShownProcesses) -> None:
+    with mounted(tmp_path / "small", "size=8M,nr_inodes=100") as directory:
+        (directory / "a").write_bytes(b"x" * 4096)
+        descriptor = os.open(directory / "b", os.O_RDWR | os.O_CREAT)
+        os.write(descriptor, b"x" * 65536)
+        (directory / "b").unlink()
+        seen = look(source(directory, processes))
+        os.close(descriptor)
+        assert (seen.size_bytes, seen.inodes, seen.inodes_used) == (8 << 20, 100, 3)  # the root, a, and b
+        assert seen.used_bytes - sum(one.allocated_bytes for one in seen.segments) == 65536
+        assert look(source(directory, processes)).used_bytes == 4096
+
+
+ODD = [
+    b"vllm_dist_0f1e2d3c4b5a69788796a5b4c3d2e1f0-tp:0-[0-1]-cpushm_0",
+    b"*",
+    b"-rf",
+    b" ",
+    b"a\nb",
+    b"\xff\xfe",
+    b"\\xff",
+    "€ 😀".encode(),
+    b"x" * 255,
+    b".hidden",
+]
+
+
+def test_files_may_be_called_anything(tmpfs: Path, processes: ShownProcesses) -> None:
+    for name in ODD:
+        os.mknod(os.fsencode(tmpfs) + b"/" + name)
+    seen = look(source(tmpfs, processes))
+    told = sorted(name.decode("utf-8", "backslashreplace") for name in ODD)
+    assert [one.path for one in seen.segments] == told
+    assert len({one.id for one in seen.segments}) == len(ODD) == len(told)
+
+
+def test_only_regular_files_count_and_no_symlink_is_followed(
+    tmpfs: Path, tmp_path: Path, processes: ShownProcesses
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "secret").touch()
+    (tmpfs / "to-directory").symlink_to(elsewhere)
+    (tmpfs / "to-file").symlink_to(elsewhere / "secret")
+    (tmpfs / "to-nothing").symlink_to("nothing")
+    (tmpfs / "to-itself").symlink_to("to-itself")
+    (tmpfs / "up").symlink_to("..")
+    os.mkfifo(tmpfs / "fifo")
+    (tmpfs / "below" / "deeper").mkdir(parents=True)
+    (tmpfs / "below" / "file").touch()
+    (tmpfs / "below" / "deeper" / "psm_e1a2b3c4").touch()
+    seen = look(source(tmpfs, processes))
+    assert [(one.path, one.kind) for one in seen.segments] == [
+        ("below/deeper/psm_e1a2b3c4", SegmentKind.OTHER),
+        ("below/file", SegmentKind.OTHER),
+    ]
+    assert seen.unlisted == 0
+
+
+def test_two_names_of_one_inode_are_one_file(tmpfs: Path, processes: ShownProcesses) -> None:
+    (tmpfs / "second").write_bytes(b"x" * 4096)
+    (tmpfs / "first").hardlink_to(tmpfs / "second")
+    (seen,) = look(source(tmpfs, processes)).segments
+    assert (seen.path, seen.allocated_bytes) == ("first", 4096)
+
+
+def test_what_is_mounted_below_is_no_part_of_it(tmpfs: Path, processes: ShownProcesses) -> None:
+    with mounted(tmpfs / "other"):
+        (tmpfs / "other" / "psm_e1a2b3c4").touch()
+        (tmpfs / "mine").touch()
+        assert [one.path for one in look(source(tmpfs, processes)).segments] == ["mine"]
+
+
+def test_directories_may_be_as_deep_as_they_like(tmpfs: Path, processes: ShownProcesses) -> None:
+    descriptor = os.open(tmpfs, os.O_RDONLY)
+    for _ in range(1200):  # more than a process may have open, and longer than a path may be
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(os.open("file", os.O_CREAT, dir_fd=descriptor))
+    os.close(descriptor)
+    (tmpfs / "file").touch()
+    before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    seen = look(source(tmpfs, processes))
+    assert [one.path for one in seen.segments] == ["file"]
+    assert seen.unlisted == 1
+    assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_files_beyond_the_bound_are_counted(tmpfs: Path, processes: ShownProcesses) -> None:
+    for number in range(7):
+        (tmpfs / str(number)).touch()
+    seen = look(source(tmpfs, processes, most_files=5))
+    assert (len(seen.segments), seen.unlisted) == (5, 2)
+
+
+def test_a_hundred_thousand_files_are_listed_in_bounded_time(tmpfs: Path, processes: ShownProcesses) -> None:
+    needs_root()  # only then the tmpfs is our own, and ends with the test
+    descriptor = os.open(tmpfs, os.O_RDONLY)
+    for number in range(100_005):
+        os.mknod(f"psm_{number:08x}", dir_fd=descriptor)
+    os.close(descriptor)
+    asked = source(tmpfs, processes)
+    began = time.monotonic()
+    seen = asked.read(began + 8)  # what a scrape has
+    assert time.monotonic() - began < 8
+    assert (len(seen.segments), seen.unlisted) == (100_000, 5)
+    assert {one.kind for one in seen.segments} == {SegmentKind.PYTHON_SHM}
+    assert {one.holders for one in seen.segments} == {frozenset()}
+    with pytest.raises(SourceError, match=r"timeout: .*: \d+ files listed"):
+        asked.read(time.monotonic() + 0.01)
+
+
+def test_another_path_or_size_is_told_at_the_next_look_and_new_names_after_a_reload(
+    tmpfs: Path, processes: ShownProcesses
+) -> None:
+    path = tmpfs / "psm_e1a2b3c4"
+    path.touch()
+    asked = source(tmpfs, processes)
+    assert look(asked).segments[0].kind is SegmentKind.PYTHON_SHM
+    path.rename(tmpfs / "sem.mp-cg73a8ss")
+    os.truncate(tmpfs / "sem.mp-cg73a8ss", 32)
+    seen = look(asked).segments[0]
+    assert (seen.path, seen.kind, seen.size_bytes) == ("sem.mp-cg73a8ss", SegmentKind.SEMAPHORE, 32)
+    rows = (SegmentNames(pattern="sem.*", kind=SegmentKind.NCCL),)
+    asked.configure(names=rows, grace_seconds=1.0)
+    assert look(asked).segments[0].kind is SegmentKind.NCCL
+
+
+def fault(shm: Path, procfs: Path) -> SourceError:
+    asked = ShmSource(shm=shm, procfs=procfs, grace_seconds=30, trust_pid_namespace=True)
+    with pytest.raises(SourceError) as raised:
+        look(asked)
+    assert asked.doing() == "idle"
+    return raised.value
+
+
+def test_no_shared_memory_is_a_fault_that_says_so(tmp_path: Path, processes: ShownProcesses) -> None:
+    absent = fault(tmp_path / "absent", processes.path)
+    assert (absent.cause, absent.detail) == (Cause.NO_SHM, f"{tmp_path}/absent: No such file or directory")
+    (tmp_path / "file").touch()
+    assert fault(tmp_path / "file", processes.path).cause is Cause.NO_SHM
+
+
+def test_a_directory_of_another_filesystem_is_refused(processes: ShownProcesses) -> None:
+    error = fault(Path("/proc/self"), processes.path)
+    assert error.cause is Cause.NO_SHM
+    assert error.detail == "/proc/self is no tmpfs: its filesystem is of type proc"
+
+
+def test_without_a_procfs_there_is_no_reading(tmpfs: Path, tmp_path: Path) -> None:
+    assert fault(tmpfs, tmp_path / "absent").cause is Cause.NO_PROCFS
+
+
+def test_another_tmpfs_mounted_over_it_is_looked_at_from_then_on(tmpfs: Path, processes: ShownProcesses) -> None:
+    (tmpfs / "below").touch()
+    asked = source(tmpfs, processes)
+    (first,) = look(asked).segments
+    with mounted(tmpfs):
+        (tmpfs / "above").touch()
+        (second,) = look(asked).segments
+    assert (first.path, second.path) == ("below", "above")
+    assert first.id.device != second.id.device
+    assert [one.path for one in look(asked).segments] == ["below"]
+
+
+def test_listing_does_not_open_files(tmpfs: Path, processes: ShownProcesses) -> None:
+    path = tmpfs / "a"
+    path.touch()
+    os.utime(path, (1.0, 1.0))
+    before = path.stat()
+    list_files(str(tmpfs), 10, never)
+    look(source(tmpfs, processes))
+    assert path.stat() == before
+
+
+MOUNTINFO = b"""\
+25 24 0:23 / /dev/shm rw,relatime shared:4 master:1 - tmpfs tmpfs rw,size=24684084k
+27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
+31 25 0:27 / /mnt/a\\040-\\040b rw - btrfs 0:23 rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "found"), [("0:23", b"tmpfs"), ("254:0", b"ext4"), ("0:27", b"btrfs"), ("0:2", None), ("4:0", None)]
+)
+def test_the_type_of_a_filesystem_is_found_by_its_device(device: str, found: bytes | None) -> None:
+    assert filesystem_of(MOUNTINFO, device) == found

@@ -1,0 +1,331 @@
+"""Who holds which file: real processes that hold them the ways that real programs do."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.fakes.needs import needs, needs_root
+from tests.fakes.shm import (
+    Child,
+    Children,
+    ShownProcesses,
+    by_path,
+    children,
+    holders,
+    look,
+    mounted,
+    processes,
+    source,
+    these,
+    tmpfs,
+)
+
+from llmhost.model.segment import SegmentKind
+
+__all__ = ["children", "processes", "tmpfs"]
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
+MAKE = "from multiprocessing.shared_memory import SharedMemory; made = SharedMemory(create=True, size={size})"
+ATTACH = "from multiprocessing.shared_memory import SharedMemory; attached = SharedMemory(name={name!r})"
+TRACKER = "from multiprocessing.resource_tracker import _resource_tracker; told = _resource_tracker._pid"
+
+
+def make(child: Child, size: int = 65536) -> str:
+    """Have it make a shared memory segment; gives its name."""
+    name = child.do(MAKE.format(size=size) + "; told = made.name")
+    assert isinstance(name, str)
+    return name
+
+
+def test_a_segment_is_held_by_its_maker_and_by_who_attached_later(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    maker, reader, bystander = children(tmpfs), children(tmpfs), children(tmpfs)
+    processes.show(maker, reader, bystander)
+    asked = source(tmpfs, processes)
+    name = make(maker)
+    assert holders(look(asked)) == {name: these(maker)}
+    reader.do(ATTACH.format(name=name))
+    asked = source(tmpfs, processes)
+    seen = by_path(look(asked))[name]
+    assert (seen.kind, seen.size_bytes, seen.holders) == (SegmentKind.PYTHON_SHM, 65536, these(maker, reader))
+    maker.do("made.close()")
+    assert holders(look(asked)) == {name: these(reader)}
+    reader.do("attached.close()")
+    seen = by_path(look(asked))[name]
+    assert seen.holders is None  # it lost its holders, and nobody looked at all processes since
+    assert by_path(look(source(tmpfs, processes)))[name].holders == frozenset()
+
+
+def test_who_was_there_all_along_is_found_when_the_holder_that_was_known_is_gone(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    maker, reader = children(tmpfs), children(tmpfs)
+    processes.show(maker, reader)
+    asked = source(tmpfs, processes)
+    name = make(maker)
+    look(asked)
+    reader.do(ATTACH.format(name=name))
+    maker.do("made.close()")
+    assert holders(look(asked)) == {name: None}
+    asked.configure(names=(), grace_seconds=0.0)
+    assert holders(look(asked)) == {name: these(reader)}
+
+
+def test_a_whole_tree_that_is_killed_leaves_its_segments_unheld(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    maker = children(tmpfs)
+    name = make(maker)
+    processes.show(maker, maker.number(TRACKER))
+    asked = source(tmpfs, processes)
+    assert holders(look(asked)) == {name: these(maker)}
+    maker.end()  # and its tracker, which would have cleaned up
+    asked.configure(names=(), grace_seconds=0.0)
+    assert holders(look(asked)) == {name: frozenset()}
+    assert (tmpfs / name).exists()
+
+
+def test_a_segment_in_flight_by_name_is_held_by_nobody_until_it_arrives(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    maker, reader = children(tmpfs), children(tmpfs)
+    processes.show(maker, reader)
+    name = make(maker)
+    maker.do("made.close()")
+    asked = source(tmpfs, processes)
+    assert holders(look(asked)) == {name: frozenset()}
+    reader.do(ATTACH.format(name=name))
+    asked.configure(names=(), grace_seconds=0.0)
+    assert holders(look(asked)) == {name: these(reader)}
+
+
+def test_an_unlinked_segment_is_no_file_and_its_memory_is_used(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    maker = children(tmpfs)
+    processes.show(maker)
+    make(maker, size=1 << 20)
+    maker.do("made.buf[:] = bytes([1]) * len(made.buf); made.unlink()")
+    seen = look(source(tmpfs, processes))
+    assert seen.segments == ()
+    assert seen.used_bytes == 1 << 20
+    maker.end()
+    assert look(source(tmpfs, processes)).used_bytes == 0
+
+
+SEMAPHORE = """
+import multiprocessing, time
+context = multiprocessing.get_context({method!r})
+lock = context.Lock()
+process = context.Process(target=time.sleep, args=(1000,))
+process.lock = lock
+process.start()
+told = process.pid
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_semaphore_is_held_though_its_maker_maps_it_by_another_deleted_name(
+    method: str, tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    maker = children(tmpfs)
+    worker = maker.number(SEMAPHORE.format(method=method))
+    maker.do(f"while 'sem.mp-' not in open('/proc/{worker}/maps').read(): time.sleep(0.01)")  # it starts on its own
+    processes.show(maker, worker)
+    (seen,) = look(source(tmpfs, processes)).segments
+    assert (seen.kind, seen.size_bytes) == (SegmentKind.SEMAPHORE, 32)
+    assert seen.holders == these(maker, worker)
+    maps = Path(f"/proc/{maker.pid}/maps").read_text(encoding="utf-8")
+    assert seen.path not in maps
+    assert "/dev/shm/sem." in maps
+    os.kill(worker, signal.SIGKILL)
+    maker.do("process.join()")
+    assert look(source(tmpfs, processes)).segments[0].holders == these(maker)
+
+
+def test_a_semaphore_of_forked_processes_leaves_no_file(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    maker = children(tmpfs)
+    processes.show(maker, maker.number(SEMAPHORE.format(method="fork")))
+    assert look(source(tmpfs, processes)).segments == ()
+    assert "/dev/shm/sem." in Path(f"/proc/{maker.pid}/maps").read_text(encoding="utf-8")
+
+
+WAYS = {
+    "open alone": "kept = os.open(path, os.O_RDONLY)",
+    "open by O_PATH": "kept = os.open(path, os.O_PATH)",
+    "mapped alone": "mapped(os.O_RDWR, 3, 1)",
+    "mapped read-only": "mapped(os.O_RDONLY, 1, 1)",
+    "mapped privately": "mapped(os.O_RDONLY, 1, 2)",
+}
+MAPPED = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+def mapped(opened, protection, flags):
+    descriptor = os.open(path, opened)
+    assert libc.mmap(None, 4096, protection, flags, descriptor, 0) not in (None, 2**64 - 1)
+    os.close(descriptor)
+path = {path!r}
+"""
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_a_file_is_held_whichever_way_and_known_to_be_at_the_next_look(
+    way: str, tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    path = tmpfs / "file"
+    path.write_bytes(b"x")
+    holder, bystander = children(), children()
+    processes.show(holder, bystander)
+    holder.do(MAPPED.format(path=str(path)) + way)
+    asked = source(tmpfs, processes)
+    for _ in range(3):
+        assert holders(look(asked)) == {"file": these(holder)}
+    holder.end()
+    assert holders(look(asked)) == {"file": None}
+
+
+def test_a_holder_in_another_mount_namespace_is_found_by_another_path(
+    tmpfs: Path, tmp_path: Path, processes: ShownProcesses, children: Children
+) -> None:
+    holder = children(tmpfs)
+    processes.show(holder)
+    (tmpfs / "file").touch()
+    holder.do("kept = open('/dev/shm/file')")
+    assert holders(look(source(tmpfs, processes))) == {"file": these(holder)}
+
+
+def test_a_file_of_the_same_inode_in_another_tmpfs_is_another_file(
+    tmpfs: Path, tmp_path: Path, processes: ShownProcesses, children: Children
+) -> None:
+    with mounted(tmp_path / "container") as other:
+        inside = children(other)
+        processes.show(inside)
+        (tmpfs / "psm_e1a2b3c4").touch()
+        (other / "psm_e1a2b3c4").touch()
+        assert (tmpfs / "psm_e1a2b3c4").stat().st_ino == (other / "psm_e1a2b3c4").stat().st_ino
+        inside.do("kept = open('/dev/shm/psm_e1a2b3c4')")
+        assert holders(look(source(tmpfs, processes))) == {"psm_e1a2b3c4": frozenset()}
+        assert holders(look(source(other, processes))) == {"psm_e1a2b3c4": these(inside)}
+
+
+EXIT = {"x86_64": 60, "aarch64": 93}  # _exit(2) of one thread alone, by its number
+
+
+def test_a_process_whose_first_thread_has_ended_still_holds(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    path = tmpfs / "file"
+    path.touch()
+    holder = children()
+    processes.show(holder)
+    code = "import ctypes, threading, time; kept = open({path!r}); libc = ctypes.CDLL(None)\n"
+    code += "threading.Thread(target=time.sleep, args=(1000,)).start(); told = threading.get_native_id()"
+    holder.do(code.format(path=str(path)))
+    holder.tell(f"libc.syscall({EXIT[os.uname().machine]}, 0)")
+    while Path(f"/proc/{holder.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z":
+        os.sched_yield()
+    assert holders(look(source(tmpfs, processes))) == {"file": these(holder)}
+    holder.end()
+    assert holders(look(source(tmpfs, processes))) == {"file": frozenset()}
+
+
+def test_zombies_hold_nothing(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:
+    (tmpfs / "file").touch()
+    parent = children()
+    parent.do(f"import os; kept = open({str(tmpfs / 'file')!r}); told = pid = os.fork()\nif not pid: os._exit(0)")
+    zombie = parent.number("kept.close(); os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT); told = pid")
+    processes.show(parent, zombie)
+    seen = look(source(tmpfs, processes))
+    assert (holders(seen), seen.uninspected) == ({"file": frozenset()}, 0)
+
+
+AS_NOBODY = """
+import json, os, sys, time
+from pathlib import Path
+from llmhost.sources.shm.source import ShmSource
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+asked = ShmSource(shm=Path(sys.argv[1]), procfs=Path(sys.argv[2]), grace_seconds=0, trust_pid_namespace=True)
+for _ in range(2):
+    seen = asked.read(time.monotonic() + 10)
+holders = {one.path: one.holders for one in seen.segments}
+holders = {path: None if held is None else sorted(one.pid for one in held) for path, held in holders.items()}
+print(json.dumps([seen.uninspected, holders]))
+"""
+
+
+def test_where_a_process_may_not_be_inspected_nothing_is_told_to_be_unheld(
+    tmpfs: Path, tmp_path: Path, processes: ShownProcesses, children: Children
+) -> None:
+    needs_root()
+    for directory in (tmp_path, *tmp_path.parents[:2], processes.path):
+        directory.chmod(0o755)
+    (tmpfs / "of-root").touch()
+    (tmpfs / "of-nobody").touch()
+    root, nobody = children(), children()
+    root.do(f"kept = open({str(tmpfs / 'of-root')!r})")
+    nobody.do(f"kept = open({str(tmpfs / 'of-nobody')!r})")
+    nobody.do("import ctypes, os; os.setgroups([]); os.setgid(65534); os.setuid(65534)")
+    nobody.do("ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)")  # PR_SET_DUMPABLE, which the change of user took away
+    processes.show(root, nobody)
+    run = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, str(tmpfs), str(processes.path)],
+        env={"PYTHONPATH": str(ROOT / "exporter")},
+        capture_output=True,
+        check=True,
+        timeout=30,
+    )
+    uninspected, held = json.loads(run.stdout)
+    assert uninspected == 2  # root's, and process 1
+    assert held == {"of-root": None, "of-nobody": [nobody.pid]}
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_in_a_pid_namespace_of_our_own_files_may_be_held_by_processes_that_we_do_not_see(
+    trusted: bool, tmpfs: Path
+) -> None:
+    needs_root()
+    (tmpfs / "file").touch()
+    code = AS_NOBODY.replace("os.setgroups([]); os.setgid(65534); os.setuid(65534)", "")
+    code = code.replace("trust_pid_namespace=True", f"trust_pid_namespace={trusted}")
+    run = subprocess.run(
+        [needs("unshare"), "--pid", "--fork", "--mount-proc", sys.executable, "-c", code, str(tmpfs), "/proc"],
+        env={"PYTHONPATH": str(ROOT / "exporter"), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        check=True,
+        timeout=30,
+    )
+    assert json.loads(run.stdout) == ([0, {"file": []}] if trusted else [1, {"file": None}])
+
+
+def test_where_processes_are_hidden_files_may_be_held_by_them(tmpfs: Path, processes: ShownProcesses) -> None:
+    (tmpfs / "file").touch()
+    processes.hide(1)
+    seen = look(source(tmpfs, processes))
+    assert (holders(seen), seen.uninspected) == ({"file": None}, 1)
+
+
+def test_a_reused_pid_is_another_process(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:
+    (tmpfs / "file").touch()
+    first, second = children(), children()
+    for one in (first, second):
+        one.do(f"kept = open({str(tmpfs / 'file')!r})")
+    shown = processes.path / "77"
+    shown.symlink_to(f"/proc/{first.pid}")
+    asked = source(tmpfs, processes)
+    (before,) = holders(look(asked))["file"] or frozenset()
+    shown.unlink()
+    shown.symlink_to(f"/proc/{second.pid}")
+    (after,) = holders(look(asked))["file"] or frozenset()
+    assert before.pid == after.pid == 77
+    assert before.start_ticks == first.id.start_ticks
+    assert after.start_ticks == second.id.start_ticks
