@@ -52,6 +52,7 @@ wheel: ready-to-test ## build the wheel into dist/
 
 .PHONY: clean
 clean: ## remove what the other targets made
+	find exporter tests grafana -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf .venv .tools dist build .mypy_cache .ruff_cache .pytest_cache
 
 .PHONY: ready-to-run

@@ -99,6 +99,9 @@ def install(booted: Booted, exec_start: str) -> None:
         "[Service]",
         "ExecStart=",
         f"ExecStart={exec_start}",
+        "ExecReload=",
+        f"ExecReload=/bin/sh -c 'exec {LLMHOST} check-config >/dev/null'",
+        "ExecReload=/bin/kill -HUP $MAINPID",
         'Environment="LD_LIBRARY_PATH=/opt/fake-nvml" "FAKE_NVML_STATE=/opt/fake-nvml/state"',
     ]
     if Path(sys.executable).resolve().is_relative_to(Path.home()) or str(ROOT).startswith(("/home/", "/root/")):
@@ -129,6 +132,11 @@ def test_run_by_systemd_it_sees_everything_and_ends_quickly(inside: Booted) -> N
     assert held in holders[0]
     main = inside.show("llmhost.service", "MainPID")["MainPID"]
     inside.systemctl("reload", "llmhost.service")
+    assert inside.show("llmhost.service", "MainPID", "ActiveState") == {"MainPID": main, "ActiveState": "active"}
+    inside.write("/etc/llmhost/llmhost.yml", "units: {patern: [vllm]}\n")
+    reload = inside.run(["systemctl", "reload", "llmhost.service"], check=False)
+    inside.write("/etc/llmhost/llmhost.yml", "host: {pid_namespace: trust}\n")
+    assert reload.returncode != 0
     assert inside.show("llmhost.service", "MainPID", "ActiveState") == {"MainPID": main, "ActiveState": "active"}
     began = time.monotonic()
     inside.systemctl("stop", "llmhost.service")
