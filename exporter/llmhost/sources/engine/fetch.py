@@ -52,6 +52,10 @@ class StatusError(SourceError):
         self.status = status
 
 
+class NoHttpError(SourceError):
+    """What is said there is not HTTP, or not with TLS, or not without."""
+
+
 class Line:
     """The connection that a fetch has open, so that another thread can cut it."""
 
@@ -85,7 +89,7 @@ def fetch(
     """Get the body; follow at most one redirect, to the same scheme, host and port.
 
     Raises SourceError: REFUSED, TIMEOUT, TLS, UNAUTHORIZED, NOT_FOUND, HTTP_STATUS, TOO_LARGE, MALFORMED,
-    NO_PERMISSION or UNKNOWN; StatusError where there was an answer.
+    NO_PERMISSION or UNKNOWN; StatusError where there was an answer, NoHttpError where it may be spoken otherwise.
     """
     deadline_of = _Deadline(deadline, monotonic)
     try:
@@ -99,7 +103,9 @@ def fetch(
     except TimeoutError:
         raise SourceError(Cause.TIMEOUT, f"{target.endpoint} did not answer in time") from None
     except ssl.SSLError as error:
-        raise SourceError(Cause.TLS, f"{target.endpoint}: {error.reason or error}") from error
+        raise NoHttpError(Cause.TLS, f"{target.endpoint}: {error.reason or error}") from error
+    except (http.client.BadStatusLine, ConnectionResetError, BrokenPipeError) as error:
+        raise NoHttpError(Cause.MALFORMED, f"{target.endpoint}: {type(error).__name__}") from error
     except http.client.HTTPException as error:
         raise SourceError(Cause.MALFORMED, f"{target.endpoint}: {type(error).__name__}") from error
     except socket.gaierror as error:
@@ -114,7 +120,7 @@ def _cause_of(error: OSError) -> Cause:
         return Cause.REFUSED
     if isinstance(error, PermissionError):
         return Cause.NO_PERMISSION
-    return Cause.MALFORMED if isinstance(error, ConnectionError) else Cause.UNKNOWN  # reset instead of an answer
+    return Cause.UNKNOWN
 
 
 class _Deadline:

@@ -12,7 +12,7 @@ from llmhost.model.engine_listen import ListenArguments, parse_listen_arguments
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 from llmhost.sources.engine.fetch import Target
-from llmhost.sources.engine.sockets import Held, Listener, in_our_network, owner_of, read_listeners, sockets_of
+from llmhost.sources.engine.sockets import Held, Listener, in_our_network, lives, owner_of, read_listeners, sockets_of
 
 _PREFIX = re.compile(r"(?:/[!-~]*)?")  # what can be the begin of a path in a request
 _LONGEST_SOCKET_PATH = 107  # bytes: unix(7), sun_path
@@ -153,10 +153,8 @@ def _target(said: ListenArguments, host: str, port: int) -> Target:
 def _unix_target(procfs: Path, server: EngineServer, said: ListenArguments) -> Target:
     """Go through the process's own root or working directory, as only there the path means what it says."""
     pid = server.processes[0].pid
-    try:
-        owner_of(procfs, server.processes[0])
-    except ProcessLookupError:
-        raise SourceError(Cause.REFUSED, "its process has ended") from None
+    if not lives(procfs, server.processes[0]):
+        raise SourceError(Cause.REFUSED, "its process has ended")
     below = "root" if said.unix_path.startswith("/") else "cwd"
     path = f"{procfs}/{pid}/{below}/{said.unix_path.lstrip('/')}"
     if below == "root" and not os.access(procfs / str(pid) / below, os.X_OK):  # takes privilege

@@ -125,11 +125,22 @@ def still_holds(procfs: Path, held: Held) -> bool:
         os.close(directory)
 
 
+def lives(procfs: Path, process: ProcessId) -> bool:
+    try:
+        os.close(_open(procfs, process))
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def owner_of(procfs: Path, process: ProcessId) -> int:
-    """Tell a process's uid. Raises ProcessLookupError when it is gone."""
+    """Tell a process's effective uid, with which it makes sockets. Raises ProcessLookupError when it is gone."""
     directory = _open(procfs, process)
     try:
-        return os.fstat(directory).st_uid
+        status = small_file("status", directory)  # the owner of the directory is root for what may not dump core
+        return int(status.split(b"\nUid:", 1)[1].split(None, 2)[1])
+    except (OSError, IndexError) as error:
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from error
     finally:
         os.close(directory)
 

@@ -10,7 +10,7 @@ from typing import Final
 from llmhost.model.engine import EngineAnswer, EngineSample, EngineServer
 from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.sources.base import SourceError
-from llmhost.sources.engine.fetch import Line, StatusError, fetch
+from llmhost.sources.engine.fetch import Line, NoHttpError, StatusError, fetch
 from llmhost.sources.engine.locate import Candidate, candidates, configured, expected_endpoint, other_scheme
 from llmhost.sources.engine.parse import parse_metrics
 from llmhost.sources.engine.sockets import still_holds
@@ -96,23 +96,31 @@ class Visitor:
         failures: list[tuple[int, Candidate, SourceError]] = []
         for candidate in found:
             alone = candidate.hinted or len(found) == 1
-            until = deadline if alone else min(deadline, self._monotonic() + PROBE_SECONDS)
-            for one in (candidate, other_scheme(candidate)) if alone else (candidate,):
-                try:
-                    samples = self._ask(one, server, until)
-                except SourceError as error:
-                    failures.append((_how_telling(error), one, error))
-                    if error.cause not in {Cause.MALFORMED, Cause.TLS}:
-                        break
-                else:
-                    self._settled = _Settled(one, until=None)
-                    return samples
-            if candidate.hinted and failures[-1][2].cause is Cause.TIMEOUT:
-                break  # it is busy: the others need not be bothered
+            try:
+                return self._settle(candidate, server, deadline if alone else self._soon(deadline))
+            except SourceError as error:
+                failures.append((_how_telling(error), candidate, error))
+                if alone and isinstance(error, NoHttpError):
+                    try:
+                        return self._settle(other_scheme(candidate), server, self._soon(deadline))
+                    except StatusError as other:
+                        failures.append((_how_telling(other), other_scheme(candidate), other))
+                    except SourceError:
+                        pass  # neither with TLS nor without
+                if candidate.hinted and error.cause is Cause.TIMEOUT:
+                    break  # it is busy: the others need not be bothered
         _, likeliest, failure = min(failures, key=lambda failed: failed[0])
         self.endpoint = likeliest.target.endpoint
         self._settled = _Settled(likeliest, until=self._monotonic() + SETTLED_SECONDS)
         raise failure
+
+    def _soon(self, deadline: float) -> float:
+        return min(deadline, self._monotonic() + PROBE_SECONDS)
+
+    def _settle(self, candidate: Candidate, server: EngineServer, deadline: float) -> tuple[EngineSample, ...]:
+        samples = self._ask(candidate, server, deadline)
+        self._settled = _Settled(candidate, until=None)
+        return samples
 
     def _ask(self, candidate: Candidate, server: EngineServer, deadline: float) -> tuple[EngineSample, ...]:
         self.endpoint = candidate.target.endpoint

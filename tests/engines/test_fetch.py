@@ -1,0 +1,136 @@
+"""Every way of answering that is none has its cause, and nobody else is ever asked."""
+
+import time
+from pathlib import Path
+
+import pytest
+from tests.fakes.certificates import certificate
+from tests.fakes.engine_servers import Starter, ask_one, cause, failure, run_engine, source
+
+from llmhost.model.engine import EngineSample
+from llmhost.model.reading import Cause, Ok
+from llmhost.sources.engine.source import EngineSource
+
+__all__ = ["certificate", "run_engine", "source"]
+
+FIVE_TOKENS = Ok((EngineSample(model="m", engine_index="0", generation_tokens=5.0),))
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "metrics",
+        "chunked",
+        "unframed",
+        "redirect /metrics/",
+        "redirect http://127.0.0.1:PORT/v1/metrics?x=y",
+    ],
+)
+def test_metrics_are_read_however_they_are_sent(run_engine: Starter, source: EngineSource, mode: str) -> None:
+    assert ask_one(source, run_engine(mode).server()).samples == FIVE_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("status 401 Unauthorized", Cause.UNAUTHORIZED),
+        ("status 403 Forbidden", Cause.UNAUTHORIZED),
+        ("status 404 Not Found", Cause.NOT_FOUND),
+        ("status 500 Internal Server Error", Cause.HTTP_STATUS),
+        ("status 204 No Content", Cause.HTTP_STATUS),
+        ("loop", Cause.HTTP_STATUS),
+        ("redirect", Cause.HTTP_STATUS),  # to nowhere
+        ("chunked cut", Cause.MALFORMED),
+        ("announced", Cause.MALFORMED),
+        ("close", Cause.MALFORMED),
+        ("raw SSH-2.0-OpenSSH_9.2\r\n", Cause.MALFORMED),
+        ("raw HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\nvllm:generation_tok", Cause.MALFORMED),
+        ("raw HTTP/1.1 200 OK\r\n\r\nvllm:generation_tokens_total 12", Cause.MALFORMED),
+        ("raw HTTP/1.1 200 OK\r\n\r\n", Cause.NO_METRICS),
+        ("huge", Cause.TOO_LARGE),
+    ],
+)
+def test_an_answer_without_metrics_has_a_cause(
+    run_engine: Starter, source: EngineSource, mode: str, expected: Cause
+) -> None:
+    assert cause(ask_one(source, run_engine(mode).server())) is expected
+
+
+@pytest.mark.parametrize("mode", ["hang", "trickled-head", "trickled-body"])
+def test_the_time_of_a_fetch_is_that_of_all_of_it(run_engine: Starter, mode: str) -> None:
+    body = b"vllm:generation_tokens_total 1\n" * 100
+    source = EngineSource(procfs=Path("/proc"), timeout_seconds=0.4)
+    began = time.monotonic()
+    try:
+        assert cause(ask_one(source, run_engine(mode, body=body).server())) is Cause.TIMEOUT
+    finally:
+        source.close()
+    assert 0.3 < time.monotonic() - began < 3
+
+
+def test_a_redirect_to_another_place_is_not_followed(run_engine: Starter, source: EngineSource) -> None:
+    other = run_engine("metrics")
+    for place in (
+        f"http://127.0.0.1:{other.ports[0]}/metrics",
+        "http://localhost:PORT/metrics/",
+        "https://127.0.0.1:PORT/",
+    ):
+        answer = ask_one(source, run_engine(f"redirect {place}").server())
+        assert failure(answer).detail.endswith("redirects to another place")
+    assert other.visited() == []
+
+
+def test_a_token_is_read_from_its_file_at_each_fetch_and_never_told(
+    run_engine: Starter, source: EngineSource, tmp_path: Path
+) -> None:
+    running = run_engine("token sesame")
+    file = tmp_path / "token"
+    server = running.server(url=f"http://127.0.0.1:{running.ports[0]}", token_file=file)
+    assert failure(ask_one(source, server)).detail == f"no token to send: {file}: No such file or directory"
+    assert running.visited() == []
+    file.write_text("sesame\n")
+    assert ask_one(source, server).samples == FIVE_TOKENS
+    file.write_text("open\n")
+    assert cause(ask_one(source, server)) is Cause.UNAUTHORIZED
+    assert "open" not in failure(ask_one(source, server)).detail
+    before = len(running.visited())
+    for bad in ("", "two words\r\nX: y", "x" * 20_000):
+        file.write_text(bad)
+        assert failure(ask_one(source, server)).detail == f"no token to send: {file} has something else in it"
+    assert len(running.visited()) == before
+
+
+def test_a_configured_url_is_asked_instead_of_what_is_listened_on(run_engine: Starter, source: EngineSource) -> None:
+    own, configured = run_engine("metrics"), run_engine("path /vllm/metrics?model=m")
+    url = f"http://localhost:{configured.ports[0]}/vllm/metrics?model=m"
+    answer = ask_one(source, own.server(url=url))
+    assert (answer.samples, answer.endpoint) == (FIVE_TOKENS, f"http://localhost:{configured.ports[0]}")
+    assert own.visited() == []
+    assert cause(ask_one(source, own.server(url="http://127.0.0.1:9"))) is Cause.REFUSED
+    assert cause(ask_one(source, own.server(url="http://nowhere.invalid"))) is Cause.UNKNOWN
+
+
+def test_llama_cpps_prefix_is_that_of_its_metrics_too(run_engine: Starter, source: EngineSource) -> None:
+    running = run_engine("path /llm/metrics", body=b"llamacpp:tokens_predicted_total 3\n")
+    server = running.server(engine="llamacpp", argv=("llama-server", "--api-prefix", "/llm", "--metrics"))
+    assert ask_one(source, server).samples == Ok((EngineSample(model="", engine_index="", generation_tokens=3.0),))
+
+
+def test_tls_is_spoken_where_the_arguments_or_the_server_ask_for_it(
+    run_engine: Starter, source: EngineSource, certificate: Path
+) -> None:
+    environment = {"ENGINE_CERTIFICATE": str(certificate)}
+    for arguments in (f"--ssl-certfile {certificate}", "--config serve.yaml"):
+        running = run_engine("tls metrics", arguments=arguments, environment=environment)
+        answer = ask_one(source, running.server())
+        assert (answer.samples, answer.endpoint) == (FIVE_TOKENS, f"https://127.0.0.1:{running.ports[0]}")
+    plain = run_engine("metrics", arguments="--ssl-certfile gone.pem")
+    assert ask_one(source, plain.server()).endpoint == f"http://127.0.0.1:{plain.ports[0]}"
+
+
+def test_the_certificate_of_a_configured_url_must_be_trusted(
+    run_engine: Starter, source: EngineSource, certificate: Path
+) -> None:
+    running = run_engine("tls metrics", environment={"ENGINE_CERTIFICATE": str(certificate)})
+    answer = ask_one(source, running.server(url=f"https://127.0.0.1:{running.ports[0]}"))
+    assert cause(answer) is Cause.TLS

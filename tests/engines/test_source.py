@@ -1,0 +1,254 @@
+"""Servers are found by the sockets of their own processes, asked at one place, and believed only with their metrics."""
+
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.fakes.engine_servers import (
+    Starter,
+    ask,
+    ask_one,
+    cause,
+    failure,
+    process_id,
+    run_engine,
+    source,
+)
+from tests.fakes.needs import needs, needs_root
+
+from llmhost.model.engine import EngineAnswer, EngineSample
+from llmhost.model.reading import Cause, Ok
+from llmhost.sources.engine.source import EngineSource
+
+__all__ = ["run_engine", "source"]
+
+FIVE_TOKENS = Ok((EngineSample(model="m", engine_index="0", generation_tokens=5.0),))
+
+
+def free_port() -> int:
+    with socket.socket() as tried:
+        tried.bind(("127.0.0.1", 0))
+        port: int = tried.getsockname()[1]
+        return port
+
+
+def has_metrics_at(answer: EngineAnswer, endpoint: str) -> bool:
+    assert answer.samples == FIVE_TOKENS
+    assert answer.endpoint == endpoint
+    return True
+
+
+def test_a_server_is_found_where_it_listens_whatever_its_arguments_say(
+    run_engine: Starter, source: EngineSource
+) -> None:
+    running = run_engine("metrics", arguments="--port PORT")
+    answer = ask_one(source, running.server())
+    assert has_metrics_at(answer, f"http://127.0.0.1:{running.ports[0]}")
+    assert (answer.unit.name, answer.engine) == ("vllm.service", "vllm")
+
+
+@pytest.mark.parametrize(
+    ("at", "host"),
+    [
+        ("0.0.0.0", "127.0.0.1"),
+        ("::", "[::1]"),
+        ("::1", "[::1]"),
+        ("127.7.7.7", "127.7.7.7"),
+        ("::ffff:127.0.0.2", "127.0.0.2"),
+    ],
+)
+def test_an_address_is_asked_at_where_it_can_be_reached(
+    run_engine: Starter, source: EngineSource, at: str, host: str
+) -> None:
+    running = run_engine({"mode": "metrics", "at": at})
+    assert has_metrics_at(ask_one(source, running.server()), f"http://{host}:{running.ports[0]}")
+
+
+def test_a_workers_sockets_are_not_asked(run_engine: Starter, source: EngineSource) -> None:
+    running = run_engine({"mode": "metrics", "in": "worker"}, "metrics", {"mode": "hang", "in": "worker"})
+    assert has_metrics_at(ask_one(source, running.server()), f"http://127.0.0.1:{running.ports[1]}")
+    assert running.visited() == [1]
+
+
+def test_of_several_sockets_the_one_with_the_engines_metrics_is_taken_and_remembered(
+    run_engine: Starter, source: EngineSource
+) -> None:
+    running = run_engine("status 404 Not Found", "metrics", "raw HTTP/1.1 200 OK\r\n\r\nother 1\n")
+    endpoint = f"http://127.0.0.1:{running.ports[1]}"
+    assert has_metrics_at(ask_one(source, running.server()), endpoint)
+    before = len(running.visited())
+    assert has_metrics_at(ask_one(source, running.server()), endpoint)
+    assert has_metrics_at(ask_one(source, running.server()), endpoint)
+    assert running.visited()[before:] == [1, 1]
+
+
+def test_a_socket_that_speaks_no_http_is_left_after_a_moment(run_engine: Starter, source: EngineSource) -> None:
+    running = run_engine("zeromq", "metrics", "zeromq")
+    assert has_metrics_at(ask_one(source, running.server()), f"http://127.0.0.1:{running.ports[1]}")
+
+
+def test_the_port_of_the_arguments_is_asked_first_and_alone(run_engine: Starter, source: EngineSource) -> None:
+    port = free_port()
+    running = run_engine("zeromq", {"mode": "metrics", "port": port}, "zeromq", arguments=f"--port={port}")
+    assert has_metrics_at(ask_one(source, running.server()), f"http://127.0.0.1:{port}")
+    assert running.visited() == [1]
+
+
+def test_a_server_without_metrics_is_not_probed_all_over_at_each_read(
+    run_engine: Starter, source: EngineSource
+) -> None:
+    running = run_engine("status 500 No", "status 404 Not Found", "raw HTTP/1.1 200 OK\r\n\r\nhttp_requests_total 1\n")
+    answer = ask_one(source, running.server())
+    assert cause(answer) is Cause.NO_METRICS
+    assert answer.endpoint == f"http://127.0.0.1:{running.ports[2]}"
+    before = len(running.visited())
+    assert cause(ask_one(source, running.server())) is Cause.NO_METRICS
+    assert running.visited()[before:] == [2]
+
+
+def test_api_servers_that_share_a_socket_are_one_server(run_engine: Starter, source: EngineSource) -> None:
+    running = run_engine({"mode": "metrics", "in": "shared"})
+    assert len(running.children) == 2
+    processes = tuple(process_id(pid) for pid in (running.pid, *running.children))
+    assert has_metrics_at(ask_one(source, running.server(processes=processes)), f"http://127.0.0.1:{running.ports[0]}")
+    # those that have lost their launcher are two to be asked, and give one answer
+    orphans = [running.server(processes=(one,), argv=("VLLM::APIServer_0",)) for one in processes[1:]]
+    assert has_metrics_at(ask_one(source, orphans[0]), f"http://127.0.0.1:{running.ports[0]}")
+    assert len(ask(source, *orphans)) == 1
+
+
+def test_two_servers_of_one_unit_are_two_endpoints(run_engine: Starter, source: EngineSource) -> None:
+    one, two = run_engine("metrics"), run_engine("status 503 Loading")
+    answers = ask(source, one.server(), two.server())
+    assert {answer.endpoint: isinstance(answer.samples, Ok) for answer in answers} == {
+        f"http://127.0.0.1:{one.ports[0]}": True,
+        f"http://127.0.0.1:{two.ports[0]}": False,
+    }
+    assert [answer.endpoint for answer in answers] == sorted(answer.endpoint for answer in answers)
+
+
+def test_a_unix_socket_is_opened_through_the_servers_own_root(
+    run_engine: Starter, source: EngineSource, tmp_path: Path
+) -> None:
+    path = f"{tmp_path}/s"
+    running = run_engine({"mode": "metrics", "at": path}, arguments=f"--uds {path} --port PORT")
+    assert has_metrics_at(ask_one(source, running.server()), f"unix:{path}")
+    os.unlink(path)  # noqa: PTH108
+    assert cause(ask_one(source, running.server())) is Cause.REFUSED
+
+
+def test_a_unix_socket_below_the_working_directory_is_found(
+    run_engine: Starter, source: EngineSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    running = run_engine({"mode": "metrics", "at": f"{tmp_path}/rel"}, arguments="--uds rel")
+    monkeypatch.chdir("/")
+    assert has_metrics_at(ask_one(source, running.server()), "unix:rel")
+
+
+def test_a_server_that_does_not_listen_is_refused_or_still_starting(run_engine: Starter, source: EngineSource) -> None:
+    running = run_engine(arguments="--port 8123")
+    answer = ask_one(source, running.server())
+    assert (cause(answer), answer.endpoint) == (Cause.REFUSED, "http://127.0.0.1:8123")
+    assert cause(ask_one(source, running.server(starting=True))) is Cause.STARTING
+
+
+def test_503_is_loading_only_while_starting(run_engine: Starter, source: EngineSource) -> None:
+    running = run_engine("status 503 Service Unavailable")
+    assert cause(ask_one(source, running.server(starting=True))) is Cause.STARTING
+    assert cause(ask_one(source, running.server())) is Cause.HTTP_STATUS
+
+
+def test_what_has_answered_is_not_starting_any_more(run_engine: Starter, source: EngineSource) -> None:
+    running = run_engine("metrics")
+    url = f"http://127.0.0.1:{running.ports[0]}"
+    server = running.server(url=url, starting=True)
+    assert ask_one(source, server).samples == FIVE_TOKENS
+    running.end()
+    assert cause(ask_one(source, server)) is Cause.REFUSED
+    assert cause(ask_one(source, replace(server, run="another"))) is Cause.STARTING
+
+
+def test_a_process_that_has_ended_or_whose_pid_is_anothers_is_not_asked(
+    run_engine: Starter, source: EngineSource
+) -> None:
+    running = run_engine("metrics")
+    server = running.server()
+    (process,) = server.processes
+    other = replace(process, start_ticks=process.start_ticks - 1)
+    assert failure(ask_one(source, replace(server, processes=(other,)))).detail == "its process has ended"
+    assert running.visited() == []
+    assert ask_one(source, server).samples == FIVE_TOKENS
+    running.end()
+    assert failure(ask_one(source, server)).detail == "its process has ended"
+
+
+def test_a_port_that_another_process_shares_is_not_asked(run_engine: Starter, source: EngineSource) -> None:
+    one = run_engine("metrics", environment={"ENGINE_REUSEPORT": "1"})
+    two = run_engine({"mode": "metrics", "port": one.ports[0]}, environment={"ENGINE_REUSEPORT": "1"})
+    for running in (one, two):
+        assert (
+            failure(ask_one(source, running.server())).detail == "another process listens at the same address and port"
+        )
+    assert one.visited() == two.visited() == []
+
+
+def test_a_server_in_another_network_namespace_cannot_be_asked(run_engine: Starter, source: EngineSource) -> None:
+    needs_root()
+    running = run_engine("hang", prefix=(needs("unshare"), "--net"))
+    answer = ask_one(source, running.server())
+    assert cause(answer) is Cause.NETWORK_NAMESPACE
+
+
+AS_NOBODY = """
+import os, sys, time
+from dataclasses import replace
+from pathlib import PosixPath
+from tests.fakes.engine_servers import PROC, process_id
+from llmhost.model.engine import EngineServer
+from llmhost.model.ids import ProcessId, UnitId
+from llmhost.sources.engine.source import EngineSource
+
+def ask(server):
+    source = EngineSource(procfs=PROC)
+    source.aim((server,))
+    (answer,) = source.read(time.monotonic() + 5).answers
+    source.close()
+    print(answer.endpoint, type(answer.samples).__name__, getattr(answer.samples, "cause", ""))
+
+server = {server}
+ask(server)  # with all the privilege that there is, and so that everything is imported
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+ask(server)
+read, write = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(write)
+    os._exit(len(os.read(read, 1)))
+ask(replace(server, processes=(process_id(child),)))
+"""
+
+
+def test_without_privilege_the_port_of_the_arguments_is_asked_if_the_same_user_listens_there(
+    run_engine: Starter, source: EngineSource
+) -> None:
+    needs_root()
+    port = free_port()
+    running = run_engine({"mode": "metrics", "port": port}, "metrics", arguments=f"--port {port}")
+    asked = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY.replace("{server}", repr(running.server()))],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    endpoint = f"http://127.0.0.1:{port}"
+    expected = [f"{endpoint} Ok ", f"{endpoint} Ok ", f"{endpoint} Failed refused"]  # the last is another user's
+    assert asked.stdout.splitlines() == expected, asked.stderr
+    assert running.visited() == [0, 0]

@@ -1,0 +1,156 @@
+"""Real servers for the engine source: processes of their own, run as `python …/vllm serve …` (engine_program.py)."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from llmhost.model.engine import EngineAnswer, EngineServer
+from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.reading import Cause, Failed
+from llmhost.sources.engine.source import EngineSource
+from llmhost.sources.procfs_files import parse_stat
+
+PROGRAM = Path(__file__).with_name("engine_program.py")
+BODY = b'vllm:generation_tokens_total{engine="0",model_name="m"} 5.0\n'
+PROC = Path("/proc")
+WAIT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    process: "subprocess.Popen[bytes]"
+    ports: tuple[Any, ...]
+    children: tuple[int, ...]
+    visits: Path
+    argv: tuple[str, ...]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def server(self, unit: str = "vllm.service", **given: Any) -> EngineServer:  # noqa: ANN401 - whatever a test cares for
+        values: dict[str, Any] = {"engine": "vllm", "processes": (process_id(self.pid),), "argv": self.argv}
+        return EngineServer(unit=UnitId(unit), **(values | given))
+
+    def visited(self) -> list[int]:
+        """Numbers of the listeners to which somebody has connected."""
+        return [int(number) for number in self.visits.read_text()]
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.kill()
+        self.process.wait()
+
+
+class Starter(Protocol):
+    def __call__(
+        self,
+        *modes: str | Mapping[str, Any],
+        arguments: str = "--port PORT",
+        body: bytes = BODY,
+        environment: Mapping[str, str] | None = None,
+        prefix: tuple[str, ...] = (),
+    ) -> Running: ...
+
+
+@pytest.fixture
+def run_engine(tmp_path: Path) -> Iterator[Starter]:
+    """Start servers: a mode for a listener on a free port of 127.0.0.1, or a mapping that says more.
+
+    PORT in the arguments is nobody's: a server cannot know its free port before it has it. So what the arguments say is
+    wrong unless a test has `port` in a listener and in the arguments.
+    """
+    (tmp_path / "vllm").write_bytes(PROGRAM.read_bytes())
+    with ExitStack() as ending:
+
+        def start(
+            *modes: str | Mapping[str, Any],
+            arguments: str = "--port PORT",
+            body: bytes = BODY,
+            environment: Mapping[str, str] | None = None,
+            prefix: tuple[str, ...] = (),
+        ) -> Running:
+            listeners = [
+                {"at": "127.0.0.1", "in": "self", **({"mode": one} if isinstance(one, str) else one)} for one in modes
+            ]
+            number = len(list(tmp_path.glob("visits-*")))
+            visits, said = tmp_path / f"visits-{number}", tmp_path / f"body-{number}"
+            visits.touch()
+            said.write_bytes(body)
+            argv = (sys.executable, str(tmp_path / "vllm"), "serve", "m", *arguments.replace("PORT", "1").split())
+            process = subprocess.Popen(
+                [*prefix, *argv],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={
+                    **os.environ,
+                    "ENGINE_LISTENERS": json.dumps(listeners),
+                    "ENGINE_VISITS": str(visits),
+                    "ENGINE_BODY": str(said),
+                    **(environment or {}),
+                },
+            )
+            assert process.stdout is not None
+            ready = process.stdout.readline()
+            process.stdout.close()
+            assert ready, "it did not start"
+            told = json.loads(ready)
+            running = Running(
+                process=process,
+                ports=tuple(told["ports"]),
+                children=tuple(told["children"]),
+                visits=visits,
+                argv=argv,
+            )
+            ending.callback(running.end)
+            return running
+
+        yield start
+
+
+@pytest.fixture
+def source() -> Iterator[EngineSource]:
+    made = EngineSource(procfs=PROC, timeout_seconds=5.0, max_bytes=1 << 20)
+    yield made
+    made.close()
+
+
+def process_id(pid: int) -> ProcessId:
+    return ProcessId(pid, parse_stat((PROC / str(pid) / "stat").read_bytes()).start_ticks)
+
+
+def ask(source: EngineSource, *servers: EngineServer, within: float = WAIT_SECONDS) -> tuple[EngineAnswer, ...]:
+    source.aim(servers)
+    return source.read(time.monotonic() + within).answers
+
+
+def ask_one(source: EngineSource, server: EngineServer, within: float = WAIT_SECONDS) -> EngineAnswer:
+    (answer,) = ask(source, server, within=within)
+    return answer
+
+
+def failure(answer: EngineAnswer) -> Failed:
+    assert isinstance(answer.samples, Failed), answer
+    return answer.samples
+
+
+def cause(answer: EngineAnswer) -> Cause:
+    return failure(answer).cause
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for something that nothing announces."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.005)
