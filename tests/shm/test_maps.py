@@ -1,13 +1,14 @@
 """What processes have mapped and open: asked of the kernel, and read as text; the same answer."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.fakes.needs import missing
 from tests.fakes.shm import Child, Children, children, tmpfs
 
-from llmhost.sources.shm import descriptors
+from llmhost.sources.shm import descriptors, process
 from llmhost.sources.shm.maps import NoQueryError, mapped_by_query, mapped_by_text, parse_maps
 from llmhost.sources.shm.process import Inspector
 
@@ -165,3 +166,28 @@ def test_what_is_open_is_found_without_waiting_for_any_server(
         assert descriptors.opened(directory, device) == asked
     finally:
         os.close(directory)
+
+
+def test_a_file_that_is_mapped_and_closed_in_the_middle_of_a_look_is_found(
+    child: Child, tmpfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmpfs / "file"
+    path.write_bytes(b"x")
+    child.do(f"descriptor = os.open({str(path)!r}, os.O_RDWR)")
+    steps = ["assert libc.mmap(None, 4096, 3, 1, descriptor, 0) not in (None, 2**64 - 1); os.close(descriptor)"]
+
+    def between(function: Callable[..., set[int]]) -> Callable[..., set[int]]:
+        def called(*given: int, **named: bool) -> set[int]:
+            found = function(*given, **named)
+            while steps:
+                child.do(steps.pop())
+            return found
+
+        return called
+
+    for name in ("opened", "mapped_by_query", "mapped_by_text"):
+        monkeypatch.setattr(process, name, between(getattr(process, name)))
+    held = Inspector(Path("/proc")).look(child.pid, path.stat().st_dev, thorough=True)
+    assert held is not None
+    assert held.inodes == {path.stat().st_ino}
+    assert not steps

@@ -13,10 +13,11 @@ What is claimed, and why it holds:
 - *Cannot be told* in all other cases.
 
 A full scan is made when a file has no holder that is known, and then at most once in a grace time, counted from the
-end of the last: so each process was looked at a grace time apart. Where the deadline comes first it goes on at the next
-look, and what it has found is told already. Between full scans these are looked at each time: whoever held anything
-at the last look, and whoever was first seen less than two minutes ago (engines make their files while they load), the
-quick way; and thoroughly where a file is left over that nobody is known to hold and no full scan found unheld.
+look at which the last one ended: so, to within what a look takes, each process was looked at a grace time apart. Where
+the deadline comes first it goes on at the next look, and what it has found is told already. Between full scans these
+are looked at each time, the quick way: whoever held anything at the last look, and whoever was first seen less than two
+minutes ago (engines make their files while they load). Where a file is left over that nobody is known to hold, and no
+full scan has found unheld, they are looked at thoroughly.
 
 Limits. Descriptors on their way through a socket (SCM_RIGHTS), in an io_uring, or in a table that one thread has for
 itself (unshare(CLONE_FILES)) are no process's in /proc; nor is what the kernel holds, a loop device say. A handover
