@@ -251,7 +251,16 @@ def test_a_driver_that_cannot_be_had_has_a_cause_and_is_found_later(
 def test_without_the_library_there_is_no_library(new_reader: NewReader) -> None:
     error = new_reader(environment={"LD_LIBRARY_PATH": ""}).fail()
     assert error.cause is Cause.NO_LIBRARY
-    assert error.detail == "nvmlInitWithFlags: LIBRARY_NOT_FOUND (12)"
+    assert error.detail.startswith("libnvidia-ml.so.1: cannot open shared object file: ")
+    assert error.detail.endswith(": LIBRARY_NOT_FOUND (12)")
+
+
+def test_a_broken_library_is_told_from_a_missing_one(new_reader: NewReader, tmp_path: Path) -> None:
+    (tmp_path / "libnvidia-ml.so.1").write_text("no library\n")
+    error = new_reader(environment={"LD_LIBRARY_PATH": str(tmp_path)}).fail()
+    assert error.cause is Cause.NO_LIBRARY
+    assert str(tmp_path / "libnvidia-ml.so.1") in error.detail
+    assert "file too short" in error.detail or "invalid ELF header" in error.detail
 
 
 def test_tries_get_rarer_while_there_is_no_driver(fake_nvml: FakeNvml, new_reader: NewReader, tmp_path: Path) -> None:

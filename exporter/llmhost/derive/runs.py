@@ -65,8 +65,8 @@ def _visible(settings: UnitSettings, commands: list[tuple[str, ...]], *, known: 
     EnvironmentFile= goes over Environment= (systemd.exec(5)); `env`, a shell's assignment or a container's options
     stand in ExecStart=; with a script of somebody's in front (not `known`), anything may happen.
     """
-    if settings.environment_files:
-        return Failed(Cause.UNKNOWN, "an EnvironmentFile= may say which GPUs the unit uses")
+    if settings.environment_files or _VARIABLE in settings.pass_environment:
+        return Failed(Cause.UNKNOWN, "EnvironmentFile= or PassEnvironment= may say which GPUs the unit uses")
     words = [word for command in commands for word in command]
     assigned = {value for word in words for value in _ASSIGNED.findall(word)}
     if len(assigned) > 1 or any("$" in value for value in assigned):

@@ -70,7 +70,10 @@ class Driver:
         try:
             pynvml.nvmlInitWithFlags(_NO_GPUS)
         except pynvml.NVMLError as error:
-            raise NvmlCallError("nvmlInitWithFlags", error.value) from None
+            # what the loader said tells a library that is missing from one that is broken; pynvml keeps it as context
+            loader = error.__context__
+            what = str(loader)[:300] if isinstance(loader, OSError) else "nvmlInitWithFlags"
+            raise NvmlCallError(what, error.value) from None
 
     def shutdown(self) -> None:
         self._call("nvmlShutdown")
