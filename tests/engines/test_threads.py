@@ -1,0 +1,132 @@
+"""A server that is slow delays its own answer alone, and nothing is left of those that are gone."""
+
+import os
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.fakes.engine_servers import Starter, ask, ask_one, cause, process_id, run_engine, source, until
+
+from llmhost.model.engine import EngineAnswer, EngineServer
+from llmhost.model.ids import UnitId
+from llmhost.model.reading import Cause, Ok
+from llmhost.sources.engine import locate, visit
+from llmhost.sources.engine.locate import Candidate
+from llmhost.sources.engine.source import MOST_SERVERS, EngineSource
+
+__all__ = ["run_engine", "source"]
+
+
+def threads() -> int:
+    return sum(thread.name.startswith("llmhost-engine") for thread in threading.enumerate())
+
+
+def descriptors_now() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def by_port(answers: tuple[EngineAnswer, ...]) -> dict[int, bool]:
+    return {int(answer.endpoint.rpartition(":")[2]): isinstance(answer.samples, Ok) for answer in answers}
+
+
+def test_a_server_that_hangs_costs_its_own_answer_alone(run_engine: Starter, source: EngineSource) -> None:
+    good, hangs, good_too = run_engine("metrics"), run_engine("hang"), run_engine("metrics")
+    servers = [running.server() for running in (good, hangs, good_too)]
+    began = time.monotonic()
+    answers = ask(source, *servers, within=1.0)
+    took = time.monotonic() - began
+    assert by_port(answers) == {good.ports[0]: True, hangs.ports[0]: False, good_too.ports[0]: True}
+    assert [cause(answer) for answer in answers if not isinstance(answer.samples, Ok)] == [Cause.TIMEOUT]
+    assert 0.8 < took < 1.05  # before the deadline, so that the answers of the others are not late as well
+
+
+def test_a_fetch_under_way_is_not_started_twice_and_its_late_answer_is_not_kept(
+    run_engine: Starter, source: EngineSource
+) -> None:
+    running = run_engine("slow 0.6")
+    server = running.server()
+    assert cause(ask_one(source, server, within=0.3)) is Cause.TIMEOUT
+    answer = ask_one(source, server)  # it waits for the same fetch
+    assert isinstance(answer.samples, Ok)
+    assert running.visited() == [0]
+    assert cause(ask_one(source, server, within=0.3)) is Cause.TIMEOUT
+    until(lambda: source.doing() == "idle")
+    assert isinstance(ask_one(source, server, within=0.3).samples, Ok)  # which has just come
+    assert running.visited() == [0, 0]
+    assert cause(ask_one(source, server, within=0.3)) is Cause.TIMEOUT
+    until(lambda: source.doing() == "idle")
+    time.sleep(1.1)  # what makes an answer old is time alone
+    assert cause(ask_one(source, server, within=0.3)) is Cause.TIMEOUT
+    assert running.visited() == [0, 0, 0, 0]
+
+
+def test_what_hung_the_last_time_is_not_waited_for_as_long_again(run_engine: Starter, source: EngineSource) -> None:
+    server = run_engine("hang").server()
+    assert cause(ask_one(source, server, within=0.3)) is Cause.TIMEOUT
+    began = time.monotonic()
+    assert cause(ask_one(source, server, within=4.0)) is Cause.TIMEOUT
+    assert 0.9 < time.monotonic() - began < 2.0
+
+
+def test_a_reader_can_be_told_what_is_waited_for(run_engine: Starter, source: EngineSource) -> None:
+    running = run_engine("hang")
+    assert source.doing() == "idle"
+    assert cause(ask_one(source, running.server(), within=0.3)) is Cause.TIMEOUT
+    assert source.doing() == f"waiting for http://127.0.0.1:{running.ports[0]}"
+
+
+def test_close_does_not_wait_for_what_hangs(run_engine: Starter) -> None:
+    source = EngineSource(procfs=Path("/proc"), timeout_seconds=60.0)
+    servers = [run_engine(mode).server() for mode in ("hang", "trickled-head", "metrics")]
+    assert len(ask(source, *servers, within=0.5)) == 3
+    began = time.monotonic()
+    source.close()
+    assert time.monotonic() - began < 1.0
+    until(lambda: threads() == 0)
+
+
+def test_threads_and_descriptors_stay_as_many_as_there_are_servers(run_engine: Starter, source: EngineSource) -> None:
+    servers = [run_engine("metrics").server() for _ in range(3)]
+    servers.append(run_engine("status 404 Not Found").server())
+    assert len(ask(source, *servers)) == 4
+    descriptors = descriptors_now()
+    for turn in range(300):  # each of them is there half of the time, and sometimes as another run's
+        present = [replace(one, run=str(turn // 50)) for place, one in enumerate(servers) if (turn >> place) % 2 == 0]
+        assert len(ask(source, *present)) == len(present)
+    assert len(ask(source)) == 0
+    until(lambda: threads() == 0)
+    assert len(ask(source, *servers)) == 4
+    assert threads() == 4
+    assert descriptors_now() == descriptors
+
+
+def test_no_more_servers_than_a_bound_are_asked(source: EngineSource) -> None:
+    # Nothing listens in this process, so nothing is asked; the threads are there all the same.
+    servers = [
+        EngineServer(unit=UnitId(f"vllm-{number}.service"), engine="vllm", processes=(process_id(os.getpid()),))
+        for number in range(MOST_SERVERS + 2)
+    ]
+    answers = ask(source, *servers)
+    assert threads() == MOST_SERVERS
+    assert [cause(answer) for answer in answers].count(Cause.UNKNOWN) == 2
+    ask(source)
+    until(lambda: threads() == 0)
+    assert Cause.UNKNOWN not in {cause(answer) for answer in ask(source, *servers[-2:])}
+
+
+def test_a_bug_in_one_visit_is_that_servers_unknown_answer(
+    run_engine: Starter, source: EngineSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = run_engine("metrics"), run_engine("metrics")
+
+    def candidates(procfs: Path, server: EngineServer) -> tuple[Candidate, ...]:
+        if server == bad.server():
+            raise RuntimeError("a bug")
+        return real(procfs, server)
+
+    real = locate.candidates
+    monkeypatch.setattr(visit, "candidates", candidates)
+    answers = ask(source, good.server(), bad.server())
+    assert sorted(isinstance(answer.samples, Ok) for answer in answers) == [False, True]
