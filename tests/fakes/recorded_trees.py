@@ -29,7 +29,8 @@ def titles(name: str) -> dict[int, str]:
     """Say what each process of the tree is called in the end."""
     last = list(TREES[name]["after"].values())[-1]
     called: dict[int, str] = {row["pid"]: row.get("title") or _kind(row) for row in TREES[name]["before"]}
-    return called | last.get("titled", {})
+    called.update(last.get("titled", {}))
+    return called
 
 
 def without_pipes(entries: Iterable[ProcessEntry]) -> list[ProcessEntry]:

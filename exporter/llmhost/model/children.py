@@ -32,7 +32,9 @@ def is_engine_child(process: Process) -> bool:
 
 def is_bare_child(process: Process) -> bool:
     """Whether it is a child of Python's multiprocessing that has set no title, or a fork server, whoever's it is."""
-    return not process.engine and (is_spawn_main(process.argv) or is_forkserver(process.argv))
+    if process.engine or "-c" not in process.argv:
+        return False
+    return is_spawn_main(process.argv) or is_forkserver(process.argv)
 
 
 def is_ray_actor(process: Process) -> bool:

@@ -52,10 +52,11 @@ class Process:
     engine: str  # "vllm", "sglang", …, or "" when it is no known engine's process
     role: Role
     pipes: Mapping[int, int] | None = None
-    """fd → pipe inode, of trackers, engines' processes, bare children of multiprocessing, and the parents of them all.
+    """fd → pipe inode, where it matters whose they are.
 
-    Also of others that were found to hold a tracker's pipe; not of a server's parent, which says nothing. None for all
-    others, and where it could not be read: that takes root, or the owner (proc(5): /proc/PID/fd).
+    Of trackers, of children of engines and of multiprocessing whose parent is no living engine's process, of the
+    parents of both, and of others who were found to hold a tracker's pipe. None for all others, and where it could not
+    be read: that takes root, or the owner (proc(5): /proc/PID/fd).
     """
 
     @property

@@ -1,10 +1,11 @@
 """Which pipes processes hold: what tells a living creator from who has merely adopted its child.
 
 /proc/PID/fd of another takes root's privilege, or to be its owner (proc(5)). To read it costs some 2 µs for each
-descriptor, so it is read of few: of trackers, engines' processes and bare children of Python's multiprocessing, and of
-their parents. One who holds a tracker's pipe may be anybody, though: a program that went to the background, say. He is
-looked for among all processes of the tracker's user or place where nobody else is known to hold it, which takes some
-75 ms at 2,000 processes, and no more than once a minute.
+descriptor, so it is read of few: of trackers, of children of engines and of Python's multiprocessing whose parent is
+no living engine's process, and of the parents of both. So a healthy engine costs its tracker's and its server's.
+
+Who holds a tracker's pipe though its parent does not may be anybody: a program that went to the background, say. He is
+looked for among the engines' processes, and then, no more than once a minute, among all of the tracker's user or place.
 """
 
 import math
@@ -83,54 +84,86 @@ class PipeLook:
         read: Callable[[Process], Pipes | None],
         now: float,
     ) -> dict[int, Pipes]:
-        """Read the pipes of the interesting processes and of who matters to them, by pid; only those that could be."""
-        wanted = {pid: by_pid[pid] for pid in interesting if not by_pid[pid].zombie}
-        trackers = [process for process in wanted.values() if process.role is Role.TRACKER]
-        for process in list(wanted.values()):
+        """Read the pipes of those among the interesting for whom they matter, by pid; only those that could be."""
+        living = [by_pid[pid] for pid in interesting if not by_pid[pid].zombie]
+        wanted: dict[int, Process] = {}
+        for process in living:
             parent = by_pid.get(process.ppid)
-            if parent is not None and not parent.zombie and _has_parent_to_lose(process):
-                wanted.setdefault(process.ppid, parent)
+            if _needs_proof(process, parent):
+                wanted[process.id.pid] = process
+                if parent is not None and not parent.zombie:
+                    wanted[process.ppid] = parent
         for one in self._holders:
-            process = by_pid.get(one.pid)
-            if process is not None and process.id == one and not process.zombie:
-                wanted.setdefault(one.pid, process)
-        pipes = {pid: found for pid, process in wanted.items() if (found := read(process)) is not None}
+            holder = by_pid.get(one.pid)
+            if holder is not None and holder.id == one and not holder.zombie:
+                wanted[one.pid] = holder
+        pipes: dict[int, Pipes] = {}
+        _read_into(pipes, wanted.values(), read)
+        trackers = {
+            one.id.pid: inode
+            for one in living
+            if one.role is Role.TRACKER and (inode := _inode(one, pipes)) is not None
+        }
+        if _lonely(trackers, pipes):
+            _read_into(pipes, living, read)
         self._search(trackers, by_pid, pipes, read, now)
+        inodes = frozenset(trackers.values())
+        self._holders = frozenset(
+            by_pid[pid].id for pid, found in pipes.items() if not inodes.isdisjoint(found.values())
+        )
         return pipes
 
     def _search(
         self,
-        trackers: Iterable[Process],
+        trackers: Mapping[int, int],
         by_pid: Mapping[int, Process],
         pipes: dict[int, Pipes],
         read: Callable[[Process], Pipes | None],
         now: float,
     ) -> None:
-        """Find holders of pipes that nobody is known to hold beside the tracker, and add theirs to `pipes`."""
-        inodes = {one: inode for one in trackers if (inode := _inode(one, pipes)) is not None}
-        self._searched = {one.id: self._searched[one.id] for one in inodes if one.id in self._searched}
-        lonely = {
-            one: inode
-            for one, inode in inodes.items()
-            if not any(inode in found.values() for pid, found in pipes.items() if pid != one.id.pid)
-            and not 0 <= now - self._searched.get(one.id, -math.inf) < SEARCH_SECONDS
-        }
-        if lonely:
-            self._searched.update((one.id, now) for one in lonely)
-            for pid, process in by_pid.items():
-                if pid not in pipes and any(_may_hold(process, one) for one in lonely):
-                    found = read(process)
-                    if found is not None and not frozenset(lonely.values()).isdisjoint(found.values()):
-                        pipes[pid] = found
-        theirs = frozenset(inodes.values())
-        self._holders = frozenset(
-            by_pid[pid].id for pid, found in pipes.items() if not theirs.isdisjoint(found.values())
-        )
+        """Find anybody who holds the pipe of a tracker that nobody is known to hold, and add his to `pipes`."""
+        identities = {by_pid[pid].id for pid in trackers}
+        self._searched = {one: at for one, at in self._searched.items() if one in identities}
+        lonely = [
+            by_pid[pid]
+            for pid in _lonely(trackers, pipes)
+            if not 0 <= now - self._searched.get(by_pid[pid].id, -math.inf) < SEARCH_SECONDS
+        ]
+        if not lonely:
+            return
+        self._searched.update((one.id, now) for one in lonely)
+        sought = frozenset(trackers[one.id.pid] for one in lonely)
+        for pid, process in by_pid.items():
+            if pid not in pipes and any(_may_hold(process, one) for one in lonely):
+                found = read(process)
+                if found is not None and not sought.isdisjoint(found.values()):
+                    pipes[pid] = found
 
 
-def _has_parent_to_lose(process: Process) -> bool:
-    """Whether it matters who its parent is. A server's is whoever started the service."""
-    return process.role is Role.TRACKER or is_engine_child(process) or is_bare_child(process)
+def _needs_proof(process: Process, parent: Process | None) -> bool:
+    """Whether pipes have to tell who its parent is. A server's is whoever started the service."""
+    if process.role is Role.TRACKER:
+        return True
+    if parent is not None and parent.engine and not parent.zombie:
+        return False
+    return is_engine_child(process) or is_bare_child(process)
+
+
+def _read_into(pipes: dict[int, Pipes], processes: Iterable[Process], read: Callable[[Process], Pipes | None]) -> None:
+    for process in processes:
+        if process.id.pid not in pipes:
+            found = read(process)
+            if found is not None:
+                pipes[process.id.pid] = found
+
+
+def _lonely(trackers: Mapping[int, int], pipes: Mapping[int, Pipes]) -> list[int]:
+    """Give the trackers, pid → inode, whose pipe nobody else is known to hold."""
+    return [
+        tracker
+        for tracker, inode in trackers.items()
+        if not any(inode in found.values() for pid, found in pipes.items() if pid != tracker)
+    ]
 
 
 def _inode(tracker: Process, pipes: Mapping[int, Pipes]) -> int | None:
