@@ -1,11 +1,12 @@
 """Every file of a real tmpfs, whatever it is called."""
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from tests.fakes.needs import needs_root
+from tests.fakes.needs import needs, needs_root
 from tests.fakes.shm import ShownProcesses, by_path, look, mounted, processes, source, tmpfs
 
 from llmhost.config.schema import SegmentNames
@@ -108,7 +109,43 @@ def test_what_is_mounted_below_is_no_part_of_it(tmpfs: Path, processes: ShownPro
     with mounted(tmpfs / "other"):
         (tmpfs / "other" / "psm_e1a2b3c4").touch()
         (tmpfs / "mine").touch()
-        assert [one.path for one in look(source(tmpfs, processes)).segments] == ["mine"]
+        seen = look(source(tmpfs, processes, most_files=1))
+        assert [one.path for one in seen.segments] == ["mine"]
+        assert seen.unlisted == 0
+
+
+def test_a_file_of_elsewhere_that_is_mounted_over_one_is_no_part_of_it(
+    tmpfs: Path, tmp_path: Path, processes: ShownProcesses
+) -> None:
+    (tmpfs / "file").touch()
+    (tmp_path / "elsewhere").touch()
+    needs_root()
+    subprocess.run([needs("mount"), "--bind", tmp_path / "elsewhere", tmpfs / "file"], check=True)
+    try:
+        assert look(source(tmpfs, processes)).segments == ()
+    finally:
+        subprocess.run([needs("umount"), tmpfs / "file"], check=True)
+
+
+def test_a_directory_that_becomes_a_symlink_meanwhile_is_not_followed(
+    tmpfs: Path, processes: ShownProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmpfs / "below").mkdir()
+    (tmpfs / "hidden").mkdir()
+    (tmpfs / "hidden" / "file").touch()
+    (tmpfs / "hidden").chmod(0o700)
+    really_open = os.open
+
+    def swapping(path: str, *given: int, **named: int) -> int:
+        if path == "below":
+            (tmpfs / "below").rmdir()
+            (tmpfs / "below").symlink_to("hidden")
+        return really_open(path, *given, **named)
+
+    monkeypatch.setattr(os, "open", swapping)
+    seen = look(source(tmpfs, processes))
+    assert [one.path for one in seen.segments] == ["hidden/file"]
+    assert (tmpfs / "below").is_symlink()
 
 
 def test_directories_may_be_as_deep_as_they_like(tmpfs: Path, processes: ShownProcesses) -> None:

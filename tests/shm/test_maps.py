@@ -1,5 +1,7 @@
 """What processes have mapped and open: asked of the kernel, and read as text; the same answer."""
 
+import ctypes
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -191,3 +193,27 @@ def test_a_file_that_is_mapped_and_closed_in_the_middle_of_a_look_is_found(
     assert held is not None
     assert held.inodes == {path.stat().st_ino}
     assert not steps
+
+
+@pytest.mark.parametrize("refused", [errno.EACCES, errno.EPERM])
+def test_a_descriptor_that_may_not_be_asked_about_is_not_taken_for_another_file(
+    refused: int, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descriptors, "_statx", failing(refused))
+    with pytest.raises(PermissionError):
+        Inspector(Path("/proc")).look(child.pid, 27, thorough=True)
+
+
+def test_a_descriptor_whose_server_is_gone_is_no_file_in_memory(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "_statx", failing(errno.ESTALE))
+    held = Inspector(Path("/proc")).look(child.pid, os.makedev(0, 0xFFFFF), thorough=True)
+    assert held is not None
+    assert held.inodes == frozenset()
+
+
+def failing(number: int) -> Callable[..., int]:
+    def statx(*_: object) -> int:
+        ctypes.set_errno(number)
+        return -1
+
+    return statx

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,24 @@ def test_a_recycled_inode_number_is_another_file(watched: Watched, tmpfs: Path) 
     assert watched.at(1) == {"file": None}
 
 
+def test_a_holder_that_has_no_mapping_costs_a_thorough_look_at_itself_alone(
+    watched: Watched, tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    maps, opens = sorted((children(), children()), key=lambda one: one.pid)
+    processes.show(maps, opens)
+    (tmpfs / "mapped").write_bytes(b"x")
+    (tmpfs / "opened").touch()
+    maps.do(f"import mmap; file = open({str(tmpfs / 'mapped')!r}, 'r+b'); kept = mmap.mmap(file.fileno(), 0)")
+    opens.do(f"kept = open({str(tmpfs / 'opened')!r})")
+    watched.at(0)
+    assert watched.at(1) == {"mapped": these(maps), "opened": these(opens)}
+    assert watched.looks == [(maps.pid, False), (opens.pid, False), (opens.pid, True)]
+    (tmpfs / "unheld").touch()
+    assert watched.at(31)["unheld"] == NOBODY
+    thorough = [pid for pid, how in watched.looks if how]
+    assert sorted(thorough) == sorted({1, maps.pid, opens.pid})  # once each, though it was a full scan
+
+
 class Stopping(CountingInspector):
     """Lets time pass at every look, and does something before one of them."""
 
@@ -269,6 +288,71 @@ def test_a_file_that_appears_in_the_middle_of_a_scan_is_not_told_to_be_unheld(
     (tmpfs / "new").touch()
     inspector.seconds = 0.0
     assert dict(holders(look(asked, clock))) == {"new": None, "old": NOBODY}
+
+
+def test_a_scan_whose_files_are_gone_is_given_up(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:
+    processes.show(*(children() for _ in range(5)))
+    (tmpfs / "old").touch()
+    clock = Hand()
+    asked = source(tmpfs, processes, clock=clock)
+    inspector = Stopping(processes.path, clock)
+    inspector.seconds = 1.0
+    asked._inspector = inspector
+    asked.read(clock.at + 4)
+    (tmpfs / "old").unlink()
+    inspector.looks.clear()
+    assert look(asked, clock).segments == ()
+    assert inspector.looks == []
+    (tmpfs / "new").touch()
+    inspector.seconds = 0.0
+    assert dict(holders(look(asked, clock))) == {"new": NOBODY}
+
+
+def test_a_pid_that_comes_back_while_a_scan_lasts_is_looked_at_again(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    first, second, *_ = many = [children() for _ in range(9)]
+    processes.show(*many[2:])
+    (tmpfs / "file").touch()
+    second.do(f"kept = open({str(tmpfs / 'file')!r})")
+    shown = processes.path / "2"  # after process 1, before all others
+    shown.symlink_to(f"/proc/{first.pid}")
+    clock = Hand()
+    asked = source(tmpfs, processes, clock=clock)
+    inspector = Stopping(processes.path, clock)
+    inspector.seconds = 1.0
+    asked._inspector = inspector
+    asked.read(clock.at + 2.5)
+    assert inspector.looks == [(1, True), (2, True), (min(one.pid for one in many[2:]), True)]
+    shown.unlink()
+    asked.read(clock.at + 0.5)
+    shown.symlink_to(f"/proc/{second.pid}")
+    inspector.seconds = 0.0
+    (found,) = holders(look(asked, clock))["file"] or NOBODY
+    assert found == replace(second.id, pid=2)
+
+
+def test_holders_that_there_was_no_time_for_are_looked_at_the_next_time(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    many = [children() for _ in range(4)]
+    processes.show(*many)
+    for number, one in enumerate(many):
+        path = tmpfs / str(number)
+        path.write_bytes(b"x")
+        one.do(f"import mmap; file = open({str(path)!r}, 'r+b'); kept = mmap.mmap(file.fileno(), 0)")
+    clock = Hand()
+    asked = source(tmpfs, processes, clock=clock)
+    inspector = Stopping(processes.path, clock)
+    asked._inspector = inspector
+    all_held = {str(number): these(one) for number, one in enumerate(many)}
+    assert dict(holders(look(asked, clock))) == all_held
+    inspector.seconds = 1.0
+    assert sorted(map(bool, holders(asked.read(clock.at + 2)).values())) == [False, False, True, True]
+    inspector.seconds = 0.0
+    inspector.looks.clear()
+    assert dict(holders(look(asked, clock))) == all_held
+    assert sorted(inspector.looks) == sorted((one.pid, False) for one in many)
 
 
 def test_a_child_that_takes_over_while_all_processes_are_looked_at_is_found(
