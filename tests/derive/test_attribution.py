@@ -52,11 +52,23 @@ def test_the_first_kind_that_fits_is_the_holders(one: Process, units: list[Unit]
     assert kind_of(one, *units) is kind
 
 
-def test_an_orphan_is_one_unless_its_unit_proves_more() -> None:
-    orphan = process(7, Placement(Home.SESSION))
-    assert kind_of(orphan, orphans=frozenset({orphan.id})) is HolderKind.ORPHAN
-    leftover = process(7, in_service("vllm.service"), start=800)
-    assert kind_of(leftover, UP, orphans=frozenset({leftover.id})) is HolderKind.LEFTOVER
+@pytest.mark.parametrize(
+    ("one", "units", "kind"),
+    [
+        (process(7, Placement(Home.SESSION)), [UP], HolderKind.ORPHAN),
+        (process(7, Placement(Home.CONTAINER, container_id="ab")), [UP], HolderKind.ORPHAN),
+        (process(7, Placement(Home.NONE)), [UP], HolderKind.ORPHAN),
+        (process(7, in_service("vllm.service", "user@1000")), [UP], HolderKind.ORPHAN),  # nobody asks that manager
+        (process(7, in_service("vllm.service")), [], HolderKind.ORPHAN),  # systemd does not say
+        # what its unit proves goes before
+        (process(7, in_service("vllm.service"), start=800), [UP], HolderKind.LEFTOVER),
+        (process(7, in_service("vllm.service"), start=950), [WAITING], HolderKind.LEFTOVER),
+        (process(7, in_service("vllm.service"), start=950), [UP], HolderKind.CURRENT),
+    ],
+)
+def test_an_orphan_is_one_unless_its_unit_proves_more(one: Process, units: list[Unit], kind: HolderKind) -> None:
+    assert kind_of(one, *units, orphans=frozenset({one.id})) is kind
+    assert kind_of(one, *units, orphans=frozenset({ProcessId(7, one.id.start_ticks + 1)})) is not HolderKind.ORPHAN
 
 
 def test_a_pid_that_proc_does_not_have_is_gone_and_its_memory_counts() -> None:
