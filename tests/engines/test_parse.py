@@ -79,26 +79,10 @@ def test_several_api_servers_have_no_gauges_before_the_first_request() -> None:
 
 OLD_CACHE = b'vllm:gpu_cache_usage_perc{engine="0",model_name="m"} 0.25\n'
 NEW_CACHE = b'vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.5\n'
-V0 = b"""\
-# HELP vllm:num_requests_running Number of requests currently running on GPU.
-# TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{model_name="meta-llama/Llama-3.1-8B"} 3.0
-vllm:num_requests_swapped{model_name="meta-llama/Llama-3.1-8B"} 7.0
-vllm:num_requests_waiting{model_name="meta-llama/Llama-3.1-8B"} 2.0
-vllm:gpu_cache_usage_perc{model_name="meta-llama/Llama-3.1-8B"} 0.4375
-vllm:cpu_cache_usage_perc{model_name="meta-llama/Llama-3.1-8B"} 0.9
-vllm:num_preemptions_total{model_name="meta-llama/Llama-3.1-8B"} 4.0
-vllm:prompt_tokens_total{model_name="meta-llama/Llama-3.1-8B"} 1.2345e+06
-vllm:generation_tokens_total{model_name="meta-llama/Llama-3.1-8B"} 98765.0
-vllm:avg_prompt_throughput_toks_per_s{model_name="meta-llama/Llama-3.1-8B"} 11.0
-vllm:avg_generation_throughput_toks_per_s{model_name="meta-llama/Llama-3.1-8B"} 12.0
-vllm:request_success_total{finished_reason="stop",model_name="meta-llama/Llama-3.1-8B"} 5.0
-vllm:request_generation_tokens_sum{model_name="meta-llama/Llama-3.1-8B"} 90000.0
-"""
 
 
 def test_vllm_0_4_to_0_6_has_no_engine_label_and_a_gpu_cache() -> None:
-    assert parse_metrics(V0, "vllm") == (
+    assert parse_metrics(body("vllm-0.6"), "vllm") == (
         EngineSample(
             model="meta-llama/Llama-3.1-8B",
             engine_index="",
@@ -108,7 +92,7 @@ def test_vllm_0_4_to_0_6_has_no_engine_label_and_a_gpu_cache() -> None:
             requests_waiting=2.0,
             kv_cache_usage_ratio=0.4375,
             preemptions=4.0,
-            finished={"stop": 5.0},
+            finished={"stop": 5.0, "length": 1.0},
         ),
     )
 

@@ -7,15 +7,16 @@
     ])
 
 What is not given: ppid 1, start = 100 × pid ticks, state S, pgrp and session = pid, comm = the base name of argv[0] cut
-to 15 bytes, no argv, cgroup /, flags 0. `pipes` is fd → inode; without it the descriptors cannot be read. `cgroup` is a
-path (of the v2 line) or the file's full text, which has ':' and a newline. `uid` needs root and is otherwise ignored.
-Process 1, systemd in /init.scope, is added where the list has none, as a procfs without it means to the source that
-processes are hidden. Bytes are taken as they are, for names that are no text. Everything is JSON but bytes and the
-descriptors of pipes, so lists may come from a recording.
+to 15 bytes, no argv, cgroup /, flags 0. `pipes` and `sockets` are fd → inode; without both the descriptors cannot be
+read. `cgroup` is a path (of the v2 line) or the file's full text, which has ':' and a newline. `uid` needs root and is
+otherwise ignored. Process 1, systemd in /init.scope, is added where the list has none, as a procfs without it means to
+the source that processes are hidden. Bytes are taken as they are, for names that are no text. Everything is JSON but
+bytes and the descriptors of pipes, so lists may come from a recording.
 """
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Required, TypedDict
@@ -45,6 +46,7 @@ class ProcessEntry(TypedDict, total=False):
     uid: int
     flags: int
     pipes: Mapping[int, int]
+    sockets: Mapping[int, int]
 
 
 def write_proc(
@@ -55,8 +57,12 @@ def write_proc(
     memory_available_kib: int = 2_000_000_000,
     pid_namespace: int = INITIAL_PID_NAMESPACE,
     boot_id: str = BOOT_ID,
+    listeners: Mapping[int, int] | None = None,
 ) -> Path:
-    """Write a procfs with these processes and nothing else of that kind under `root`; gives `root` back."""
+    """Write a procfs with these processes and nothing else of that kind under `root`; gives `root` back.
+
+    `listeners` are ports of 127.0.0.1 that are listened on → inodes of the sockets.
+    """
     given = processes if any(process["pid"] == 1 for process in processes) else [INIT, *processes]
     for process in given:
         write_process(root, process)
@@ -64,6 +70,9 @@ def write_proc(
     namespaces.mkdir(parents=True, exist_ok=True)
     (namespaces / "pid").unlink(missing_ok=True)
     (namespaces / "pid").symlink_to(f"pid:[{pid_namespace}]")
+    network = root / "self/net"
+    network.mkdir(exist_ok=True)
+    (network / "tcp").write_text(_listeners(listeners or {}))
     (root / "meminfo").write_text(_meminfo(memory_total_kib, memory_available_kib))
     random = root / "sys/kernel/random"
     random.mkdir(parents=True, exist_ok=True)
@@ -83,10 +92,11 @@ def write_process(root: Path, process: ProcessEntry) -> Path:
     cgroup = process.get("cgroup", "/")
     (directory / "cgroup").write_text(cgroup if "\n" in cgroup else f"0::{cgroup}\n")
     shutil.rmtree(directory / "fd", ignore_errors=True)
-    if "pipes" in process:
+    if "pipes" in process or "sockets" in process:
         (directory / "fd").mkdir()
-        for descriptor, inode in process["pipes"].items():
-            (directory / "fd" / str(descriptor)).symlink_to(f"pipe:[{inode}]")
+        for kind, inodes in (("pipe", process.get("pipes", {})), ("socket", process.get("sockets", {}))):
+            for descriptor, inode in inodes.items():
+                (directory / "fd" / str(descriptor)).symlink_to(f"{kind}:[{inode}]")
     if "uid" in process and os.geteuid() == 0:
         os.chown(directory, process["uid"], process["uid"])
     return directory
@@ -102,6 +112,18 @@ def _stat(process: ProcessEntry, comm: bytes) -> bytes:
     fields[18] = process.get("start", 100 * pid)
     numbers = " ".join(str(field) for field in fields)
     return b"%d (%s) %s %s\n" % (pid, comm, process.get("state", "S").encode(), numbers.encode())
+
+
+def _listeners(inodes: Mapping[int, int]) -> str:
+    """Write /proc/net/tcp, with the address 127.0.0.1 in the machine's byte order."""
+    loopback = int.from_bytes(b"\x7f\0\0\1", sys.byteorder)
+    rows = [
+        f"{number:4}: {loopback:08X}:{port:04X}"
+        f" 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 {inode} 1 0 100 0 0 10 0\n"
+        for number, (port, inode) in enumerate(inodes.items())
+    ]
+    head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+    return "".join([head, *rows])
 
 
 def _meminfo(total_kib: int, available_kib: int) -> str:

@@ -3,13 +3,14 @@
 import contextlib
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 from tests.fakes.bus import FakeSystemd, PrivateBus
+from tests.fakes.loopback_engines import LoopbackEngines, listen
 from tests.fakes.nvml import DRIVER_VERSION, FakeNvml
 from tests.fakes.procfs import write_proc
 
@@ -24,6 +25,7 @@ from llmhost.sources.host import HostSource
 
 HOSTS = Path(__file__).parent
 EPOCH = 1_767_225_600.0  # 2026-01-01T00:00:00Z, on every written host
+UP_SECONDS = 86_400.0  # what CLOCK_BOOTTIME says on every written host
 
 # What depends on the clock, or on the machine that the test runs on.
 _VARYING = re.compile(
@@ -44,6 +46,7 @@ _KEYS = {
     "units",
     "unit_files",
     "bus",
+    "engines",
     "then",
 }
 
@@ -80,6 +83,7 @@ class Standing:
     bus_address: str
     config: Config
     config_text: str
+    engines: LoopbackEngines
 
 
 class _AlwaysAwake(HostSource):
@@ -106,6 +110,7 @@ def page_of(host: WrittenHost, directory: Path) -> str:
             environment=stands.environment,
             bus_address=stands.bus_address,
             host=_AlwaysAwake(procfs=stands.procfs),
+            boottime=lambda: UP_SECONDS,
         )
         exposition = Exposition(
             observe=exporter.observe,
@@ -127,7 +132,7 @@ def page_of(host: WrittenHost, directory: Path) -> str:
                 page = look()
         finally:
             exporter.close()
-    return without_varying(page)
+    return without_varying(stands.engines.as_written(page))
 
 
 def without_varying(page: str) -> str:
@@ -138,15 +143,18 @@ def without_varying(page: str) -> str:
 @contextlib.contextmanager
 def standing(host: WrittenHost, directory: Path) -> Iterator[tuple[Standing, Callable[[], None]]]:
     """Stand the host up; what is given with it makes it what it is later."""
-    config_text = yaml.safe_dump(host.first.get("config", {}))
+    config = dict(host.first.get("config", {}))
+    if "engines" not in host.first:
+        config["collectors"] = {"engine": False, **config.get("collectors", {})}
+    config_text = yaml.safe_dump(config)
     nvml = FakeNvml(directory / "nvml")
     procfs = directory / "proc"
-    with _bus(host.first) as (address, systemd):
+    with _bus(host.first) as (address, systemd), listen(host.first.get("engines", [])) as engines:
 
         def show(look: dict[str, Any]) -> None:
             nvml.install_library(look.get("library", DRIVER_VERSION))
             _drive(nvml, look.get("nvml", []))
-            _write_proc(procfs, look)
+            _write_proc(procfs, look, engines)
 
         def later() -> None:
             assert host.later is not None
@@ -163,6 +171,7 @@ def standing(host: WrittenHost, directory: Path) -> Iterator[tuple[Standing, Cal
                 bus_address=address,
                 config=parse(config_text, name="llmhost.yml"),
                 config_text=config_text,
+                engines=engines,
             ),
             later,
         )
@@ -197,21 +206,24 @@ def _drive(nvml: FakeNvml, state: list[str] | str) -> None:
         nvml.write(state)
 
 
-def _write_proc(procfs: Path, look: dict[str, Any]) -> None:
+def _write_proc(procfs: Path, look: dict[str, Any], engines: LoopbackEngines) -> None:
     if procfs.exists():
         shutil.rmtree(procfs)
     memory = look.get("memory", {"total": 128, "available": 100})
     more = {"pid_namespace": look["pid_namespace"]} if "pid_namespace" in look else {}
     write_proc(
         procfs,
-        [_process(one) for one in look["processes"]],
+        [_process(one, engines.sockets(one["pid"])) for one in look["processes"]],
         memory_total_kib=memory["total"] << 20,
         memory_available_kib=memory["available"] << 20,
+        listeners=engines.table(),
         **more,
     )
 
 
-def _process(one: dict[str, Any]) -> Any:  # noqa: ANN401 - write_proc's own mapping
-    return {key: value for key, value in one.items() if key != "cmd"} | (
-        {"argv": one["cmd"].split()} if "cmd" in one else {}
+def _process(one: dict[str, Any], sockets: Mapping[int, int]) -> Any:  # noqa: ANN401 - write_proc's own mapping
+    return (
+        {key: value for key, value in one.items() if key != "cmd"}
+        | ({"argv": one["cmd"].split()} if "cmd" in one else {})
+        | ({"sockets": sockets} if sockets else {})
     )
