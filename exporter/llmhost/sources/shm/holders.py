@@ -111,8 +111,6 @@ class Holders:
         if self._pids is not None:
             self._recent.update(dict.fromkeys(pids - self._pids, self._now))
         self._pids = pids
-        if self._scan is not None:
-            self._scan.done &= pids  # a pid that comes back is another process
         until = self._now - RECENT_SECONDS
         self._recent = {pid: first for pid, first in self._recent.items() if first > until and pid in pids}
         before = self._due | self._held
