@@ -34,7 +34,7 @@ _VARYING = re.compile(
     r"|llmhost_build_info|process_|python_)"
 )
 _STUCK = re.compile(r"^(llmhost_nvml_stuck_call_seconds\{.*\}) [0-9.]+$", re.MULTILINE)
-_LATER_KEYS = {"nvml", "library", "memory", "processes", "units"}
+_LATER_KEYS = {"after", "nvml", "library", "memory", "processes", "units"}
 _KEYS = {
     "about",
     "config",
@@ -100,13 +100,25 @@ class _AlwaysAwake(HostSource):
         )
 
 
+class _Clock(SystemClock):
+    """Stands still where the host says after how many seconds its later look is, and is then that much ahead."""
+
+    def __init__(self, host: WrittenHost) -> None:
+        self._stands_at = float(int(super().monotonic())) if "after" in (host.later or {}) else None
+        self.ahead_seconds = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() if self._stands_at is None else self._stands_at + self.ahead_seconds
+
+
 def page_of(host: WrittenHost, directory: Path) -> str:
     """Stand the host up, look at it as often as it says, and give the last page."""
+    clock = _Clock(host)
     with standing(host, directory) as (stands, later):
         exporter = Exporter(
             stands.config,
             Paths(procfs=stands.procfs),
-            clock=SystemClock(),
+            clock=clock,
             environment=stands.environment,
             bus_address=stands.bus_address,
             host=_AlwaysAwake(procfs=stands.procfs),
@@ -122,13 +134,14 @@ def page_of(host: WrittenHost, directory: Path) -> str:
         try:
 
             def look() -> str:
-                deadline = SystemClock().monotonic() + stands.config.web.deadline_seconds
+                deadline = clock.monotonic() + stands.config.web.deadline_seconds
                 return encode(exposition.metrics(deadline), accept="")[0].decode()
 
             page = look()
             if host.later is not None:
                 later()
-                _wait_for_units(exporter, host.later.get("units", []))
+                clock.ahead_seconds = float(host.later.get("after", 0))
+                _wait_for_units(exporter, clock, host.later.get("units", []))
                 page = look()
         finally:
             exporter.close()
@@ -187,12 +200,12 @@ def _bus(look: dict[str, Any]) -> Iterator[tuple[str, FakeSystemd | None]]:
         yield bus.address, systemd
 
 
-def _wait_for_units(exporter: Exporter, changed: list[dict[str, Any]]) -> None:
+def _wait_for_units(exporter: Exporter, clock: _Clock, changed: list[dict[str, Any]]) -> None:
     """Signals take a moment to come through the bus."""
     states = {(unit["Id"], unit["ActiveState"]) for unit in changed}
     until = SystemClock().monotonic() + 10
     while states:
-        units = exporter.observe(until).snapshot.units
+        units = exporter.observe(clock.monotonic() + 10).snapshot.units
         assert isinstance(units, Ok)
         states -= {(unit.id.name, unit.active_state) for unit in units.value.units}
         assert SystemClock().monotonic() < until, f"never seen: {states}"
