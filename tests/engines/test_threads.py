@@ -63,11 +63,39 @@ def test_a_fetch_under_way_is_not_started_twice_and_its_late_answer_is_not_kept(
 
 
 def test_what_hung_the_last_time_is_not_waited_for_as_long_again(run_engine: Starter, source: EngineSource) -> None:
-    server = run_engine("hang").server()
-    assert cause(ask_one(source, server, within=0.3)) is Cause.TIMEOUT
+    servers = [run_engine("hang").server() for _ in range(3)]
+    assert {cause(answer) for answer in ask(source, *servers, within=0.3)} == {Cause.TIMEOUT}
     began = time.monotonic()
-    assert cause(ask_one(source, server, within=4.0)) is Cause.TIMEOUT
+    assert {cause(answer) for answer in ask(source, *servers, within=4.0)} == {Cause.TIMEOUT}
     assert 0.9 < time.monotonic() - began < 2.0
+
+
+def test_a_fault_is_logged_when_it_comes_and_when_it_goes(
+    run_engine: Starter, source: EngineSource, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "llmhost")
+    running = run_engine("token sesame")
+    endpoint, file = f"http://127.0.0.1:{running.ports[0]}", tmp_path / "token"
+    server = running.server(url=endpoint, token_file=file)
+    for token in ("wrong", "wrong", "sesame", "sesame"):
+        file.write_text(token)
+        ask_one(source, server)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", f"engine of vllm.service at '{endpoint}': unauthorized ('{endpoint} answers 401')"),
+        ("INFO", f"engine of vllm.service at '{endpoint}' answers"),
+    ]
+
+
+def test_a_read_under_way_ends_when_the_source_is_closed(run_engine: Starter) -> None:
+    source = EngineSource(procfs=Path("/proc"))
+    server = run_engine("hang").server()
+    reader = threading.Thread(target=ask, args=(source, server))
+    reader.start()
+    until(lambda: source.doing() != "idle")
+    began = time.monotonic()
+    source.close()
+    reader.join(5.0)
+    assert time.monotonic() - began < 1.5
 
 
 def test_a_reader_can_be_told_what_is_waited_for(run_engine: Starter, source: EngineSource) -> None:

@@ -12,8 +12,6 @@ from llmhost.sources.engine.fetch import Line
 from llmhost.sources.engine.visit import Visitor
 
 FRESH_SECONDS: Final = 1.0  # how old the answer of a visit may be that nobody was waiting for any more
-KNOWN_LATE_SECONDS: Final = 1.0  # how long a server is waited for that did not answer the last time
-
 log = logging.getLogger(__name__)
 
 
@@ -37,6 +35,7 @@ class Asker:
         self._late = False
         self._answer: EngineAnswer | None = None
         self._answered_at = 0.0
+        self._logged: Cause | None = None
         self._thread = threading.Thread(target=self._run, name="llmhost-engine-asker", daemon=True)
         self._thread.start()
 
@@ -62,12 +61,11 @@ class Asker:
                 self._asked = True
                 self._changed.notify_all()
 
-    def answer(self, until: float) -> EngineAnswer:
-        """Wait for the answer, and take it. Past `until` there is none: TIMEOUT."""
+    def answer(self, until: float, *, if_late: float) -> EngineAnswer:
+        """Wait for the answer, and take it. Past `until`, or `if_late` if it was late before, there is none: TIMEOUT."""
         with self._changed:
-            if self._late:
-                until = min(until, self._monotonic() + KNOWN_LATE_SECONDS)
-            self._changed.wait_for(lambda: self._answer is not None, timeout=max(0.0, until - self._monotonic()))
+            patience = (min(until, if_late) if self._late else until) - self._monotonic()
+            self._changed.wait_for(lambda: self._answer is not None or self._ended, timeout=max(0.0, patience))
             answer, self._answer = self._answer, None
             if answer is not None:
                 return answer
@@ -99,6 +97,7 @@ class Asker:
                 self._busy = True
                 server = self._server
             answer = self._visit(server)
+            self._log(answer)
             with self._changed:
                 self._late = isinstance(answer.samples, Failed) and answer.samples.cause is Cause.TIMEOUT
                 self._busy = False
@@ -117,3 +116,16 @@ class Asker:
                 endpoint=self._visitor.endpoint,
                 samples=Failed(Cause.UNKNOWN, f"{type(error).__name__}: {error}"),
             )
+
+    def _log(self, answer: EngineAnswer) -> None:
+        """Say what changed: once per fault, not once per scrape."""
+        samples = answer.samples
+        cause = samples.cause if isinstance(samples, Failed) else None
+        if cause is self._logged:
+            return
+        self._logged = cause
+        if isinstance(samples, Failed):
+            level = logging.INFO if cause is Cause.STARTING else logging.WARNING
+            log.log(level, "engine of %s at %a: %s (%a)", answer.unit.name, answer.endpoint, cause, samples.detail)
+        else:
+            log.info("engine of %s at %a answers", answer.unit.name, answer.endpoint)

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from llmhost.sources.base import SourceError
 from llmhost.sources.engine.fetch import Target
 from llmhost.sources.engine.sockets import Held, Listener, in_our_network, lives, owner_of, read_listeners, sockets_of
 
+_LOOPBACK: Mapping[str, str] = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}
+_HOST = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 _PREFIX = re.compile(r"(?:/[!-~]*)?")  # what can be the begin of a path in a request
 _LONGEST_SOCKET_PATH = 107  # bytes: unix(7), sun_path
 
@@ -48,7 +50,9 @@ def expected_endpoint(server: EngineServer) -> str:
     said = parse_listen_arguments(server.engine, server.argv)
     if said.unix_path:
         return f"unix:{said.unix_path}"
-    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}.get(said.host, said.host)
+    host = _LOOPBACK.get(said.host, said.host)
+    if not _HOST.fullmatch(host):
+        host = "127.0.0.1"
     return _target(said, host, said.port or 0).endpoint
 
 

@@ -110,7 +110,7 @@ def _series(text: str, engine: str) -> Iterator[tuple[str, Mapping[str, str], fl
             for sample in family.samples:
                 yield sample.name, sample.labels, sample.value
     except (ValueError, IndexError, KeyError) as error:
-        raise SourceError(Cause.MALFORMED, f"a line that cannot be read: {error}") from None
+        raise SourceError(Cause.MALFORMED, "a line of the engine's that cannot be read") from error
 
 
 def _by_number(whose: tuple[str, str]) -> tuple[str, int, str]:

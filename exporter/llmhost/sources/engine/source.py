@@ -15,6 +15,7 @@ from llmhost.sources.engine.locate import expected_endpoint
 from llmhost.sources.engine.visit import Visitor
 
 MOST_SERVERS: Final = 64  # threads; a host has a few servers
+KNOWN_LATE_SECONDS: Final = 1.0  # how long those are waited for that did not answer in time before
 _MARGIN_SECONDS: Final = 0.1  # before a deadline, for what has come by then to be handed over
 _END_SECONDS: Final = 0.8
 
@@ -59,8 +60,13 @@ class EngineSource:
             asked = self._asked(servers)
         for key, asker in asked.items():
             asker.ask(servers[key])
-        until = deadline - _MARGIN_SECONDS
-        answers = [asked[key].answer(until) if key in asked else _too_many(server) for key, server in servers.items()]
+        now = self._monotonic()
+        until = deadline - min(_MARGIN_SECONDS, (deadline - now) / 4)
+        if_late = now + KNOWN_LATE_SECONDS
+        answers = [
+            asked[key].answer(until, if_late=if_late) if key in asked else _too_many(server)
+            for key, server in servers.items()
+        ]
         return EnginesReport(answers=_distinct(answers))
 
     def doing(self) -> str:
