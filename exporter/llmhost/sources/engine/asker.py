@@ -62,7 +62,7 @@ class Asker:
                 self._changed.notify_all()
 
     def answer(self, until: float, *, if_late: float) -> EngineAnswer:
-        """Wait for the answer, and take it. Past `until`, or `if_late` if it was late before, there is none: TIMEOUT."""
+        """Wait for the answer, and take it. Past `until`, or `if_late` if it was late before, it is TIMEOUT."""
         with self._changed:
             patience = (min(until, if_late) if self._late else until) - self._monotonic()
             self._changed.wait_for(lambda: self._answer is not None or self._ended, timeout=max(0.0, patience))
