@@ -13,6 +13,7 @@ from tests.fakes.bus import FakeSystemd, PrivateBus
 from tests.fakes.loopback_engines import LoopbackEngines, listen
 from tests.fakes.nvml import DRIVER_VERSION, FakeNvml
 from tests.fakes.procfs import write_proc
+from tests.fakes.written_shm import hold, mounted
 
 from llmhost.cli.assemble import Exporter, Paths, SystemClock
 from llmhost.config.load import parse
@@ -47,6 +48,7 @@ _KEYS = {
     "unit_files",
     "bus",
     "engines",
+    "shm",
     "then",
 }
 
@@ -79,6 +81,7 @@ class Standing:
     """A host that stands: what a process needs to look at it, and the config text it was written with."""
 
     procfs: Path
+    shm: Path
     environment: dict[str, str]
     bus_address: str
     config: Config
@@ -117,7 +120,7 @@ def page_of(host: WrittenHost, directory: Path) -> str:
     with standing(host, directory) as (stands, later):
         exporter = Exporter(
             stands.config,
-            Paths(procfs=stands.procfs),
+            Paths(procfs=stands.procfs, shm=stands.shm),
             clock=clock,
             environment=stands.environment,
             bus_address=stands.bus_address,
@@ -157,17 +160,25 @@ def without_varying(page: str) -> str:
 def standing(host: WrittenHost, directory: Path) -> Iterator[tuple[Standing, Callable[[], None]]]:
     """Stand the host up; what is given with it makes it what it is later."""
     config = dict(host.first.get("config", {}))
-    if "engines" not in host.first:
-        config["collectors"] = {"engine": False, **config.get("collectors", {})}
+    for key, collector in (("engines", "engine"), ("shm", "shm")):
+        if key not in host.first:
+            config["collectors"] = {collector: False, **config.get("collectors", {})}
     config_text = yaml.safe_dump(config)
     nvml = FakeNvml(directory / "nvml")
     procfs = directory / "proc"
-    with _bus(host.first) as (address, systemd), listen(host.first.get("engines", [])) as engines:
+    shm = host.first.get("shm")
+    with (
+        _bus(host.first) as (address, systemd),
+        listen(host.first.get("engines", [])) as engines,
+        mounted(shm, directory) as mount,
+    ):
 
         def show(look: dict[str, Any]) -> None:
             nvml.install_library(look.get("library", DRIVER_VERSION))
             _drive(nvml, look.get("nvml", []))
             _write_proc(procfs, look, engines)
+            if shm is not None:
+                hold(shm, mount, procfs, [*look["processes"], {"pid": 1}])
 
         def later() -> None:
             assert host.later is not None
@@ -180,6 +191,7 @@ def standing(host: WrittenHost, directory: Path) -> Iterator[tuple[Standing, Cal
         yield (
             Standing(
                 procfs=procfs,
+                shm=mount,
                 environment={} if host.first.get("nvml") == "no library" else nvml.environment(),
                 bus_address=address,
                 config=parse(config_text, name="llmhost.yml"),
@@ -236,7 +248,7 @@ def _write_proc(procfs: Path, look: dict[str, Any], engines: LoopbackEngines) ->
 
 def _process(one: dict[str, Any], sockets: Mapping[int, int]) -> Any:  # noqa: ANN401 - write_proc's own mapping
     return (
-        {key: value for key, value in one.items() if key != "cmd"}
+        {key: value for key, value in one.items() if key not in {"cmd", "unreadable"}}
         | ({"argv": one["cmd"].split()} if "cmd" in one else {})
         | ({"sockets": sockets} if sockets else {})
     )

@@ -67,7 +67,9 @@ class Exporter:
         self._config = config
         self._host = Worker("procfs", host or HostSource(procfs=paths.procfs), clock)
         self._nvml = (
-            Worker("nvml", NvmlSource(procfs=paths.procfs, environment=environment), clock) if on.nvml else None
+            Worker("nvml", NvmlSource(procfs=paths.procfs, environment=environment, monotonic=clock.monotonic), clock)
+            if on.nvml
+            else None
         )
         self._procfs = (
             ProcfsSource(
@@ -97,6 +99,7 @@ class Exporter:
                 names=config.shm.kinds,
                 grace_seconds=config.policy.segment_grace_seconds,
                 trust_pid_namespace=config.pid_namespace is PidNamespace.TRUST,
+                monotonic=clock.monotonic,
             )
             if on.shm
             else None

@@ -165,8 +165,12 @@ def own_series(view: View, page: Page) -> None:
     own, snapshot = view.own, view.observation.snapshot
     page.add(catalog.CONFIG_RELOAD_SUCCESS, own.config_reload_success)
     page.add(catalog.CONFIG_LAST_SUCCESS, own.config_loaded_at)
-    if isinstance(snapshot.processes, Ok):
-        page.add(catalog.UNREADABLE_PROCESSES, snapshot.processes.value.unreadable)
+    unreadable = [
+        *([snapshot.processes.value.unreadable] if isinstance(snapshot.processes, Ok) else []),
+        *([snapshot.shm.value.uninspected] if isinstance(snapshot.shm, Ok) else []),
+    ]
+    # mostly the same ones: who may not read the maps of a process may still read its command line, not the reverse
+    page.add(catalog.UNREADABLE_PROCESSES, max(unreadable, default=None))
     if isinstance(snapshot.units, Ok):
         for reason, count in snapshot.units.value.resyncs:
             page.add(catalog.RESYNCS, count, reason=reason)
