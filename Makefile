@@ -30,8 +30,9 @@ check: ready-to-test ## the tests alone, alert rules and dashboards too (ARGS="-
 	$(python) -m pytest $(ARGS)
 
 .PHONY: bench
-bench: ready-to-test ## measure what a scrape costs
+bench: ready-to-test ## measure what a scrape costs, and what looking at shared memory does
 	$(python) -m tests.bench.scrape $(ARGS)
+	$(python) -m tests.bench.shm $(ARGS)
 
 .PHONY: golden
 golden: ready-to-test ## write the expected pages of tests/hosts anew; then read the diff

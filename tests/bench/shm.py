@@ -26,7 +26,7 @@ from llmhost.model.segment import SharedMemory
 from llmhost.sources.shm.source import ShmSource
 
 ENGINES, LINES, DESCRIPTORS = 8, 5000, 100
-STALE = 10
+HELD, STALE = 100, 10
 GRACE_SECONDS = 1e6
 SHM = Path("/dev/shm")
 # Every other page of a mapping is made unreadable, so that the kernel keeps as many lines. Each file is mapped, and
@@ -74,8 +74,12 @@ def sleepers(count: int) -> Iterator[None]:
         try:
             yield
         finally:
-            for pid in [*pids, shell.pid]:
+            shell.kill()
+            shell.wait()
+            for pid in pids:
                 os.kill(pid, 9)
+            for pid in pids:  # we are their namespace's process 1, to which they fall
+                os.waitpid(pid, 0)
 
 
 @contextmanager
@@ -136,17 +140,27 @@ def with_stale(count: int) -> None:
         os.mknod(SHM / f"psm_dead{number:04x}")
 
 
-def bench(processes: int, files: int, rounds: int) -> None:
-    with sleepers(processes - ENGINES), engines(files):
-        costs = [measured("all files held", rounds, stale=0)]
-        with_stale(STALE)
-        costs.append(measured(f"and {STALE} stale ones", rounds, stale=STALE))
-        # a few files, each named: both are given the filesystem instead, as more than a command line takes
-        others = [(" ".join(one), peer(*one)) for one in (("fuser", "-m", str(SHM)), ("lsof", str(SHM)))]
-    for path in SHM.iterdir():
+def empty(directory: Path) -> None:
+    for path in directory.iterdir():
         path.unlink()
-    listed = sum(name.name.isdecimal() for name in Path("/proc").iterdir())
-    print(f"\n{processes} processes (now {listed}), {files} files")
+
+
+def bench(processes: int, files: int, rounds: int) -> None:
+    """Measure with all files held; with a few stale ones beside them; and with few held and the rest stale."""
+    costs, others = [], []
+    with sleepers(processes - ENGINES):
+        with engines(files):
+            costs.append(measured(f"{files} held", rounds, stale=0))
+            with_stale(STALE)
+            costs.append(measured(f"{files} held, {STALE} stale", rounds, stale=STALE))
+            # given the filesystem, as 100,000 names are more than a command line takes
+            others = [(" ".join(one), peer(*one)) for one in (("fuser", "-m", str(SHM)), ("lsof", str(SHM)))]
+        empty(SHM)
+        with engines(HELD):
+            with_stale(files - HELD)
+            costs.append(measured(f"{HELD} held, {files - HELD} stale", rounds, stale=files - HELD))
+    empty(SHM)
+    print(f"\n{processes} processes")
     for cost in costs:
         scan = f"{cost.scan_ms:10.1f}" if cost.scan_ms is not None else f"{'none':>10}"
         print(f"  {cost.name:24}{cost.cold_ms:10.1f}{cost.warm_ms:10.1f}{cost.warm_cpu_ms:10.1f}{scan}")
@@ -172,7 +186,7 @@ def main() -> None:
     print(
         f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}, Python {platform.python_version()}"
     )
-    print(f"{ENGINES} processes hold the files, with {LINES} more lines of maps; {given.rounds} warm looks; ms\n")
+    print(f"{ENGINES} of the processes hold files, with {LINES} more lines of maps; {given.rounds} warm looks; ms\n")
     print(f"{'':26}{'cold':>10}{'warm':>10}{'warm CPU':>10}{'scan':>10}")
     for processes in given.processes:
         for files in given.files:

@@ -4,20 +4,22 @@ What a descriptor is of is asked with statx(2) and AT_STATX_DONT_SYNC, for nothi
 for the server of a file on a dead network mount, and is refused for another user's FUSE mount.
 """
 
-import ctypes
 import errno
 import os
 import struct
-from typing import Final
+
+try:
+    import ctypes
+except (ImportError, MemoryError):  # a Python without it; a libffi that MemoryDenyWriteExecute= stops
+    _statx = None
+else:
+    _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)  # glibc 2.28, musl 1.2.5
 
 _AT_NO_AUTOMOUNT, _AT_STATX_DONT_SYNC = 0x0800, 0x4000  # include/uapi/linux/fcntl.h
 _STATX_BYTES = 256  # struct statx: stx_ino at 32, stx_dev_major and stx_dev_minor at 136
 _INODE_AT, _DEVICE_AT = 32, 136
 _REFUSED = frozenset({errno.EACCES, errno.EPERM})
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
-_libc: Final = ctypes.CDLL(None, use_errno=True)
-_statx: Final = getattr(_libc, "statx", None)  # glibc 2.28, musl 1.2.5
 
 
 def opened(directory: int, device: int) -> set[int]:

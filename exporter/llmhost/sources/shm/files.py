@@ -3,9 +3,10 @@
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from llmhost.sources.procfs_files import text_of
 
@@ -26,6 +27,9 @@ class File(NamedTuple):
     uid: int
 
 
+_NONE: Final[Mapping[int, File]] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     device: int
@@ -33,8 +37,10 @@ class Listing:
     unlisted: int  # files beyond the bound; directories, and files in them, that may not be looked into
 
 
-def list_files(root: str, most: int, overdue: Callable[[], bool]) -> Listing:
+def list_files(root: str, most: int, overdue: Callable[[], bool], before: Mapping[int, File] = _NONE) -> Listing:
     """List the regular files below `root` that are of its own filesystem; no symlink below it is followed.
+
+    `before` is what was listed the last time: what is the same is given again, which spares a new object for each.
 
     Raises OSError when the root cannot be listed, TimeoutError when overdue.
     """
@@ -46,7 +52,10 @@ def list_files(root: str, most: int, overdue: Callable[[], bool]) -> Listing:
         os.close(descriptor)
     files: dict[int, File] = {}
     for file in sorted(walk.files):
-        files.setdefault(file.inode, file)  # a second name of the same inode is no second file
+        known = before.get(file.inode)
+        files.setdefault(
+            file.inode, known if known is not None and known == file else file
+        )  # a second name of an inode is no second file
     return Listing(device=walk.device, files=files, unlisted=walk.unlisted)
 
 

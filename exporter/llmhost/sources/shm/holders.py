@@ -198,17 +198,23 @@ class Holders:
         return [inode for inode in files if inode not in held]
 
     def _claims(self, files: Mapping[int, File]) -> Mapping[int, Claim]:
-        by_inode: dict[int, set[ProcessId]] = {}
+        """Make few objects: there may be 100,000 files, and a handful of holders."""
+        by_inode: dict[int, Claim] = {}
+        shared: dict[tuple[Claim, ProcessId], Claim] = {}
         for held in self._held.values():
+            alone = Claim(frozenset({held.process}), self._now)
             for inode in held.inodes:
-                by_inode.setdefault(inode, set()).add(held.process)
+                before = by_inode.get(inode)
+                if before is None or before.holders is None:
+                    by_inode[inode] = alone
+                    continue
+                both = shared.get((before, held.process))
+                if both is None:
+                    both = shared[before, held.process] = Claim(before.holders | {held.process}, self._now)
+                by_inode[inode] = both
         unknown = Claim(None, self._now)
-        claims = {}
-        for inode in files:
-            if inode in by_inode:
-                claims[inode] = Claim(frozenset(by_inode[inode]), self._now)
-            elif inode in self._unheld:
-                claims[inode] = Claim(NOBODY, self._unheld[inode].as_of)
-            else:
-                claims[inode] = unknown
-        return claims
+        unheld = {one.as_of: Claim(NOBODY, one.as_of) for one in self._unheld.values()}
+        return {
+            inode: by_inode.get(inode) or (unheld[self._unheld[inode].as_of] if inode in self._unheld else unknown)
+            for inode in files
+        }

@@ -10,7 +10,7 @@ of tmpfs, a container's own /dev/shm say, have another device number and are no 
 import errno
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from llmhost.model.reading import Cause
@@ -53,7 +53,8 @@ class ShmSource:
         self._monotonic = monotonic
         self._inspector = Inspector(procfs)
         self._holders: Holders | None = None
-        self._segments: dict[int, tuple[File, Segment]] = {}  # by inode, as last told
+        self._files: Mapping[int, File] = {}  # by inode, as last listed
+        self._segments: dict[int, Segment] = {}  # the same, as last told
         self._names = names
         self._doing = "idle"
 
@@ -100,14 +101,15 @@ class ShmSource:
         except OSError as error:
             raise SourceError(Cause.NO_PROCFS, f"{self._procfs}: {error.strerror}") from error
         self._segments = {
-            inode: (file, self._segment(listing.device, file, claims[inode])) for inode, file in listing.files.items()
+            inode: self._segment(listing.device, file, claims[inode]) for inode, file in listing.files.items()
         }
+        self._files = listing.files
         return SharedMemory(
             size_bytes=size.f_blocks * size.f_frsize,
             used_bytes=(size.f_blocks - size.f_bfree) * size.f_frsize,
             inodes=size.f_files,
             inodes_used=size.f_files - size.f_ffree,
-            segments=tuple(segment for _, segment in self._segments.values()),
+            segments=tuple(self._segments.values()),
             unlisted=listing.unlisted,
             uninspected=holders.uninspected,
         )
@@ -122,7 +124,7 @@ class ShmSource:
     def _list(self, deadline: float) -> Listing:
         self._doing = f"listing {self._shm}"
         try:
-            return list_files(self._shm, self._most_files, lambda: self._monotonic() > deadline)
+            return list_files(self._shm, self._most_files, lambda: self._monotonic() > deadline, self._files)
         except TimeoutError as error:
             raise SourceError(Cause.TIMEOUT, f"{self._shm}: {error}") from error
         except OSError as error:
@@ -164,16 +166,16 @@ class ShmSource:
             return 1
 
     def _segment(self, device: int, file: File, claim: Claim) -> Segment:
-        before = self._segments.get(file.inode)
-        if before is not None and before[0] == file:
-            told = before[1]
+        told = self._segments.get(file.inode)
+        if told is not None and self._files[file.inode] is file:
             if told.holders == claim.holders and told.looked_at == claim.looked_at:
                 return told
-            kind, creator_pid = told.kind, told.creator_pid
+            identity, kind, creator_pid = told.id, told.kind, told.creator_pid
         else:
+            identity = SegmentId(device, file.inode)
             kind, creator_pid = kind_of(file.path, self._names)
         return Segment(
-            id=SegmentId(device, file.inode),
+            id=identity,
             path=file.path,
             kind=kind,
             creator_pid=creator_pid,
