@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -196,6 +196,21 @@ class Hand:
 
     def __call__(self) -> float:
         return self.at
+
+
+class Stopping(CountingInspector):
+    """Lets time pass at every look, and does something before one of them."""
+
+    def __init__(self, procfs: Path, clock: Hand, before: Callable[[int], None] = lambda _pid: None) -> None:
+        super().__init__(procfs)
+        self.clock = clock
+        self.seconds = 0.0
+        self.before = before
+
+    def look(self, pid: int, device: int, *, thorough: bool) -> Held | None:
+        self.clock.at += self.seconds
+        self.before(pid)
+        return super().look(pid, device, thorough=thorough)
 
 
 def source(

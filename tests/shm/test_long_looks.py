@@ -1,0 +1,220 @@
+"""Looks at processes that take time: deadlines cut them short, and processes change in their middle."""
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from tests.fakes.shm import (
+    Children,
+    Hand,
+    ShownProcesses,
+    Stopping,
+    by_path,
+    children,
+    holders,
+    look,
+    processes,
+    source,
+    these,
+    tmpfs,
+)
+
+from llmhost.model.ids import ProcessId
+
+__all__ = ["children", "processes", "tmpfs"]
+
+NOBODY: frozenset[ProcessId] = frozenset()
+
+
+def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    many = sorted((children() for _ in range(13)), key=lambda one: one.pid)
+    holder = many[-1]
+    processes.show(*many)
+    for name in ("held", "unheld"):
+        (tmpfs / name).touch()
+    holder.do(f"kept = open({str(tmpfs / 'held')!r})")
+    clock = Hand()
+    asked = source(tmpfs, processes, clock=clock)
+    inspector = Stopping(processes.path, clock)
+    inspector.seconds = 1.0
+    asked._inspector = inspector
+    told = []
+    for _ in range(4):
+        began = clock.at
+        told.append(dict(holders(asked.read(began + 4))))
+        assert clock.at <= began + 4  # of which 3.6 s are for looking
+    unknown = {"held": None, "unheld": None}
+    known = {"held": these(holder), "unheld": NOBODY}
+    assert told == [unknown, unknown, unknown, known]
+    assert inspector.looks == [(pid, True) for pid in sorted([1, *(one.pid for one in many)])]
+    assert asked._holders is not None
+    assert asked._holders.full_scans == 1
+    inspector.seconds = 0.0
+    seen = by_path(look(asked, clock))
+    assert seen["held"].looked_at == clock.at
+    assert seen["unheld"].looked_at == 1000.0  # when the scan began
+    for seconds, full_scans in ((29, 1), (30, 2)):
+        clock.at = 1012.0 + seconds  # a grace time after the look at which it ended, not after that at which it began
+        look(asked, clock)
+        assert asked._holders.full_scans == full_scans
+
+
+def test_a_file_found_held_in_the_first_part_of_a_scan_and_let_go_in_the_second_is_not_told_to_be_unheld(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    first, *others = sorted((children() for _ in range(6)), key=lambda one: one.pid)
+    processes.show(first, *others)
+    (tmpfs / "file").touch()
+    first.do(f"kept = open({str(tmpfs / 'file')!r})")
+    (tmpfs / "unheld").touch()
+    clock = Hand()
+    asked = source(tmpfs, processes, clock=clock)
+    inspector = Stopping(processes.path, clock)
+    inspector.seconds = 1.0
+    asked._inspector = inspector
+    assert asked.read(clock.at + 4).segments[0].holders == these(first)
+    first.do("kept.close()")
+    inspector.seconds = 0.0
+    assert dict(holders(look(asked, clock))) == {"file": None, "unheld": NOBODY}
+
+
+def test_a_file_that_appears_in_the_middle_of_a_scan_is_not_told_to_be_unheld(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    processes.show(*(children() for _ in range(5)))
+    (tmpfs / "old").touch()
+    clock = Hand()
+    asked = source(tmpfs, processes, clock=clock)
+    inspector = Stopping(processes.path, clock)
+    inspector.seconds = 1.0
+    asked._inspector = inspector
+    asked.read(clock.at + 4)
+    (tmpfs / "new").touch()
+    inspector.seconds = 0.0
+    assert dict(holders(look(asked, clock))) == {"new": None, "old": NOBODY}
+
+
+def test_a_scan_whose_files_are_gone_is_given_up(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:
+    processes.show(*(children() for _ in range(5)))
+    (tmpfs / "old").touch()
+    clock = Hand()
+    asked = source(tmpfs, processes, clock=clock)
+    inspector = Stopping(processes.path, clock)
+    inspector.seconds = 1.0
+    asked._inspector = inspector
+    asked.read(clock.at + 4)
+    (tmpfs / "old").unlink()
+    inspector.looks.clear()
+    assert look(asked, clock).segments == ()
+    assert inspector.looks == []
+    (tmpfs / "new").touch()
+    inspector.seconds = 0.0
+    assert dict(holders(look(asked, clock))) == {"new": NOBODY}
+
+
+def test_a_pid_that_comes_back_while_a_scan_lasts_is_looked_at_again(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    first, second, *_ = many = [children() for _ in range(9)]
+    processes.show(*many[2:])
+    (tmpfs / "file").touch()
+    second.do(f"kept = open({str(tmpfs / 'file')!r})")
+    shown = processes.path / "2"  # after process 1, before all others
+    shown.symlink_to(f"/proc/{first.pid}")
+    clock = Hand()
+    asked = source(tmpfs, processes, clock=clock)
+    inspector = Stopping(processes.path, clock)
+    inspector.seconds = 1.0
+    asked._inspector = inspector
+    asked.read(clock.at + 2.5)
+    assert inspector.looks == [(1, True), (2, True), (min(one.pid for one in many[2:]), True)]
+    shown.unlink()
+    asked.read(clock.at + 0.5)
+    shown.symlink_to(f"/proc/{second.pid}")
+    inspector.seconds = 0.0
+    (found,) = holders(look(asked, clock))["file"] or NOBODY
+    assert found == replace(second.id, pid=2)
+
+
+def test_holders_that_there_was_no_time_for_are_looked_at_the_next_time(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    many = [children() for _ in range(4)]
+    processes.show(*many)
+    for number, one in enumerate(many):
+        path = tmpfs / str(number)
+        path.write_bytes(b"x")
+        one.do(f"import mmap; file = open({str(path)!r}, 'r+b'); kept = mmap.mmap(file.fileno(), 0)")
+    clock = Hand()
+    asked = source(tmpfs, processes, clock=clock)
+    inspector = Stopping(processes.path, clock)
+    asked._inspector = inspector
+    all_held = {str(number): these(one) for number, one in enumerate(many)}
+    assert dict(holders(look(asked, clock))) == all_held
+    inspector.seconds = 1.0
+    assert sorted(map(bool, holders(asked.read(clock.at + 2)).values())) == [False, False, True, True]
+    inspector.seconds = 0.0
+    inspector.looks.clear()
+    assert dict(holders(look(asked, clock))) == all_held
+    assert sorted(inspector.looks) == sorted((one.pid, False) for one in many)
+
+
+def test_a_child_that_takes_over_while_all_processes_are_looked_at_is_found(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    parent = children()
+    processes.show(parent)
+    (tmpfs / "file").touch()
+    parent.do(f"import os, signal; kept = open({str(tmpfs / 'file')!r})")
+    clock = Hand()
+    asked = source(tmpfs, processes, clock=clock)
+    heirs: list[int] = []
+
+    def fork_and_let_go(pid: int) -> None:
+        if pid == parent.pid and not heirs:
+            heirs.append(parent.number("told = os.fork()\nif not told: signal.pause()"))
+            parent.do("kept.close()")
+            processes.show(heirs[0])
+
+    asked._inspector = Stopping(processes.path, clock, fork_and_let_go)
+    assert dict(holders(look(asked, clock))) == {"file": these(*heirs)}
+
+
+def test_a_process_that_ends_before_it_is_looked_at_is_no_failure(
+    tmpfs: Path, processes: ShownProcesses, children: Children
+) -> None:
+    ends = children()
+    processes.show(ends)
+    (tmpfs / "file").touch()
+    ends.do(f"kept = open({str(tmpfs / 'file')!r})")
+    clock = Hand()
+    asked = source(tmpfs, processes, clock=clock)
+    asked._inspector = Stopping(processes.path, clock, lambda pid: ends.end() if pid == ends.pid else None)
+    seen = look(asked, clock)
+    assert (dict(holders(seen)), seen.uninspected) == ({"file": NOBODY}, 0)
+
+
+def test_a_hung_look_names_its_process(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:
+    hung = children()
+    processes.show(hung)
+    (tmpfs / "file").touch()
+    asked = source(tmpfs, processes)
+    reached, go_on = threading.Event(), threading.Event()
+
+    def wait(pid: int) -> None:
+        if pid == hung.pid:
+            reached.set()
+            go_on.wait(30)
+
+    asked._inspector = Stopping(processes.path, Hand(), wait)
+    reader = threading.Thread(target=look, args=(asked,))
+    assert asked.doing() == "idle"
+    reader.start()
+    assert reached.wait(30)
+    assert asked.doing() == f"looking at what process {hung.pid} holds"
+    go_on.set()
+    reader.join()
+    assert asked.doing() == "idle"
+    asked.close()
