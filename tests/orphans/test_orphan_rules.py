@@ -11,7 +11,7 @@ from llmhost.derive.orphans import advance_orphans, orphan_conditions, orphans
 from llmhost.model.engines import classify
 from llmhost.model.ids import ProcessId
 from llmhost.model.process import Home, Placement, Process, Role
-from llmhost.model.reading import Cause, Failed, Ok
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
 from llmhost.model.snapshot import Snapshot
 
 SPAWN = ("python3", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=9, pipe_handle=8)")
@@ -139,6 +139,8 @@ def test_another_engines_part_needs_its_living_server_and_no_pipes() -> None:
     runner = run(200, "ollama runner --model /m", ppid=100)
     assert conditions(run(100, "ollama serve"), runner) == NONE
     assert conditions(run(100, "bash", pipes={}), runner) == PROVEN
+    assert conditions(run(100, "bash", pipes=None), replace(runner, pipes=None)) == PROVEN
+    assert conditions(run(100, "python3 start.py", pipes={5: 7004}), replace(runner, pipes={5: 7004})) == PROVEN
     shard = run(200, "/opt/venv/bin/python3 /opt/venv/bin/text-generation-server serve m", ppid=100, pipes=None)
     assert conditions(run(100, "text-generation-launcher", pipes=None), shard) == NONE
     assert conditions(shard) == PROVEN
@@ -250,6 +252,13 @@ def test_one_below_the_living_server_of_its_unit_is_none_while_that_is_up(
     assert conditions(server, between, core, units=units) == expected
 
 
+def test_a_dead_server_above_excuses_nobody() -> None:
+    server = run(100, "vllm serve m", placement=SERVICE, state="Z", pipes=None)
+    between = run(150, "numactl", ppid=100, placement=SERVICE, pipes={})
+    core = run(200, "VLLM::EngineCore", ppid=150, placement=SERVICE, pipes=CHILD_PIPES)
+    assert conditions(server, between, core, units=[unit()]) == PROVEN
+
+
 def test_the_server_of_another_unit_excuses_nobody() -> None:
     server = run(100, "vllm serve m", placement=in_service("vllm@b.service"))
     between = run(150, "bash", ppid=100, pipes={})
@@ -277,6 +286,13 @@ def test_what_is_inferred_of_an_ancestor_is_inferred_of_those_below() -> None:
     core = run(200, "VLLM::EngineCore", ppid=100, pipes=None)
     worker = run(201, "VLLM::Worker_TP0", ppid=200, pipes=None)
     assert conditions(run(100, "bash", pipes=None), core, worker) == {200: True, 201: True}
+
+
+def test_what_is_proven_of_an_ancestor_is_proven_of_those_below() -> None:
+    core = run(300, "VLLM::EngineCore", pipes=CHILD_PIPES)
+    between = run(250, "bash", ppid=300, pipes=None)
+    below = run(200, "VLLM::EngineCore", ppid=250, pipes=None)
+    assert conditions(below, between, core) == {300: False, 250: False, 200: False}
 
 
 def test_parents_that_seem_to_go_round_are_endured() -> None:
@@ -349,6 +365,14 @@ def test_who_held_gpu_memory_is_taken_to_while_nvml_does_not_answer() -> None:
     assert told(after(since, 120.0, bare, gpus=[lost]), since) == [(200, "none", Role.OTHER, 20.0)]
     assert told(after(since, 130.0, bare, gpus=[gpu()]), since) == []
     assert told(after(since, 150.0, bare), since) == []
+
+
+def test_a_gpu_that_can_have_no_holders_is_no_gpu_that_does_not_answer() -> None:
+    since: dict[ProcessId, float] = {}
+    bare = run(200, SPAWN)
+    after(since, 100.0, bare, gpus=[gpu(holders=Ok((held(200, GIB),)))])
+    mig_parent = gpu(holders=NotApplicable("its instances have"))
+    assert told(after(since, 120.0, bare, gpus=[mig_parent, gpu(1)]), since) == []
 
 
 def test_orphans_are_told_by_pid() -> None:

@@ -82,6 +82,11 @@ def test_a_dead_server_makes_its_childrens_pipes_matter(tmp_path: Path, monkeypa
     assert tree.pipes().keys() == {101, 102, 103}  # 103: nobody is known to hold the tracker's, so all of them are read
 
 
+def test_a_dead_server_needs_no_tracker_for_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = Tree(tmp_path, [one(100, 1, [], state="Z", comm="vllm"), *HEALTHY[2:]], monkeypatch)
+    assert tree.pipes().keys() == {102}
+
+
 def test_they_are_read_anew_at_every_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = Tree(tmp_path, HEALTHY, monkeypatch)
     tree.pipes()

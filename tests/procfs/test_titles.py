@@ -70,6 +70,6 @@ def test_other_titles_are_in_force_from_the_next_read_on(tmp_path: Path) -> None
     assert told() == [("acme", Role.CORE), ("vllm", Role.CORE)]
     source.configure(titles=Titles([("VLLM*", "mine", Role.WORKER)]))
     assert told() == [("", Role.OTHER), ("mine", Role.WORKER)]
-    source.configure(titles=NO_TITLES)
+    source.configure(titles=ROWS)
     (tmp_path / "11/stat").write_text((tmp_path / "11/stat").read_text().replace(" S ", " Z "))
-    assert told() == [("", Role.OTHER), ("mine", Role.WORKER)]
+    assert told() == [("acme", Role.CORE), ("mine", Role.WORKER)]

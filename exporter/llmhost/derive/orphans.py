@@ -60,7 +60,7 @@ def advance_orphans(since: Mapping[ProcessId, float], snapshot: Snapshot) -> Map
     found = _conditions(snapshot, since.keys())
     if not isinstance(found, Ok):
         return since
-    return {one: min(since.get(one, snapshot.at_monotonic), snapshot.at_monotonic) for one in found.value}
+    return {one: since.get(one, snapshot.at_monotonic) for one in found.value}
 
 
 def _conditions(snapshot: Snapshot, before: AbstractSet[ProcessId]) -> Reading[Mapping[ProcessId, bool]]:
@@ -73,8 +73,6 @@ def _in_condition(table: ProcessTable, snapshot: Snapshot, before: AbstractSet[P
     lost: dict[int, bool] = {}
     bare: list[Process] = []
     for process in table.by_pid.values():
-        if process.zombie:
-            continue
         bond = bond_with_creator(process, table)
         if bond is Bond.KEPT or _is_excused(process, table, units):
             continue

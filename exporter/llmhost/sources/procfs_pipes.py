@@ -74,7 +74,7 @@ class PipeLook:
     """Looks at pipes, one look after the other; remembers who was found to hold a tracker's."""
 
     def __init__(self) -> None:
-        self._holders: frozenset[ProcessId] = frozenset()
+        self._holders: frozenset[int] = frozenset()
         self._searched: dict[ProcessId, float] = {}  # tracker → when, on the clock of `now`
 
     def look(
@@ -93,10 +93,7 @@ class PipeLook:
                 wanted[process.id.pid] = process
                 if parent is not None and not parent.zombie:
                     wanted[process.ppid] = parent
-        for one in self._holders:
-            holder = by_pid.get(one.pid)
-            if holder is not None and holder.id == one and not holder.zombie:
-                wanted[one.pid] = holder
+        wanted.update((pid, by_pid[pid]) for pid in self._holders if pid in by_pid and not by_pid[pid].zombie)
         pipes: dict[int, Pipes] = {}
         _read_into(pipes, wanted.values(), read)
         trackers = {
@@ -108,9 +105,7 @@ class PipeLook:
             _read_into(pipes, living, read)
         self._search(trackers, by_pid, pipes, read, now)
         inodes = frozenset(trackers.values())
-        self._holders = frozenset(
-            by_pid[pid].id for pid, found in pipes.items() if not inodes.isdisjoint(found.values())
-        )
+        self._holders = frozenset(pid for pid, found in pipes.items() if not inodes.isdisjoint(found.values()))
         return pipes
 
     def _search(
