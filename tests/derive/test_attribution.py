@@ -1,7 +1,9 @@
 """Whose memory it is."""
 
+from dataclasses import replace
+
 import pytest
-from tests.fakes.values import GIB, gpu, held, in_service, memory, process, snapshot, unit
+from tests.fakes.values import GIB, gpu, held, in_service, memory, process, snapshot, table, unit
 
 from llmhost.derive.attribution import GpuAttribution, HolderKind, attribute
 from llmhost.model.gpu import Gpu, GpuHolder
@@ -77,6 +79,17 @@ def test_a_pid_that_proc_does_not_have_is_gone_and_its_memory_counts() -> None:
         (HolderKind.GONE, None, 10 * GIB)
     ]
     assert result.unattributed_bytes == Ok(0)
+
+
+def test_a_process_that_proc_has_but_does_not_tell_of_is_not_gone() -> None:
+    seen = replace(table([]), denied=frozenset({7}), read_from_ticks=5000)
+    hidden = snapshot(gpus=[gpu(holders=Ok((held(7, GIB), held(8, GIB, 5000), held(9, GIB, 4999))))])
+    result = attribute(replace(hidden, processes=Ok(seen)), {}, frozenset())
+    assert isinstance(result, Ok)
+    first = result.value[GpuUuid("GPU-0")]
+    assert isinstance(first, Ok)
+    # not readable; started after the table was begun; ended
+    assert [one.kind for one in first.value.holders] == [HolderKind.OTHER, HolderKind.OTHER, HolderKind.GONE]
 
 
 def test_another_process_that_got_the_pid_is_not_blamed() -> None:

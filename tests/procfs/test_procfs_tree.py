@@ -320,3 +320,24 @@ def test_endless_arguments_are_cut(tmp_path: Path) -> None:
     assert process.argv[:3] == ("vllm", "serve", "m")
     assert len(process.argv[3]) == MOST_ARGUMENT_BYTES - len("vllm serve m ")
     assert process.role is Role.API_SERVER
+
+
+def test_a_read_that_runs_out_of_time_is_not_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_proc(tmp_path, [old(pid) for pid in range(10, 20)])
+    source = ProcfsSource(procfs=tmp_path, trust_pid_namespace=True)
+    looks = iter(range(1000))
+    monkeypatch.setattr("llmhost.sources.procfs.time.monotonic", lambda: next(looks))
+    error = error_of(lambda: source.read(5))
+    assert (error.cause, error.detail) == (Cause.TIMEOUT, "6 of 11 processes read")
+    assert sorted(source._known) == [1, 10, 11, 12, 13, 14]
+
+
+def test_the_table_says_of_whom_nothing_could_be_read_and_when_it_was_begun(tmp_path: Path) -> None:
+    write_proc(tmp_path, [old(10), old(11)])
+    (tmp_path / "11" / "stat").unlink()
+    (tmp_path / "11" / "stat").mkdir()  # reading it fails, for root as well
+    table = ProcfsSource(procfs=tmp_path, trust_pid_namespace=True, clock=lambda: 5000.25).read(float("inf"))
+    assert sorted(table.by_pid) == [1, 10]
+    assert table.denied == frozenset({11})
+    assert table.unreadable == 1
+    assert table.read_from_ticks == 500_025

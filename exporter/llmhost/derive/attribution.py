@@ -72,13 +72,22 @@ def _holder(
 ) -> Holder:
     process = None if entry.process is None else processes.of(entry.process)
     if process is None:
-        return Holder(pid=entry.pid, unit=None, kind=HolderKind.GONE, used_bytes=entry.used_bytes)
+        kind = HolderKind.OTHER if _may_be_there(entry, processes) else HolderKind.GONE
+        return Holder(pid=entry.pid, unit=None, kind=kind, used_bytes=entry.used_bytes)
     return Holder(
         pid=entry.pid,
         unit=process.placement.unit,
         kind=_kind(process, processes, units, host, orphans),
         used_bytes=entry.used_bytes,
     )
+
+
+def _may_be_there(entry: GpuHolder, processes: ProcessTable) -> bool:
+    """Say whether the process may live although it is not in the table: not readable, or younger than the table."""
+    if entry.pid in processes.denied:
+        return True
+    began = processes.read_from_ticks
+    return entry.process is not None and began is not None and entry.process.start_ticks >= began
 
 
 def _kind(

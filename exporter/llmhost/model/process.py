@@ -67,7 +67,9 @@ class Process:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTable:
     by_pid: Mapping[int, Process]
-    unreadable: int  # processes of which cmdline or cgroup could not be read
+    unreadable: int  # processes of which something could not be read, those of which nothing could among them
+    denied: frozenset[int] = frozenset()  # pids that are there, and of which nothing could be read
+    read_from_ticks: int | None = None  # when the reading began, as start ticks: who started later may be missing
     children: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # ppid → pids
 
     def of(self, process: ProcessId) -> Process | None:

@@ -105,9 +105,10 @@ class ProcfsSource:
         if self._titles != self._titles_read_with:
             self._titles_read_with, self._anew = self._titles, True
         known: dict[int, _Known] = {}
-        denied = 0
+        denied: set[int] = set()
         for count, pid in enumerate(pids):
             if time.monotonic() > deadline:
+                self._known |= known  # so that the next read gets further
                 raise SourceError(Cause.TIMEOUT, f"{count} of {len(pids)} processes read")
             self._doing = pid
             before = self._known.get(pid)
@@ -121,9 +122,10 @@ class ProcfsSource:
             try:
                 known[pid] = self._process(pid, before, due=due)
             except OSError as error:
-                denied += error.errno not in GONE
+                if error.errno not in GONE:
+                    denied.add(pid)
             except (ValueError, IndexError):
-                denied += 1
+                denied.add(pid)
         if 1 not in known:  # every PID namespace has its pid 1
             raise SourceError(Cause.NO_PERMISSION, self._hidden(listed=1 in pids))
         self._known, self._read_at, self._anew = known, now, False
@@ -132,9 +134,11 @@ class ProcfsSource:
             for each in known.values()
             if each.process.engine and each.process.placement.unit
         )
-        return self._table(known.values(), denied, deadline)
+        return self._table(known.values(), denied, int(now * self._ticks_per_second), deadline)
 
-    def _table(self, known: Collection[_Known], denied: int, deadline: float) -> ProcessTable:
+    def _table(
+        self, known: Collection[_Known], denied: set[int], read_from_ticks: int, deadline: float
+    ) -> ProcessTable:
         by_pid = {each.process.id.pid: each.process for each in known}
         engines = [process for process in by_pid.values() if process.engine]
         for pid, role in settled_roles(engines, by_pid).items():
@@ -154,7 +158,9 @@ class ProcfsSource:
             children.setdefault(process.ppid, []).append(pid)
         return ProcessTable(
             by_pid=by_pid,
-            unreadable=denied + sum(not each.readable for each in known),
+            unreadable=len(denied) + sum(not each.readable for each in known),
+            denied=frozenset(denied),
+            read_from_ticks=read_from_ticks,
             children={ppid: tuple(pids) for ppid, pids in children.items()},
         )
 
