@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from tests.fakes.procfs import write_proc
 
+from llmhost.cli.assemble import Exporter, Paths, SystemClock
+from llmhost.config.load import parse
 from llmhost.model.process import Role
+from llmhost.model.reading import Ok
 from llmhost.model.titles import NO_TITLES, Titles
 from llmhost.sources.procfs import ProcfsSource
 
@@ -73,3 +76,24 @@ def test_other_titles_are_in_force_from_the_next_read_on(tmp_path: Path) -> None
     source.configure(titles=ROWS)
     (tmp_path / "11/stat").write_text((tmp_path / "11/stat").read_text().replace(" S ", " Z "))
     assert told() == [("acme", Role.CORE), ("mine", Role.WORKER)]
+
+
+def test_the_configs_titles_reach_the_processes_also_when_it_is_loaded_anew(tmp_path: Path) -> None:
+    write_proc(tmp_path, [{"pid": 10, "start": 1, "argv": ["acme::Engines"]}])
+    off = "collectors: {nvml: false, systemd: false, shm: false, engine: false}\nhost: {pid_namespace: trust}\n"
+    core = 'processes: {titles: [{pattern: "acme::Eng*", engine: acme, role: core}]}\n'
+    exporter = Exporter(parse(off + core, name="a"), Paths(procfs=tmp_path), clock=SystemClock())
+
+    def told() -> tuple[str, Role]:
+        processes = exporter.observe(time.monotonic() + 10).snapshot.processes
+        assert isinstance(processes, Ok)
+        return processes.value.by_pid[10].engine, processes.value.by_pid[10].role
+
+    try:
+        assert told() == ("acme", Role.CORE)
+        exporter.configure(parse(off + core.replace("core", "worker"), name="a"))
+        assert told() == ("acme", Role.WORKER)
+        exporter.configure(parse(off, name="a"))
+        assert told() == ("", Role.OTHER)
+    finally:
+        exporter.close()
