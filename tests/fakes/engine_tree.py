@@ -93,6 +93,9 @@ class Tree:
         for member in self.members.values():
             if member not in trackers:
                 member.signal(signal.SIGKILL)
+        for pid in _pids_of_session(self._top.pid):  # also who was not heard of
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._top.kill()
         self._top.communicate()
         for member in trackers:
@@ -156,3 +159,14 @@ class Tree:
             self.members[name].told = told
         else:
             self.members[name] = Member(pid, os.pidfd_open(pid), told)
+
+
+def _pids_of_session(leader: int) -> list[int]:
+    """Find the processes of a tree, which is a session of its own, but for trackers: those clean up and end last."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            stat = (directory / "stat").read_text().rpartition(")")[2].split()
+            if int(stat[3]) == leader and b"resource_tracker" not in (directory / "cmdline").read_bytes():
+                found.append(int(directory.name))
+    return found
