@@ -79,7 +79,7 @@ def test_it_runs_without_any_privilege() -> None:
     with Daemon(prefix=nobody) as daemon:
         page = daemon.get()[2]
         assert value(page, 'llmhost_collector_success{collector="procfs"}') == 1
-        assert value(page, "llmhost_unreadable_processes") == 0
+        assert value(page, "llmhost_unreadable_processes") > 0  # root's maps
 
 
 def test_a_driver_that_appears_later_is_picked_up(fake_nvml: FakeNvml) -> None:

@@ -37,7 +37,7 @@ class Looks:
             snapshot(processes=(), units=units, gpus=gpus, at_monotonic=1000.0 + at), processes=Ok(self.table)
         )
         self._since = advance_orphans(self._since, look)
-        found = orphans(look, self._since, Policy())
+        found = orphans(look, self._since, 0.0, Policy())  # watched since long before
         assert isinstance(found, Ok)
         self._found = frozenset(one.process.id for one in found.value)
         return {name: one for one in found.value if (name := self._name(one.process.id.pid)) is not None}

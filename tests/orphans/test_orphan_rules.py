@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from tests.fakes.values import GIB, gpu, held, in_service, process, settings, snapshot, unit
 
-from llmhost.config.schema import Policy
+from llmhost.config.schema import Config, Policy
+from llmhost.derive.facts import derive
+from llmhost.derive.ledger import Ledger, advance
 from llmhost.derive.orphans import advance_orphans, orphan_conditions, orphans
 from llmhost.model.engines import classify
 from llmhost.model.ids import ProcessId
@@ -315,7 +317,7 @@ def after(since: dict[ProcessId, float], at: float, *processes: Process, **more:
 
 
 def told(look: Snapshot, since: dict[ProcessId, float]) -> list[tuple[int, str, str, float]]:
-    found = orphans(look, since, Policy(orphan_grace_seconds=15))
+    found = orphans(look, since, 0.0, Policy(orphan_grace_seconds=15))
     assert isinstance(found, Ok)
     return [(one.process.id.pid, one.engine, one.process.role, one.seconds) for one in found.value]
 
@@ -352,7 +354,7 @@ def test_a_look_that_failed_changes_nothing_and_tells_nothing() -> None:
     blind = replace(snapshot(at_monotonic=110.0), processes=failed)
     assert advance_orphans(since, blind) == since
     assert orphan_conditions(blind) == failed
-    assert orphans(blind, since, Policy()) == failed
+    assert orphans(blind, since, 0.0, Policy()) == failed
     assert told(after(since, 115.0, CORE), since) == [(200, "vllm", Role.CORE, 15.0)]
 
 
@@ -380,3 +382,16 @@ def test_orphans_are_told_by_pid() -> None:
     tree = [run(300, "VLLM::EngineCore"), run(250, "VLLM::Worker_TP0", ppid=300), run(280, "sglang::scheduler")]
     after(since, 0.0, *tree)
     assert [one[0] for one in told(after(since, 15.0, *tree), since)] == [250, 280, 300]
+
+
+def test_nobody_can_tell_orphans_who_has_not_watched_for_the_grace_time() -> None:
+    first = snapshot(processes=[INIT, CORE], at_monotonic=100.0)
+    ledger = advance(Ledger(), first)
+    assert ledger.processes_since == 100.0
+    assert isinstance(derive(first, Config(), ledger).orphans, NotApplicable)
+    later = snapshot(processes=[INIT, CORE], at_monotonic=115.0)
+    found = derive(later, Config(), advance(ledger, later)).orphans
+    assert isinstance(found, Ok)
+    assert [one.process.id for one in found.value] == [CORE.id]
+    healthy = snapshot(processes=[INIT], at_monotonic=100.0)
+    assert derive(healthy, Config(), advance(Ledger(), healthy)).orphans == Ok(())  # there can be none

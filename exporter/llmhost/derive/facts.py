@@ -48,7 +48,7 @@ class Facts:
 
 
 def derive(snapshot: Snapshot, config: Config, ledger: Ledger) -> Facts:
-    found = orphans(snapshot, ledger.orphan_since, config.policy)
+    found = orphans(snapshot, ledger.orphan_since, ledger.processes_since, config.policy)
     orphan_ids = frozenset(one.process.id for one in found.value) if isinstance(found, Ok) else frozenset()
     units = {unit.id: unit for unit in snapshot.units.value.units} if isinstance(snapshot.units, Ok) else {}
     members = mapped(snapshot.processes, _by_unit)

@@ -17,9 +17,8 @@ class Ledger:
 
     unheld_since: Mapping[SegmentId, float] = field(default_factory=dict)  # held by nobody at every look since
     unheld_changed_at: Mapping[SegmentId, float] = field(default_factory=dict)  # their ctime, seconds since the epoch
-    orphan_since: Mapping[ProcessId, float] = field(
-        default_factory=dict
-    )  # in an orphan's condition at every look since
+    processes_since: float | None = None  # the first look that had processes
+    orphan_since: Mapping[ProcessId, float] = field(default_factory=dict)  # like an orphan at every look since
     gpu_sets: Mapping[UnitId, tuple[GpuUuid, ...]] = field(default_factory=dict)  # learnt; nobody learns them yet
 
 
@@ -36,4 +35,7 @@ def advance(ledger: Ledger, snapshot: Snapshot) -> Ledger:
             unheld_since=advance_unheld(ledger.unheld_since, ledger.unheld_changed_at, snapshot.shm.value),
             unheld_changed_at=unheld_changed_at(snapshot.shm.value),
         )
-    return replace(ledger, orphan_since=advance_orphans(ledger.orphan_since, snapshot))
+    since = ledger.processes_since
+    if since is None and isinstance(snapshot.processes, Ok):
+        since = snapshot.at_monotonic
+    return replace(ledger, processes_since=since, orphan_since=advance_orphans(ledger.orphan_since, snapshot))

@@ -39,11 +39,17 @@ def orphan_conditions(snapshot: Snapshot) -> Reading[Mapping[ProcessId, bool]]:
     return _conditions(snapshot, frozenset())
 
 
-def orphans(snapshot: Snapshot, orphan_since: Mapping[ProcessId, float], policy: Policy) -> Reading[tuple[Orphan, ...]]:
-    """Orphans are those that have been in that condition for the grace time, by pid."""
+def orphans(
+    snapshot: Snapshot, orphan_since: Mapping[ProcessId, float], watched_since: float | None, policy: Policy
+) -> Reading[tuple[Orphan, ...]]:
+    """Orphans are those that have been in that condition for the grace time, by pid.
+
+    While nobody has watched for that long, a process in that condition may be one or not: then there is no telling.
+    """
     if not isinstance(snapshot.processes, Ok):
         return snapshot.processes
     table = snapshot.processes.value
+    watched_seconds = snapshot.at_monotonic - (snapshot.at_monotonic if watched_since is None else watched_since)
 
     def judged(found: Mapping[ProcessId, bool]) -> Iterator[Orphan]:
         for one in sorted(found):
@@ -52,7 +58,10 @@ def orphans(snapshot: Snapshot, orphan_since: Mapping[ProcessId, float], policy:
             if seconds >= policy.orphan_grace_seconds:
                 yield Orphan(process=process, engine=process.engine or _NONE, seconds=seconds, inferred=found[one])
 
-    return mapped(_conditions(snapshot, orphan_since.keys()), lambda found: tuple(judged(found)))
+    found = _conditions(snapshot, orphan_since.keys())
+    if isinstance(found, Ok) and found.value and watched_seconds < policy.orphan_grace_seconds:
+        return NotApplicable("not watched for long enough")
+    return mapped(found, lambda conditions: tuple(judged(conditions)))
 
 
 def advance_orphans(since: Mapping[ProcessId, float], snapshot: Snapshot) -> Mapping[ProcessId, float]:

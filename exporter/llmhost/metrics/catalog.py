@@ -197,7 +197,8 @@ SHM_INODES_USED = _shm("shm_inodes_used", "Files that the tmpfs has, deleted one
 RESOURCE_TRACKERS = _shm("resource_trackers", "Python's resource trackers.", "state", mode=Mode.ALL)
 ORPHAN_PROCESSES = _shm(
     "orphan_processes",
-    'Engine processes that outlived what they belong to; one series of "none" and 0 where there are none.',
+    'Engine processes that outlived what they belong to; one series of "none" and 0 where there are none. Absent while '
+    "there may be some that the exporter has not watched for policy.orphan_grace yet.",
     "engine",
     "role",
     mode=Mode.SPARSE,
