@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 import pytest
-from tests.fakes.values import GIB, HOST, gpu, held, in_service, process, report, table
+from tests.fakes.values import GIB, HOST, gpu, held, in_service, process, report, snapshot, table
 
 from llmhost.collect.discover import units_of_interest
 from llmhost.collect.observer import Observation, Observer
@@ -310,3 +310,10 @@ def test_closing_closes_the_source_though_it_hangs() -> None:
     nvml.close()
     assert source.closed
     release.set()
+
+
+def test_a_look_that_is_older_than_one_that_is_in_the_ledger_is_not_taken_in() -> None:
+    look = observer(None)
+    newer = look._advanced(snapshot(processes=[], at_monotonic=200.0))
+    assert newer.processes_since == 200.0
+    assert look._advanced(snapshot(processes=[], at_monotonic=100.0)) == newer

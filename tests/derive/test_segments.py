@@ -1,16 +1,18 @@
 """When a file is stale: sequences of looks made up at random, against the definition."""
 
+import itertools
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
-from tests.fakes.values import snapshot
+from tests.fakes.values import process, snapshot, table
 
 from llmhost.config.schema import Policy
 from llmhost.derive.ledger import Ledger, advance
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.model.ids import ProcessId
+from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.segment import Segment, SegmentId, SegmentKind, SharedMemory
 
@@ -30,6 +32,10 @@ class Seen:
     inode: int = 5
 
 
+READ_IN_ORDER = itertools.count(1)
+NO_PROCESSES: Reading[ProcessTable] = Ok(table([]))
+
+
 def segment(seen: Seen) -> Segment:
     return Segment(
         id=SegmentId(27, seen.inode),
@@ -45,9 +51,11 @@ def segment(seen: Seen) -> Segment:
     )
 
 
-def shared(*seen: Seen) -> Reading[SharedMemory]:
+def shared(*seen: Seen, read_at: float | None = None) -> Reading[SharedMemory]:
+    """Give a reading, begun after all those before it unless it says otherwise."""
     return Ok(
         SharedMemory(
+            read_at=next(READ_IN_ORDER) if read_at is None else read_at,
             size_bytes=0,
             used_bytes=0,
             inodes=0,
@@ -65,7 +73,7 @@ def states(looks: Sequence[Reading[SharedMemory]]) -> list[dict[int, SegmentStat
     told = []
     for one in looks:
         ledger = advance(ledger, snapshot(shm=one))
-        found = segment_states(one, ledger.unheld_since, POLICY)
+        found = segment_states(one, ledger.unheld_since, NO_PROCESSES, POLICY)
         told.append({id_.inode: state for id_, state in found.value.items()} if isinstance(found, Ok) else {})
     return told
 
@@ -114,11 +122,11 @@ def test_a_look_that_failed_tells_nothing_and_only_one_that_came_too_late_starts
 
 def test_without_a_reading_there_are_no_states() -> None:
     failed = Failed(Cause.NO_SHM, "x")
-    assert segment_states(failed, {}, POLICY) == failed
+    assert segment_states(failed, {}, NO_PROCESSES, POLICY) == failed
 
 
 def test_without_a_ledger_nothing_is_stale() -> None:
-    found = segment_states(shared(Seen(1e6), Seen(1e6, HOLDER, inode=6)), {}, POLICY)
+    found = segment_states(shared(Seen(1e6), Seen(1e6, HOLDER, inode=6)), {}, NO_PROCESSES, POLICY)
     assert isinstance(found, Ok)
     assert list(found.value.values()) == [SegmentState.UNHELD, SegmentState.LIVE]
 
@@ -173,3 +181,46 @@ def test_states_follow_their_definition_whatever_was_seen(seed: int) -> None:
         wanted.append({inode: expected(history) for inode, history in histories.items() if history[-1] is not None})
     assert states(looks) == wanted
     assert SegmentState.STALE in {state for one in wanted for state in one.values()}
+
+
+@pytest.mark.parametrize(
+    ("processes", "state"),
+    [
+        (Ok(table([])), SegmentState.STALE),
+        (Ok(table([process(4711)])), SegmentState.UNHELD),  # it may hand the file on by its name
+        (Ok(table([process(4711, state="Z")])), SegmentState.STALE),
+        (Ok(replace(table([]), denied=frozenset({4711}))), SegmentState.UNHELD),
+        (Failed(Cause.NO_PROCFS), SegmentState.UNHELD),
+    ],
+)
+def test_a_file_that_names_its_creator_is_not_stale_while_that_may_live(
+    processes: Reading[ProcessTable], state: SegmentState
+) -> None:
+    named = replace(segment(Seen(60.0)), kind=SegmentKind.LOKY, creator_pid=4711)
+    seen = shared(Seen(60.0))
+    assert isinstance(seen, Ok)
+    found = segment_states(Ok(replace(seen.value, segments=(named,))), {named.id: 0.0}, processes, POLICY)
+    assert found == Ok({named.id: state})
+
+
+def test_a_reading_that_is_older_than_one_that_is_in_changes_nothing() -> None:
+    # two looked at once: held at 4 s, but the look that has this came later than one of 5 s
+    told = states(
+        [
+            shared(Seen(0), read_at=1e9),
+            shared(Seen(5), read_at=1e9 + 5),
+            shared(Seen(4, HOLDER), read_at=1e9 + 4),
+            shared(Seen(30), read_at=1e9 + 30),
+        ]
+    )
+    assert told[-1][5] is SegmentState.STALE
+    # and the other way round: unheld at 4 s does not come before held at 5 s
+    told = states(
+        [
+            shared(Seen(5, HOLDER), read_at=1e9 + 5),
+            shared(Seen(4), read_at=1e9 + 4),
+            shared(Seen(6), read_at=1e9 + 6),
+            shared(Seen(35), read_at=1e9 + 35),
+        ]
+    )
+    assert told[-1][5] is SegmentState.UNHELD

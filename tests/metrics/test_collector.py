@@ -1,5 +1,6 @@
 """From an observation to text: isolation of sections, bounds, formats."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -16,10 +17,15 @@ from llmhost.metrics.exposition import encode
 from llmhost.metrics.page import Page
 from llmhost.metrics.sections import SECTIONS, Section
 from llmhost.metrics.view import View
+from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
+from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.reading import Cause, Failed, Ok, StuckCall
+from llmhost.model.segment import Segment, SegmentId, SegmentKind, SharedMemory
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import UnitsReport
 
+UNLISTED, HIDDEN = "llmhost_shm_unlisted_files", "llmhost_shm_hidden_bytes"
+SHM = {"llmhost_shm_segments", "llmhost_shm_size_bytes", UNLISTED, HIDDEN}
 HEALTH = (
     Health(collector="nvml", fault=None, duration_seconds=0.01, last_success_at=5.0, failures={Cause.TIMEOUT: 2}),
     Health(collector="systemd", fault=Failed(Cause.NO_BUS), duration_seconds=0.01, last_success_at=None, failures={}),
@@ -151,3 +157,54 @@ def test_names_pick_families() -> None:
         "llmhost_gpus 1.0",
         'llmhost_collector_failures_total{cause="timeout",collector="nvml"} 2.0',
     ]
+
+
+def test_one_engines_nonsense_costs_no_other_its_series() -> None:
+    def answer(name: str, *told: EngineSample) -> EngineAnswer:
+        return EngineAnswer(unit=UnitId(name), engine="vllm", endpoint="http://127.0.0.1:8000", samples=Ok(told))
+
+    bad = EngineSample(model="m", engine_index="0", generation_tokens=math.inf, finished={"stop": math.inf})
+    twice = EngineSample(model="m", engine_index="0", generation_tokens=5.0)
+    good = EngineSample(model="m", engine_index="0", generation_tokens=7.0)
+    engines = EnginesReport(
+        answers=(answer("a.service", bad), answer("b.service", twice, twice), answer("c.service", good))
+    )
+    found = samples(exposition(replace(HOST, engines=Ok(engines))))
+    tokens = {
+        dict(labels)["unit"]: value
+        for (name, labels), value in found.items()
+        if name == "llmhost_engine_generation_tokens_total"
+    }
+    assert tokens == {"b.service": 5.0, "c.service": 7.0}
+
+
+def test_states_that_may_be_among_unlisted_files_are_not_zero() -> None:
+    one = Segment(
+        id=SegmentId(1, 2),
+        path="psm_00000000",
+        kind=SegmentKind.PYTHON_SHM,
+        creator_pid=None,
+        size_bytes=10,
+        allocated_bytes=4096,
+        changed_at=1.0,
+        uid=0,
+        holders=frozenset({ProcessId(5, 1000)}),
+        looked_at=1.0,
+    )
+
+    def of(unlisted: int) -> dict[str, float]:
+        shared = SharedMemory(
+            read_at=1.0,
+            size_bytes=None,
+            used_bytes=8192,
+            inodes=None,
+            inodes_used=None,
+            segments=(one,),
+            unlisted=unlisted,
+            uninspected=0,
+        )
+        found = samples(exposition(replace(HOST, shm=Ok(shared))))
+        return {dict(labels).get("state", name): value for (name, labels), value in found.items() if name in SHM}
+
+    assert of(0) == {"live": 1, "stale": 0, "unheld": 0, "unknown": 0, HIDDEN: 4096, UNLISTED: 0}
+    assert of(3) == {"live": 1, UNLISTED: 3}

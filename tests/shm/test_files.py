@@ -48,8 +48,38 @@ def test_the_tmpfs_tells_what_is_used_beyond_the_files(tmp_path: Path, processes
         seen = look(source(directory, processes))
         os.close(descriptor)
         assert (seen.size_bytes, seen.inodes, seen.inodes_used) == (8 << 20, 100, 3)  # the root, a, and b
+        assert seen.used_bytes is not None
         assert seen.used_bytes - sum(one.allocated_bytes for one in seen.segments) == 65536
         assert look(source(directory, processes)).used_bytes == 4096
+
+
+def test_a_tmpfs_without_bounds_tells_no_sizes(tmp_path: Path, processes: ShownProcesses) -> None:
+    with mounted(tmp_path / "endless", "size=0,nr_inodes=0") as directory:
+        (directory / "a").write_bytes(b"x" * 4096)
+        seen = look(source(directory, processes))
+        assert (seen.size_bytes, seen.used_bytes, seen.inodes, seen.inodes_used) == (None, None, None, None)
+        assert len(seen.segments) == 1
+
+
+def test_a_flood_does_not_hide_what_was_there_before(tmpfs: Path) -> None:
+    names = {f"psm_{number:08x}" for number in range(5)}
+    for name in sorted(names):
+        (tmpfs / name).touch()
+    for number in range(50):
+        (tmpfs / f"flood-{number}").touch()
+    listing = list_files(str(tmpfs), 20, lambda: False, is_known=lambda path: path.startswith("psm_"))
+    assert names <= {file.path for file in listing.files.values()}
+    assert len(listing.files) + listing.unlisted == 55
+    assert len(listing.files) <= 25
+
+
+def test_directories_are_bounded_in_number_and_time(tmpfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(300):
+        (tmpfs / str(number)).mkdir()
+    monkeypatch.setattr("llmhost.sources.shm.files._MOST_DIRECTORIES", 100)
+    assert list_files(str(tmpfs), 1000, lambda: False).unlisted == 200
+    with pytest.raises(TimeoutError):
+        list_files(str(tmpfs), 1000, lambda: True)
 
 
 ODD = [
@@ -176,14 +206,14 @@ def test_a_hundred_thousand_files_are_listed_in_bounded_time(tmpfs: Path, proces
     needs_root()  # only then the tmpfs is our own, and ends with the test
     descriptor = os.open(tmpfs, os.O_RDONLY)
     for number in range(100_005):
-        os.mknod(f"psm_{number:08x}", dir_fd=descriptor)
+        os.mknod(f"file-{number:08x}", dir_fd=descriptor)
     os.close(descriptor)
     asked = source(tmpfs, processes)
     began = time.monotonic()
     seen = asked.read(began + 8)  # what a scrape has
     assert time.monotonic() - began < 8
     assert (len(seen.segments), seen.unlisted) == (100_000, 5)
-    assert {one.kind for one in seen.segments} == {SegmentKind.PYTHON_SHM}
+    assert {one.kind for one in seen.segments} == {SegmentKind.OTHER}
     assert {one.holders for one in seen.segments} == {frozenset()}
     with pytest.raises(SourceError, match=r"timeout: .*: \d+ files listed"):
         asked.read(time.monotonic() + 0.01)

@@ -16,7 +16,7 @@ from tests.fakes.shm import (
     source,
     tmpfs,
 )
-from tests.fakes.values import snapshot
+from tests.fakes.values import snapshot, table
 
 from llmhost.config.schema import Policy
 from llmhost.derive.ledger import Ledger, advance
@@ -47,7 +47,7 @@ class Looks:
     def take(self, shared: Reading[SharedMemory]) -> Mapping[SegmentId, SegmentState]:
         taken = replace(snapshot(at_monotonic=self.clock.at), shm=shared)
         self.ledger = advance(self.ledger, taken)
-        states = segment_states(shared, self.ledger.unheld_since, self.policy)
+        states = segment_states(shared, self.ledger.unheld_since, Ok(table([])), self.policy)
         return states.value if isinstance(states, Ok) else {}
 
 

@@ -58,7 +58,7 @@ def derive(snapshot: Snapshot, config: Config, ledger: Ledger) -> Facts:
             snapshot.units,
             lambda report: tuple(_unit_facts(unit, snapshot, members, config, ledger) for unit in report.units),
         ),
-        segments=segment_states(snapshot.shm, ledger.unheld_since, config.policy),
+        segments=segment_states(snapshot.shm, ledger.unheld_since, snapshot.processes, config.policy),
         trackers=mapped(snapshot.processes, lambda table: tracker_states(table, orphan_ids)),
         orphans=found,
     )

@@ -15,6 +15,7 @@ from llmhost.model.snapshot import Snapshot
 class Ledger:
     """Times are seconds on CLOCK_MONOTONIC."""
 
+    shm_at: float = 0.0  # when the latest reading of shared memory that is in here began
     unheld_since: Mapping[SegmentId, float] = field(default_factory=dict)  # held by nobody at every look since
     unheld_changed_at: Mapping[SegmentId, float] = field(default_factory=dict)  # their ctime, seconds since the epoch
     processes_since: float | None = None  # the first look that had processes
@@ -29,9 +30,10 @@ def advance(ledger: Ledger, snapshot: Snapshot) -> Ledger:
     """
     if isinstance(snapshot.shm, Failed) and snapshot.shm.cause is Cause.TIMEOUT:
         ledger = replace(ledger, unheld_since={}, unheld_changed_at={})
-    if isinstance(snapshot.shm, Ok):
+    if isinstance(snapshot.shm, Ok) and snapshot.shm.value.read_at >= ledger.shm_at:  # two may look at once
         ledger = replace(
             ledger,
+            shm_at=snapshot.shm.value.read_at,
             unheld_since=advance_unheld(ledger.unheld_since, ledger.unheld_changed_at, snapshot.shm.value),
             unheld_changed_at=unheld_changed_at(snapshot.shm.value),
         )

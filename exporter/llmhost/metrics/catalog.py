@@ -184,10 +184,19 @@ UNIT_STARTABLE = _unit(
     "Absent: the unit is up, or it cannot be told.",
 )
 
-SHM_SEGMENTS = _shm("shm_segments", "Files in shared memory by kind and state.", "kind", "state", mode=Mode.ALL)
+SHM_SEGMENTS = _shm(
+    "shm_segments",
+    "Files in shared memory by kind and state, as of the last look at all processes.",
+    "kind",
+    "state",
+    mode=Mode.ALL,
+)
 SHM_SEGMENT_BYTES = _shm("shm_segment_bytes", "Allocated size of them.", "kind", "state", mode=Mode.ALL)
 SHM_SEGMENT_APPARENT = _shm(
     "shm_segment_apparent_bytes", "Size of them as `ls -l` shows it, often far more.", "kind", "state", mode=Mode.ALL
+)
+SHM_UNLISTED = _shm(
+    "shm_unlisted_files", "Files that are too many to be looked at, or not readable: they are in no other series."
 )
 SHM_SIZE = _shm("shm_size_bytes", "Size of the tmpfs.")
 SHM_USED = _shm("shm_used_bytes", "Used in the tmpfs, deleted files that are held included.")

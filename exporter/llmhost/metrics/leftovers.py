@@ -20,6 +20,8 @@ def shm_series(view: View, page: Page) -> None:
         found.setdefault(segment.kind, {}).setdefault(states.value[segment.id], []).append(segment)
     for kind in sorted(found):
         for state in SegmentState:
+            if shared.value.unlisted and state not in found[kind]:
+                continue  # there may be some among those that are not listed
             segments = found[kind].get(state, [])
             page.add(catalog.SHM_SEGMENTS, len(segments), kind=kind, state=state)
             page.add(catalog.SHM_SEGMENT_BYTES, sum(one.allocated_bytes for one in segments), kind=kind, state=state)
@@ -27,7 +29,8 @@ def shm_series(view: View, page: Page) -> None:
     listed = sum(one.allocated_bytes for one in shared.value.segments)
     page.add(catalog.SHM_SIZE, shared.value.size_bytes)
     page.add(catalog.SHM_USED, shared.value.used_bytes)
-    if not shared.value.unlisted:
+    page.add(catalog.SHM_UNLISTED, shared.value.unlisted)
+    if not shared.value.unlisted and shared.value.used_bytes is not None:
         page.add(catalog.SHM_HIDDEN, max(0, shared.value.used_bytes - listed))
     page.add(catalog.SHM_INODES, shared.value.inodes)
     page.add(catalog.SHM_INODES_USED, shared.value.inodes_used)

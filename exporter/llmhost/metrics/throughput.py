@@ -1,5 +1,7 @@
 """Engines: what they deliver. Pure."""
 
+import math
+
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
 from llmhost.metrics.view import View
@@ -22,7 +24,8 @@ def engine_series(view: View, page: Page) -> None:
         if isinstance(answer.samples, Failed):
             page.add(catalog.ENGINE_FAULT, 1, **labels, cause=answer.samples.cause)
         if isinstance(answer.samples, Ok):
-            for sample in answer.samples.value:
+            whose = {(sample.model, sample.engine_index): sample for sample in answer.samples.value}
+            for sample in whose.values():
                 _told(sample, labels, page)
 
 
@@ -38,6 +41,11 @@ def _told(sample: EngineSample, labels: dict[str, str], page: Page) -> None:
         (catalog.ENGINE_STEPS, sample.steps),
         (catalog.ENGINE_SLEEPING, sample.sleeping),
     ):
-        page.add(family, value, **whose)
+        page.add(family, _finite(value), **whose)
     for reason, count in sorted(sample.finished.items()):
-        page.add(catalog.ENGINE_FINISHED, count, **whose, reason=reason)
+        page.add(catalog.ENGINE_FINISHED, _finite(count), **whose, reason=reason)
+
+
+def _finite(value: float | None) -> float | None:
+    """Let nothing of one engine's cost the others theirs."""
+    return value if value is not None and math.isfinite(value) else None

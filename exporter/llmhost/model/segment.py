@@ -54,10 +54,11 @@ class Segment:
 class SharedMemory:
     """The tmpfs (statvfs(3)) and its files. Other tmpfs instances, a container's own say, are no part of it."""
 
-    size_bytes: int
-    used_bytes: int
-    inodes: int
-    inodes_used: int
+    read_at: float  # seconds on CLOCK_MONOTONIC: when the reading began
+    size_bytes: int | None  # None where the tmpfs has no bound, and counts nothing
+    used_bytes: int | None
+    inodes: int | None
+    inodes_used: int | None
     segments: tuple[Segment, ...]  # by path
     unlisted: int  # files beyond the bound on how many are looked at, and directories that could not be listed
     uninspected: int  # processes whose maps or fds could not be read at the last full scan; 1 or more if any are hidden

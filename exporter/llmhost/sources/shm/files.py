@@ -13,6 +13,7 @@ from llmhost.sources.procfs_files import text_of
 _MOST_DEPTH = 32  # of directories in directories; one descriptor is open for each
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _VANISHED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})  # ELOOP: it is a symlink by now
+_MOST_DIRECTORIES = 10_000
 _BETWEEN_CHECKS = 256
 
 
@@ -37,16 +38,24 @@ class Listing:
     unlisted: int  # files beyond the bound; directories, and files in them, that may not be looked into
 
 
-def list_files(root: str, most: int, overdue: Callable[[], bool], before: Mapping[int, File] = _NONE) -> Listing:
+def list_files(
+    root: str,
+    most: int,
+    overdue: Callable[[], bool],
+    before: Mapping[int, File] = _NONE,
+    is_known: Callable[[str], bool] = lambda _path: False,
+) -> Listing:
     """List the regular files below `root` that are of its own filesystem; no symlink below it is followed.
 
-    `before` is what was listed the last time: what is the same is given again, which spares a new object for each.
+    The first `most` files are listed, and of the others `most` more whose names are known: a flood of any files comes
+    first in the listing, being the newest, and must not hide what was there before. `before` is what was listed the
+    last time: what is the same is given again, which spares a new object for each.
 
     Raises OSError when the root cannot be listed, TimeoutError when overdue.
     """
     descriptor = os.open(root, _DIRECTORY)
     try:
-        walk = _Walk(os.fstat(descriptor).st_dev, most, overdue)
+        walk = _Walk(os.fstat(descriptor).st_dev, most, overdue, is_known)
         walk.into(descriptor, "", 0)
     finally:
         os.close(descriptor)
@@ -60,11 +69,13 @@ def list_files(root: str, most: int, overdue: Callable[[], bool], before: Mappin
 
 
 class _Walk:
-    def __init__(self, device: int, most: int, overdue: Callable[[], bool]) -> None:
+    def __init__(self, device: int, most: int, overdue: Callable[[], bool], is_known: Callable[[str], bool]) -> None:
         self.device = device
         self.files: list[File] = []
         self.unlisted = 0
-        self._most = most
+        self._left, self._known_left = most, most
+        self._directories_left = _MOST_DIRECTORIES
+        self._is_known = is_known
         self._overdue = overdue
         self._entries = 0
 
@@ -73,14 +84,17 @@ class _Walk:
         directories = []
         with os.scandir(descriptor) as entries:
             for entry in entries:
-                self._entries += 1
-                if self._entries % _BETWEEN_CHECKS == 0 and self._overdue():
-                    raise TimeoutError(f"{len(self.files)} files listed")
+                self._check_time()
                 if entry.is_dir(follow_symlinks=False):
                     directories.append(entry.name)
                 elif entry.is_file(follow_symlinks=False):
                     self._take(entry, prefix)
         for name in directories:
+            self._check_time()
+            self._directories_left -= 1
+            if self._directories_left < 0:
+                self.unlisted += 1
+                continue
             try:
                 below = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
             except OSError as error:
@@ -96,8 +110,13 @@ class _Walk:
             finally:
                 os.close(below)
 
+    def _check_time(self) -> None:
+        self._entries += 1
+        if self._entries % _BETWEEN_CHECKS == 0 and self._overdue():
+            raise TimeoutError(f"{len(self.files)} files listed")
+
     def _take(self, entry: "os.DirEntry[str]", prefix: str) -> None:
-        if len(self.files) >= self._most:
+        if not self._left and not (self._known_left and self._is_known(prefix + _text(entry.name))):
             self.unlisted += 1
             return
         try:
@@ -108,6 +127,10 @@ class _Walk:
         if seen.st_dev == self.device and stat.S_ISREG(seen.st_mode):
             path = prefix + _text(entry.name)
             blocks = seen.st_blocks * 512  # of 512 bytes, whatever the filesystem's are (stat(2))
+            if self._left:
+                self._left -= 1
+            else:
+                self._known_left -= 1
             self.files.append(File(path, seen.st_ino, seen.st_size, blocks, seen.st_ctime_ns, seen.st_uid))
 
 

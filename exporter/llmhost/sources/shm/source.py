@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from llmhost.model.reading import Cause
-from llmhost.model.segment import Segment, SegmentId, SharedMemory
+from llmhost.model.segment import Segment, SegmentId, SegmentKind, SharedMemory
 from llmhost.model.segment_names import NameRow, kind_of
 from llmhost.sources.base import SourceError
 from llmhost.sources.procfs import INITIAL_PID_NAMESPACE
@@ -105,10 +105,12 @@ class ShmSource:
         }
         self._files = listing.files
         return SharedMemory(
-            size_bytes=size.f_blocks * size.f_frsize,
-            used_bytes=(size.f_blocks - size.f_bfree) * size.f_frsize,
-            inodes=size.f_files,
-            inodes_used=size.f_files - size.f_ffree,
+            read_at=began,
+            # mounted with size=0 or nr_inodes=0, a tmpfs says 0 of everything (tmpfs(5))
+            size_bytes=size.f_blocks * size.f_frsize or None,
+            used_bytes=(size.f_blocks - size.f_bfree) * size.f_frsize if size.f_blocks else None,
+            inodes=size.f_files or None,
+            inodes_used=size.f_files - size.f_ffree if size.f_files else None,
             segments=tuple(self._segments.values()),
             unlisted=listing.unlisted,
             uninspected=holders.uninspected,
@@ -124,7 +126,13 @@ class ShmSource:
     def _list(self, deadline: float) -> Listing:
         self._doing = f"listing {self._shm}"
         try:
-            return list_files(self._shm, self._most_files, lambda: self._monotonic() > deadline, self._files)
+            return list_files(
+                self._shm,
+                self._most_files,
+                lambda: self._monotonic() > deadline,
+                self._files,
+                lambda path: kind_of(path, self._names)[0] is not SegmentKind.OTHER,
+            )
         except TimeoutError as error:
             raise SourceError(Cause.TIMEOUT, f"{self._shm}: {error}") from error
         except OSError as error:
