@@ -29,6 +29,11 @@ lint: ready-to-test ## formatting, lints and types alone
 check: ready-to-test ## the tests alone, alert rules and dashboards too (ARGS="-k resident")
 	$(python) -m pytest $(ARGS)
 
+.PHONY: test-vllm
+test-vllm: ready-to-test ## hold it to a real vLLM on this CPU, as root; installs about 4 GB into .venv-vllm
+	@tests/setup/vllm
+	$(python) -m pytest -m vllm tests/vllm $(ARGS)
+
 .PHONY: bench
 bench: ready-to-test ## measure what a scrape costs, and what looking at shared memory does
 	$(python) -m tests.bench.scrape $(ARGS)
@@ -54,7 +59,7 @@ wheel: ready-to-test ## build the wheel into dist/
 .PHONY: clean
 clean: ## remove what the other targets made
 	find exporter tests grafana -name __pycache__ -type d -prune -exec rm -rf {} +
-	rm -rf .venv .tools dist build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-vllm .tools dist build .mypy_cache .ruff_cache .pytest_cache
 
 .PHONY: ready-to-run
 ready-to-run: ## set up .venv for run
