@@ -48,6 +48,9 @@ def test_metrics_are_read_however_they_are_sent(run_engine: Starter, source: Eng
         ("raw HTTP/1.1 200 OK\r\n\r\nvllm:generation_tokens_total 12", Cause.MALFORMED),
         ("raw HTTP/1.1 200 OK\r\n\r\n", Cause.NO_METRICS),
         ("huge", Cause.TOO_LARGE),
+        ("chunk -1", Cause.TOO_LARGE),  # "all that comes" to http.client, whatever it was asked to read
+        ("chunk -5", Cause.MALFORMED),
+        ("continue", Cause.TOO_LARGE),
     ],
 )
 def test_an_answer_without_metrics_has_a_cause(
@@ -66,6 +69,18 @@ def test_the_time_of_a_fetch_is_that_of_all_of_it(run_engine: Starter, mode: str
     finally:
         source.close()
     assert 0.3 < time.monotonic() - began < 3
+
+
+def test_no_more_is_read_than_a_body_may_have_and_its_framing(run_engine: Starter, source: EngineSource) -> None:
+    running = run_engine("chunk -1")
+    assert failure(ask_one(source, running.server())).detail == "more than 1048576 bytes"
+
+
+def test_the_path_of_a_configured_url_is_never_told(run_engine: Starter, source: EngineSource) -> None:
+    running = run_engine("status 404 Not Found")
+    url = f"http://127.0.0.1:{running.ports[0]}"
+    answer = ask_one(source, running.server(url=f"{url}/secret?key=sesame"))
+    assert failure(answer).detail == f"{url} has nothing at the configured path"
 
 
 def test_a_redirect_to_another_place_is_not_followed(run_engine: Starter, source: EngineSource) -> None:

@@ -7,7 +7,6 @@ looked up but that of a configured URL.
 
 import errno
 import http.client
-import io
 import socket
 import ssl
 import threading
@@ -25,6 +24,7 @@ from llmhost import __version__
 from llmhost.model.endpoint import DEFAULT_PATH, parse_metrics_url
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
+from llmhost.sources.engine.stream import Deadline, Stream
 
 LONGEST_TOKEN_BYTES: Final = 16 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -91,7 +91,7 @@ def fetch(
     Raises SourceError: REFUSED, TIMEOUT, TLS, UNAUTHORIZED, NOT_FOUND, HTTP_STATUS, TOO_LARGE, MALFORMED,
     NO_PERMISSION or UNKNOWN; StatusError where there was an answer, NoHttpError where it may be spoken otherwise.
     """
-    deadline_of = _Deadline(deadline, monotonic)
+    deadline_of = Deadline(deadline, monotonic)
     try:
         authorization = _authorization(target.token_file)
         location, body = _exchange(target, authorization, deadline_of, max_bytes, line)
@@ -123,39 +123,8 @@ def _cause_of(error: OSError) -> Cause:
     return Cause.UNKNOWN
 
 
-class _Deadline:
-    def __init__(self, at: float, monotonic: Callable[[], float]) -> None:
-        self._at = at
-        self._monotonic = monotonic
-
-    def left(self) -> float:
-        """Seconds. Raises TimeoutError when there are none."""
-        left = self._at - self._monotonic()
-        if left <= 0:
-            raise TimeoutError
-        return left
-
-
-class _Stream(io.RawIOBase):
-    """What comes over a socket, until the deadline; http.client wants it from makefile()."""
-
-    def __init__(self, connection: socket.socket, deadline: _Deadline) -> None:
-        self._connection = connection
-        self._deadline = deadline
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
-        self._connection.settimeout(self._deadline.left())
-        return self._connection.recv_into(buffer)
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(self)
-
-
 def _exchange(
-    target: Target, authorization: str, deadline: _Deadline, max_bytes: int, line: Line
+    target: Target, authorization: str, deadline: Deadline, max_bytes: int, line: Line
 ) -> tuple[str | None, bytes]:
     """Ask and read: (where it is instead, b"") or (None, body)."""
     connection: socket.socket = _connected(target, deadline, line)
@@ -167,15 +136,21 @@ def _exchange(
             connection.do_handshake()
         connection.settimeout(deadline.left())
         connection.sendall(_request(target, authorization))
-        with http.client.HTTPResponse(cast("socket.socket", _Stream(connection, deadline)), method="GET") as answer:
+        stream = cast("socket.socket", Stream(connection, deadline, max_bytes))
+        with http.client.HTTPResponse(stream, method="GET") as answer:
             answer.begin()
             return _taken(answer, target, max_bytes)
+    except OSError:  # of which some are ValueErrors: a certificate's
+        raise
+    except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
+        # http.client believes what it reads: a chunk of -5 bytes is a ValueError of read()
+        raise SourceError(Cause.MALFORMED, f"{target.endpoint}: {type(error).__name__}") from error
     finally:
         line.take(None)
         connection.close()
 
 
-def _connected(target: Target, deadline: _Deadline, line: Line) -> socket.socket:
+def _connected(target: Target, deadline: Deadline, line: Line) -> socket.socket:
     if isinstance(target.address, str):
         return _connect(socket.AF_UNIX, target.address, deadline, line)
     failure: OSError = ConnectionRefusedError(errno.ECONNREFUSED, "no address to connect to")
@@ -193,7 +168,7 @@ def _connected(target: Target, deadline: _Deadline, line: Line) -> socket.socket
 def _connect(
     family: int,
     address: Any,  # noqa: ANN401 - by family
-    deadline: _Deadline,
+    deadline: Deadline,
     line: Line,
 ) -> socket.socket:
     connection = socket.socket(family, socket.SOCK_STREAM)
@@ -250,7 +225,9 @@ def _taken(answer: http.client.HTTPResponse, target: Target, max_bytes: int) -> 
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         raise StatusError(Cause.UNAUTHORIZED, f"{target.endpoint} answers {status}", status)
     if status == HTTPStatus.NOT_FOUND:
-        raise StatusError(Cause.NOT_FOUND, f"{target.endpoint} has no {target.path}", status)
+        # a configured path may have a secret in it
+        where = "the configured path" if target.configured else target.path
+        raise StatusError(Cause.NOT_FOUND, f"{target.endpoint} has nothing at {where}", status)
     if status != HTTPStatus.OK:
         raise StatusError(Cause.HTTP_STATUS, f"{target.endpoint} answers {status}", status)
     body = answer.read(max_bytes + 1)

@@ -15,7 +15,7 @@ prometheus_client reads them: 0.8 instead of 12 ms. Names by engine and version:
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -61,6 +61,11 @@ _NAMES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 ENGINES: Final = frozenset(_NAMES)
 MOST_SERIES: Final = 10_000  # a quarter of a second's work
+MOST_SAMPLES: Final = 64  # engines × models of one server
+MOST_WANTED_CHARACTERS: Final = 1 << 20  # in all lines that are wanted
+LONGEST_LINE: Final = 8 * 1024  # characters; prometheus_client takes quadratic time over a line's labels
+LONGEST_LABEL_VALUE: Final = 256  # characters
+_HIGHEST_SHARE: Final = 1.5  # blocks are counted while they move, so a little over 1 has been seen; more is nonsense
 _WANTED = {
     engine: re.compile(rf"^[ \t]*(?:{'|'.join(sorted(map(re.escape, names)))})[ \t]*[{{ \t].*$", re.MULTILINE)
     for engine, names in _NAMES.items()
@@ -80,8 +85,8 @@ def parse_metrics(body: bytes, engine: str) -> tuple[EngineSample, ...]:
     """Read a body of this engine, or of whichever there is where it is not one of ENGINES.
 
     One sample per model and engine index, in that order. Raises SourceError: MALFORMED for what is no UTF-8, cut off
-    within a line, or has a line of the engine's that cannot be read; TOO_LARGE; NO_METRICS where there is none of the
-    engine's series.
+    within a line, or has a line of the engine's that cannot be read or is absurdly long; TOO_LARGE; NO_METRICS where
+    there is none of the engine's series. A value that cannot be (negative, infinite) is absent.
     """
     if body and not body.endswith(b"\n"):
         raise SourceError(Cause.MALFORMED, "cut off: its last line has no end")
@@ -95,7 +100,11 @@ def parse_metrics(body: bytes, engine: str) -> tuple[EngineSample, ...]:
         for name, labels, value in _series(text, one):
             whose = labels.get("model_name", ""), labels.get("engine", labels.get("dp_rank", ""))
             found.setdefault(whose, _Engine()).series.setdefault(name, []).append((labels, value))
+            if len(found) > MOST_SAMPLES:
+                raise SourceError(Cause.TOO_LARGE, f"more than {MOST_SAMPLES} engines and models in one answer")
         samples += [_sample(one, whose, found[whose]) for whose in sorted(found, key=_by_number)]
+        if samples:
+            break  # a server is of one engine, whatever else it repeats
     if not samples:
         raise SourceError(Cause.NO_METRICS, f"{len(body)} bytes, and none of the engine's series in them")
     return tuple(samples)
@@ -105,11 +114,19 @@ def _series(text: str, engine: str) -> Iterator[tuple[str, Mapping[str, str], fl
     lines = _WANTED[engine].findall(text)
     if len(lines) > MOST_SERIES:
         raise SourceError(Cause.TOO_LARGE, f"{len(lines)} series of the kinds that are wanted")
+    if any(len(line) > LONGEST_LINE for line in lines):
+        raise SourceError(Cause.MALFORMED, f"a line of more than {LONGEST_LINE} characters")
+    if sum(map(len, lines)) > MOST_WANTED_CHARACTERS:
+        raise SourceError(
+            Cause.TOO_LARGE, f"more than {MOST_WANTED_CHARACTERS} characters of the kinds that are wanted"
+        )
     try:
         for family in text_string_to_metric_families("\n".join((*lines, ""))):
             for sample in family.samples:
-                yield sample.name, sample.labels, sample.value
-    except (ValueError, IndexError, KeyError) as error:
+                if any(len(value) > LONGEST_LABEL_VALUE for value in sample.labels.values()):
+                    raise SourceError(Cause.MALFORMED, f"a label of more than {LONGEST_LABEL_VALUE} characters")
+                yield sample.name, sample.labels, float(sample.value)
+    except (ValueError, LookupError, OverflowError) as error:
         raise SourceError(Cause.MALFORMED, "a line of the engine's that cannot be read") from error
 
 
@@ -130,9 +147,7 @@ def _sample(engine: str, whose: tuple[str, str], told: _Engine) -> EngineSample:
         elif name == FINISHED:
             value = _by_reason(series)
         else:
-            numbers = [number for _, number in series]
-            value = max(numbers) if what == _SHARE else sum(numbers)
-            value = value if math.isfinite(value) else None
+            value = _share(series) if what == _SHARE else _total(number for _, number in series)
         if value is not None:
             values[what] = value
     return EngineSample(model=whose[0], engine_index=whose[1], **values)
@@ -148,17 +163,29 @@ def _rank(text: str) -> int:
     return int(text) if text.isdecimal() else -1
 
 
+def _total(numbers: Iterable[float]) -> float | None:
+    """Add up what is counted; None where one of them, or all together, cannot be a count."""
+    values = tuple(numbers)
+    total = sum(values)
+    return total if math.isfinite(total) and min(values) >= 0 else None
+
+
+def _share(series: list[tuple[Mapping[str, str], float]]) -> float | None:
+    values = [value for _, value in series]
+    return max(values) if all(0 <= value <= _HIGHEST_SHARE for value in values) else None
+
+
 def _sleeping(series: list[tuple[Mapping[str, str], float]]) -> bool | None:
     """Of a series per state (vLLM: awake, weights_offloaded, discard_all) one is 1."""
     states = {labels.get("sleep_state", ""): value for labels, value in series}
     awake = states.get("awake")
-    return None if awake is None or not math.isfinite(awake) else not awake
+    return not awake if awake in {0.0, 1.0} else None
 
 
 def _by_reason(series: list[tuple[Mapping[str, str], float]]) -> Mapping[str, float]:
-    counts: dict[str, float] = {}
+    counts: dict[str, list[float]] = {}
     for labels, value in series:
-        reason = labels.get("finished_reason", "")
         if math.isfinite(value):
-            counts[reason] = counts.get(reason, 0.0) + value
-    return counts
+            counts.setdefault(labels.get("finished_reason", ""), []).append(value)
+    totals = {reason: _total(values) for reason, values in counts.items()}
+    return {reason: total for reason, total in totals.items() if total is not None}
