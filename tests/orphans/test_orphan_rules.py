@@ -4,53 +4,25 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fakes.values import GIB, gpu, held, in_service, process, settings, snapshot, unit
+from tests.fakes.orphan_trees import (
+    ADOPTER_PIPES,
+    CHILD_PIPES,
+    CREATOR_PIPES,
+    FORKSERVER,
+    OTHERS,
+    OUTPUT,
+    SERVICE,
+    SPAWN,
+    TRACKER,
+    WITH_CREATOR,
+    conditions,
+    run,
+)
+from tests.fakes.values import GIB, gpu, held, in_service, settings, snapshot, unit
 
-from llmhost.config.schema import Config, Policy
-from llmhost.derive.facts import derive
-from llmhost.derive.ledger import Ledger, advance
-from llmhost.derive.orphans import advance_orphans, orphan_conditions, orphans
-from llmhost.model.engines import classify
-from llmhost.model.ids import ProcessId
-from llmhost.model.process import Home, Placement, Process, Role
-from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
-from llmhost.model.snapshot import Snapshot
-
-SPAWN = ("python3", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=9, pipe_handle=8)")
-FORKSERVER = ("python3", "-c", "from multiprocessing.forkserver import main; main(9, 10, ['x'], **{})")
-TRACKER = ("python3", "-B", "-c", "from multiprocessing.resource_tracker import main;main(31)")
-SERVICE = in_service("vllm.service")
-
-# As of CPython: what the child holds of its creator's pipes, on descriptors above the standard ones.
-WITH_CREATOR, OUTPUT, OTHERS = 7001, 7002, 7003
-CREATOR_PIPES = {5: WITH_CREATOR, 1: OUTPUT}
-CHILD_PIPES = {24: WITH_CREATOR, 1: OUTPUT, 2: OUTPUT}
-ADOPTER_PIPES = {3: OUTPUT, 8: OTHERS}  # reads the output of the tree, holds nothing else of it
-
-
-def run(
-    pid: int,
-    command: str | tuple[str, ...],
-    ppid: int = 1,
-    placement: Placement | None = None,
-    **more: Any,  # noqa: ANN401
-) -> Process:
-    argv = tuple(command.split()) if isinstance(command, str) else command
-    comm = more.pop("comm", argv[0].rsplit("/", 1)[-1][:15])
-    engine, role = classify(argv, comm)
-    values = {"argv": argv, "comm": comm, "engine": engine, "role": role, "ppid": ppid, "pgrp": 100, "pipes": {}}
-    return process(pid, placement, **(values | more))
-
-
-INIT = run(1, "/sbin/init", ppid=0, pgrp=1, comm="systemd", pipes={9: OTHERS})
-
-
-def conditions(*processes: Process, **more: Any) -> dict[int, bool]:  # noqa: ANN401
-    """Pids in an orphan's condition, and whether that is inferred."""
-    found = orphan_conditions(snapshot(processes=[INIT, *processes], **more))
-    assert isinstance(found, Ok)
-    return {one.pid: inferred for one, inferred in found.value.items()}
-
+from llmhost.derive.orphans import orphan_conditions
+from llmhost.model.process import Home, Placement, Process
+from llmhost.model.reading import Ok
 
 PROVEN, INFERRED, NONE = {200: False}, {200: True}, dict[int, bool]()
 
@@ -88,6 +60,17 @@ def test_a_core_is_an_orphans_likeness_where_its_parent_did_not_make_it(
     parent: Process, child_pipes: dict[int, int] | None, expected: dict[int, bool]
 ) -> None:
     assert conditions(parent, run(200, "VLLM::EngineCore", ppid=100, pipes=child_pipes)) == expected
+
+
+@pytest.mark.parametrize("parents", [None, ADOPTER_PIPES])
+@pytest.mark.parametrize("denied", [False, True])
+def test_pipes_that_were_not_read_for_what_that_costs_let_nobody_infer(
+    parents: dict[int, int] | None, denied: bool
+) -> None:
+    parent = run(100, "gunicorn: worker [chat]", pipes=parents, pipes_denied=False)
+    core = run(200, "VLLM::EngineCore", ppid=100, pipes=None, pipes_denied=denied)
+    assert conditions(parent, core) == (INFERRED if denied and parents is not None else NONE)
+    assert conditions(parent, replace(core, pipes=CHILD_PIPES)) == (PROVEN if parents is not None else NONE)
 
 
 def test_a_parent_that_is_process_1_proves_nothing_by_that() -> None:
@@ -300,98 +283,3 @@ def test_what_is_proven_of_an_ancestor_is_proven_of_those_below() -> None:
 def test_parents_that_seem_to_go_round_are_endured() -> None:
     one, other = run(200, "VLLM::EngineCore", ppid=201), run(201, "bash", ppid=200, pipes={})
     assert conditions(one, other, units=[unit()]) == {200: False, 201: False}
-
-
-# Time
-
-
-CORE = run(200, "VLLM::EngineCore", pipes=CHILD_PIPES)
-
-
-def after(since: dict[ProcessId, float], at: float, *processes: Process, **more: Any) -> Snapshot:  # noqa: ANN401
-    look = snapshot(processes=[INIT, *processes], at_monotonic=at, **more)
-    carried = advance_orphans(since, look)
-    since.clear()
-    since.update(carried)
-    return look
-
-
-def told(look: Snapshot, since: dict[ProcessId, float]) -> list[tuple[int, str, str, float]]:
-    found = orphans(look, since, 0.0, Policy(orphan_grace_seconds=15))
-    assert isinstance(found, Ok)
-    return [(one.process.id.pid, one.engine, one.process.role, one.seconds) for one in found.value]
-
-
-def test_it_is_one_once_it_has_been_in_that_condition_for_the_grace_time() -> None:
-    since: dict[ProcessId, float] = {}
-    assert told(after(since, 100.0, CORE), since) == []
-    assert told(after(since, 114.9, CORE), since) == []
-    assert told(after(since, 115.0, CORE), since) == [(200, "vllm", Role.CORE, 15.0)]
-    assert told(after(since, 700.0, CORE), since) == [(200, "vllm", Role.CORE, 600.0)]
-
-
-def test_one_look_at_which_all_is_well_starts_the_time_anew() -> None:
-    since: dict[ProcessId, float] = {}
-    after(since, 100.0, CORE)
-    ending = replace(CORE, placement=SERVICE)
-    assert told(after(since, 116.0, ending, units=[unit(active="deactivating")]), since) == []
-    assert told(after(since, 120.0, CORE), since) == []
-    assert told(after(since, 135.0, CORE), since) == [(200, "vllm", Role.CORE, 15.0)]
-
-
-def test_another_process_with_its_pid_has_a_time_of_its_own() -> None:
-    since: dict[ProcessId, float] = {}
-    after(since, 100.0, CORE)
-    later = replace(CORE, id=ProcessId(200, 2000))
-    assert told(after(since, 120.0, later), since) == []
-    assert since == {ProcessId(200, 2000): 120.0}
-
-
-def test_a_look_that_failed_changes_nothing_and_tells_nothing() -> None:
-    since: dict[ProcessId, float] = {}
-    after(since, 100.0, CORE)
-    failed = Failed(Cause.TIMEOUT, "5 of 9 processes read")
-    blind = replace(snapshot(at_monotonic=110.0), processes=failed)
-    assert advance_orphans(since, blind) == since
-    assert orphan_conditions(blind) == failed
-    assert orphans(blind, since, 0.0, Policy()) == failed
-    assert told(after(since, 115.0, CORE), since) == [(200, "vllm", Role.CORE, 15.0)]
-
-
-def test_who_held_gpu_memory_is_taken_to_while_nvml_does_not_answer() -> None:
-    since: dict[ProcessId, float] = {}
-    bare = run(200, SPAWN)
-    after(since, 100.0, bare, gpus=[gpu(holders=Ok((held(200, GIB),)))])
-    after(since, 110.0, bare)
-    lost = gpu(holders=Failed(Cause.LOST))
-    assert told(after(since, 120.0, bare, gpus=[lost]), since) == [(200, "none", Role.OTHER, 20.0)]
-    assert told(after(since, 130.0, bare, gpus=[gpu()]), since) == []
-    assert told(after(since, 150.0, bare), since) == []
-
-
-def test_a_gpu_that_can_have_no_holders_is_no_gpu_that_does_not_answer() -> None:
-    since: dict[ProcessId, float] = {}
-    bare = run(200, SPAWN)
-    after(since, 100.0, bare, gpus=[gpu(holders=Ok((held(200, GIB),)))])
-    mig_parent = gpu(holders=NotApplicable("its instances have"))
-    assert told(after(since, 120.0, bare, gpus=[mig_parent, gpu(1)]), since) == []
-
-
-def test_orphans_are_told_by_pid() -> None:
-    since: dict[ProcessId, float] = {}
-    tree = [run(300, "VLLM::EngineCore"), run(250, "VLLM::Worker_TP0", ppid=300), run(280, "sglang::scheduler")]
-    after(since, 0.0, *tree)
-    assert [one[0] for one in told(after(since, 15.0, *tree), since)] == [250, 280, 300]
-
-
-def test_nobody_can_tell_orphans_who_has_not_watched_for_the_grace_time() -> None:
-    first = snapshot(processes=[INIT, CORE], at_monotonic=100.0)
-    ledger = advance(Ledger(), first)
-    assert ledger.processes_since == 100.0
-    assert isinstance(derive(first, Config(), ledger).orphans, NotApplicable)
-    later = snapshot(processes=[INIT, CORE], at_monotonic=115.0)
-    found = derive(later, Config(), advance(ledger, later)).orphans
-    assert isinstance(found, Ok)
-    assert [one.process.id for one in found.value] == [CORE.id]
-    healthy = snapshot(processes=[INIT], at_monotonic=100.0)
-    assert derive(healthy, Config(), advance(Ledger(), healthy)).orphans == Ok(())  # there can be none

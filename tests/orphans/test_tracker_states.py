@@ -21,15 +21,18 @@ ATTACHED, ORPHANED, DETACHED = TrackerState.ATTACHED, TrackerState.ORPHANED, Tra
 def run(pid: int, *argv: str, **more: Any) -> Process:  # noqa: ANN401
     engine, role = classify(argv, "python3")
     values: dict[str, Any] = {"argv": argv, "engine": engine, "role": role, "pgrp": 100, "pipes": {}}
-    return process(pid, **(values | more))
+    values |= more
+    return process(pid, **({"pipes_denied": values["pipes"] is None} | values))
 
 
 def tracker(ppid: int, **more: Any) -> Process:  # noqa: ANN401
     return run(500, "python3", "-B", "-c", MAIN, **({"ppid": ppid, "pipes": {31: PIPE, 2: OTHER}} | more))
 
 
-def state(*processes: Process, orphans: frozenset[ProcessId] = frozenset()) -> TrackerState | None:
-    return tracker_states(table(processes), orphans).get(ProcessId(500, 1000))
+def state(
+    *processes: Process, orphans: frozenset[ProcessId] = frozenset(), holders_untold: frozenset[int] = frozenset()
+) -> TrackerState | None:
+    return tracker_states(replace(table(processes), holders_untold=holders_untold), orphans).get(ProcessId(500, 1000))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,7 @@ def test_a_tracker_of_a_program_in_the_background_is_detached() -> None:
     daemon = run(300, "python3", "app.py", session=300, pgrp=300, pipes={7: PIPE})
     assert state(INIT, LOST, daemon) is DETACHED
     assert state(INIT, LOST, replace(daemon, pipes={7: OTHER})) is ORPHANED
-    assert state(replace(INIT, pipes=None), LOST, daemon) is DETACHED
+    assert state(replace(INIT, pipes=None, pipes_denied=True), LOST, daemon) is DETACHED
     child = run(301, "python3", "-c", SPAWN, ppid=300, pipes={9: PIPE, 24: 7003})
     assert state(INIT, LOST, replace(daemon, pipes={7: PIPE, 8: 7003}), child) is DETACHED
 
@@ -116,3 +119,22 @@ def test_a_process_may_own_two_trackers() -> None:
     creator = run(100, "python3", "app.py", pipes={32: PIPE, 33: OTHER})
     second = run(501, "python3", "-c", LOKY, ppid=100, pipes={31: OTHER})
     assert list(tracker_states(table([creator, tracker(100), second]), frozenset()).values()) == [ATTACHED, ATTACHED]
+
+
+def test_where_pipes_were_not_read_for_what_that_costs_a_tracker_has_no_state() -> None:
+    busy = run(100, "gunicorn: worker [chat]", pipes=None, pipes_denied=False)
+    assert state(busy, tracker(100)) is None
+    assert state(replace(busy, argv=("vllm", "serve"), engine="vllm"), tracker(100)) is None
+    assert state(run(100, "bash"), tracker(100, pipes=None, pipes_denied=False)) is None
+    core = run(301, "VLLM::EngineCore", ppid=100, pipes={9: PIPE, 24: 7003})
+    assert state(INIT, busy, LOST, core) is None  # its holder is healthy, or an orphan
+
+
+def test_a_tracker_whose_pipe_somebody_unknown_may_hold_is_not_called_orphaned() -> None:
+    unknown = frozenset({500})
+    daemon = run(300, "python3", "app.py", pipes={7: PIPE})
+    orphan = run(301, "VLLM::EngineCore", pipes={9: PIPE, 24: 7003})
+    assert state(INIT, LOST, holders_untold=unknown) is None
+    assert state(INIT, LOST, daemon, holders_untold=unknown) is None
+    assert state(INIT, LOST, orphan, holders_untold=unknown) is ORPHANED
+    assert state(INIT, LOST, holders_untold=frozenset({501})) is ORPHANED

@@ -3,20 +3,20 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tests.fakes.needs import needs_root
-from tests.fakes.procfs import ProcessEntry, write_proc, write_process
+from tests.fakes.procfs import INIT, ProcessEntry, write_proc, write_process
 
-from llmhost.model.process import Process
-from llmhost.model.reading import Cause
+from llmhost.derive.creators import Bond, bond_with_creator
+from llmhost.derive.trackers import TrackerState, tracker_states
+from llmhost.model.ids import ProcessId
+from llmhost.model.process import Process, ProcessTable
 from llmhost.sources import procfs
-from llmhost.sources.base import SourceError
 from llmhost.sources.procfs import ProcfsSource
-from llmhost.sources.procfs_pipes import MOST_DESCRIPTORS, SEARCH_SECONDS, Pipes, read_pipes
+from llmhost.sources.procfs_pipes import MOST_DESCRIPTORS, MOST_SECONDS, SEARCH_SECONDS, Pipes, Untold, read_pipes
 
 NOW = 100_000.0
 PIPE = 7001
@@ -30,19 +30,29 @@ class Tree:
     def __init__(self, root: Path, processes: Sequence[ProcessEntry], monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = write_proc(root, processes)
         self.now = NOW
+        self.monotonic = 50.0
+        self.seconds_each = 0.0  # that a look at a process's descriptors takes
         self.looked_at: list[int] = []
-        self.source = ProcfsSource(procfs=root, trust_pid_namespace=False, clock=lambda: self.now)
+        self.table = ProcessTable(by_pid={}, unreadable=0)
+        self.source = ProcfsSource(
+            procfs=root, trust_pid_namespace=False, clock=lambda: self.now, monotonic=lambda: self.monotonic
+        )
 
-        def counting(path: str, start_ticks: int) -> Pipes | None:
+        def counting(path: str, start_ticks: int) -> Pipes | Untold:
             self.looked_at.append(int(path.rsplit("/", 1)[-1]))
+            self.monotonic += self.seconds_each
             return read_pipes(path, start_ticks)
 
         monkeypatch.setattr(procfs, "read_pipes", counting)
 
-    def pipes(self) -> dict[int, Pipes]:
+    def pipes(self, seconds: float = 10.0) -> dict[int, Pipes]:
         self.looked_at = []
-        by_pid: dict[int, Process] = dict(self.source.read(time.monotonic() + 10).by_pid)
+        self.table = self.source.read(self.monotonic + seconds)
+        by_pid: dict[int, Process] = dict(self.table.by_pid)
         return {pid: process.pipes for pid, process in by_pid.items() if process.pipes is not None}
+
+    def tracker(self, pid: int = 101) -> TrackerState | None:
+        return tracker_states(self.table, frozenset()).get(ProcessId(pid, 100 * pid))
 
 
 def one(pid: int, ppid: int, argv: list[str], pipes: dict[int, int] | None = None, **more: object) -> ProcessEntry:
@@ -133,32 +143,85 @@ def test_another_tracker_is_searched_for_at_once(tmp_path: Path, monkeypatch: py
     assert 201 in tree.pipes()
 
 
-def test_holders_are_sought_among_the_trackers_user_and_place_only(
+def test_holders_are_sought_among_all_processes_that_can_hold_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs_root()
     tree = Tree(
         tmp_path,
         [
+            READABLE_INIT,
             LOST[0] | {"uid": 1000},
-            daemon(200, uid=1001),
-            daemon(201, uid=1000),
-            daemon(202, uid=1001, cgroup="/system.slice/app.service"),
+            daemon(200, uid=1001),  # it has dropped root
             daemon(203, uid=1000, flags=0x00200000),  # a kernel thread
             one(204, 1, [], {7: PIPE}, uid=1000, state="Z"),
         ],
         monkeypatch,
     )
-    assert tree.pipes().keys() == {101, 201, 202}
+    assert tree.pipes().keys() == {1, 101, 200}
+    assert tree.tracker() is TrackerState.DETACHED
+
+
+READABLE_INIT: ProcessEntry = INIT | {"pipes": {9: 5}}
+
+
+def test_a_tracker_is_orphaned_without_a_holder_only_if_all_were_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [one(300 + number, 1, ["sleep", "1"]) for number in range(3)]
+    tree = Tree(tmp_path, [READABLE_INIT, *LOST, *others], monkeypatch)
+    tree.pipes()
+    assert tree.tracker() is TrackerState.ORPHANED
+    tree.now += SEARCH_SECONDS - 1
+    tree.pipes()
+    assert 300 not in tree.looked_at
+    assert tree.tracker() is TrackerState.ORPHANED  # as of the search
+    write_process(tmp_path, {"pid": 302, "argv": ["sleep", "1"]})
+    tree.now += 1
+    tree.pipes()
+    assert tree.tracker() is None
+    tree.pipes()
+    assert tree.tracker() is None
+    write_process(tmp_path, others[2])
+    tree.now += SEARCH_SECONDS
+    tree.seconds_each = MOST_SECONDS / 4  # for process 1, the tracker, and two of three
+    tree.pipes()
+    assert sorted(tree.looked_at) == [1, 101, 300, 301]
+    assert tree.tracker() is None
+
+
+def test_a_process_of_which_nothing_could_be_read_may_hold_a_trackers_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_process(tmp_path, one(300, 1, ["sleep"]))
+    (tmp_path / "300/stat").write_bytes(b"?")
+    tree = Tree(tmp_path, [READABLE_INIT, *LOST], monkeypatch)
+    tree.pipes()
+    assert tree.tracker() is None
+
+
+def test_a_holder_that_was_found_and_is_not_read_now_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = Tree(tmp_path, [READABLE_INIT, *LOST, daemon(200)], monkeypatch)
+    tree.pipes()
+    assert tree.tracker() is TrackerState.DETACHED
+    tree.seconds_each = MOST_SECONDS / 2
+    assert tree.pipes().keys() == {1, 101}
+    assert tree.tracker() is None
+    tree.seconds_each = 0
+    assert tree.pipes().keys() == {1, 101, 200}
+    assert 101 in tree.looked_at
+    assert tree.tracker() is TrackerState.DETACHED
 
 
 def test_a_process_with_too_many_descriptors_is_not_told_of_at_all(tmp_path: Path) -> None:
     root = write_process(tmp_path, one(100, 1, ["vllm"], dict.fromkeys(range(MOST_DESCRIPTORS), PIPE)))
     found = read_pipes(str(root), 10_000)
-    assert found is not None
+    assert not isinstance(found, Untold)
     assert len(found) == MOST_DESCRIPTORS
     (root / "fd" / str(MOST_DESCRIPTORS)).symlink_to("/dev/null")
-    assert read_pipes(str(root), 10_000) is None
+    assert read_pipes(str(root), 10_000) is Untold.TOO_MUCH
 
 
 def test_only_pipes_of_that_very_process_are_told(tmp_path: Path) -> None:
@@ -166,8 +229,8 @@ def test_only_pipes_of_that_very_process_are_told(tmp_path: Path) -> None:
     for number, target in enumerate(["/dev/null", "socket:[7]", "anon_inode:[eventpoll]", "/tmp/pipe:[8]"], 10):
         (root / "fd" / str(number)).symlink_to(target)
     assert read_pipes(str(root), 10_000) == {3: PIPE}
-    assert read_pipes(str(root), 10_001) is None
-    assert read_pipes(str(tmp_path / "101"), 10_000) is None
+    assert read_pipes(str(root), 10_001) is Untold.GONE
+    assert read_pipes(str(tmp_path / "101"), 10_000) is Untold.GONE
 
 
 def test_what_a_real_process_holds_is_what_it_was_given() -> None:
@@ -180,7 +243,7 @@ def test_what_a_real_process_holds_is_what_it_was_given() -> None:
         assert child.stdin is not None
         stat = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
         found = read_pipes(f"/proc/{child.pid}", int(stat[19]))
-        assert found is not None
+        assert not isinstance(found, Untold)
         assert found[0] == os.fstat(child.stdin.fileno()).st_ino
         assert found[writing] == inode
         assert reading not in found
@@ -189,18 +252,68 @@ def test_what_a_real_process_holds_is_what_it_was_given() -> None:
         child.communicate()
         os.close(reading)
         os.close(writing)
-    assert read_pipes(f"/proc/{child.pid}", int(stat[19])) is None
+    assert read_pipes(f"/proc/{child.pid}", int(stat[19])) is Untold.GONE
 
 
-def test_pipes_that_take_too_long_make_the_read_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = ProcfsSource(procfs=write_proc(tmp_path, HEALTHY), trust_pid_namespace=False)
-    deadline = time.monotonic() + 0.5
+CORES = [one(200 + number, 1, ["VLLM::EngineCore"]) for number in range(8)]
 
-    def slow(path: str, start_ticks: int) -> None:
-        while time.monotonic() <= deadline:
-            time.sleep(0.05)
 
-    monkeypatch.setattr(procfs, "read_pipes", slow)
-    with pytest.raises(SourceError) as caught:
-        source.read(deadline)
-    assert (caught.value.cause, caught.value.detail) == (Cause.TIMEOUT, "while reading pipes")
+@pytest.mark.parametrize(("seconds", "read"), [(10.0, 5), (0.25, 3), (0.0, 0)])
+def test_pipes_have_a_budget_and_the_table_is_whole_all_the_same(
+    seconds: float, read: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = Tree(tmp_path, CORES, monkeypatch)
+    tree.seconds_each = 0.1
+    tree.pipes(seconds)
+    assert len(tree.looked_at) == read
+    assert tree.table.by_pid.keys() == {1, *range(200, 208)}
+    untold = [tree.table.by_pid[pid] for pid in range(200, 208) if tree.table.by_pid[pid].pipes is None]
+    assert len(untold) == 8 - max(0, read - 1)  # less process 1, their parent
+    assert not any(process.pipes_denied for process in untold)
+    assert {bond_with_creator(process, tree.table) for process in untold} == {Bond.UNKNOWN}
+
+
+def test_services_spend_the_budget_first_and_then_each_user_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_root()
+    session = "/user.slice/user-1000.slice/session-1.scope"
+    tree = Tree(
+        tmp_path,
+        [
+            READABLE_INIT,
+            *(process | {"uid": 1000, "cgroup": session} for process in CORES),
+            one(300, 1, ["VLLM::EngineCore"], uid=1001, cgroup=session),
+            one(301, 1, ["VLLM::EngineCore"], uid=1000, cgroup="/system.slice/vllm.service"),
+            one(302, 1, ["VLLM::EngineCore"], uid=1001, cgroup="/system.slice/docker-" + 64 * "a" + ".scope"),
+        ],
+        monkeypatch,
+    )
+    tree.seconds_each = MOST_SECONDS / 6
+    tree.pipes()
+    assert tree.looked_at == [301, 1, 302, 200, 300, 201]
+
+
+def test_what_may_not_be_read_is_told_from_what_costs_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_descriptors: ProcessEntry = {"pid": 102, "ppid": 90, "argv": ["VLLM::EngineCore"]}
+    many = one(90, 1, ["gunicorn: worker [chat]"], dict.fromkeys(range(MOST_DESCRIPTORS + 1), PIPE))
+    tree = Tree(tmp_path, [many, no_descriptors], monkeypatch)
+    assert tree.pipes() == {}
+    assert (tree.table.by_pid[90].pipes_denied, tree.table.by_pid[102].pipes_denied) == (False, True)
+    write_process(tmp_path, {"pid": 90, "argv": ["bash"]})
+    tree.pipes()
+    assert bond_with_creator(tree.table.by_pid[102], tree.table) is Bond.SEEMS_LOST
+
+
+def test_to_read_another_users_process_without_privilege_is_denied() -> None:
+    needs_root()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgid(65534)
+            os.setuid(65534)
+            stat = Path("/proc/1/stat").read_text().rpartition(")")[2].split()
+            os._exit(0 if read_pipes("/proc/1", int(stat[19])) is Untold.DENIED else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0

@@ -78,6 +78,7 @@ def test_every_field_of_a_process_is_told(tmp_path: Path) -> None:
         placement=Placement(Home.SERVICE, UnitId("vllm.service", "user@1000")),
         engine="vllm",
         role=Role.CORE,
+        pipes_denied=True,
     )
     assert table.unreadable == 0
     assert table.children == {0: (1,), 4000: (4711,)}
@@ -322,12 +323,11 @@ def test_endless_arguments_are_cut(tmp_path: Path) -> None:
     assert process.role is Role.API_SERVER
 
 
-def test_a_read_that_runs_out_of_time_is_not_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_that_runs_out_of_time_is_not_in_vain(tmp_path: Path) -> None:
     write_proc(tmp_path, [old(pid) for pid in range(10, 20)])
-    source = ProcfsSource(procfs=tmp_path, trust_pid_namespace=True)
     looks = iter(range(1000))
-    monkeypatch.setattr("llmhost.sources.procfs.time.monotonic", lambda: next(looks))
-    error = error_of(lambda: source.read(5))
+    source = ProcfsSource(procfs=tmp_path, trust_pid_namespace=True, monotonic=lambda: next(looks))
+    error = error_of(lambda: source.read(6))  # it has looked at the clock once before
     assert (error.cause, error.detail) == (Cause.TIMEOUT, "6 of 11 processes read")
     assert sorted(source._known) == [1, 10, 11, 12, 13, 14]
 
@@ -336,8 +336,11 @@ def test_the_table_says_of_whom_nothing_could_be_read_and_when_it_was_begun(tmp_
     write_proc(tmp_path, [old(10), old(11)])
     (tmp_path / "11" / "stat").unlink()
     (tmp_path / "11" / "stat").mkdir()  # reading it fails, for root as well
-    table = ProcfsSource(procfs=tmp_path, trust_pid_namespace=True, clock=lambda: 5000.25).read(float("inf"))
+    table = ProcfsSource(procfs=tmp_path, trust_pid_namespace=True, clock=lambda: 5000.25, monotonic=lambda: 70.5).read(
+        9e9
+    )
     assert sorted(table.by_pid) == [1, 10]
     assert table.denied == frozenset({11})
     assert table.unreadable == 1
     assert table.read_from_ticks == 500_025
+    assert table.read_at_monotonic == 70.5

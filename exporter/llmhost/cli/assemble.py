@@ -76,6 +76,7 @@ class Exporter:
                 procfs=paths.procfs,
                 trust_pid_namespace=config.pid_namespace is PidNamespace.TRUST,
                 titles=_titles(config),
+                monotonic=clock.monotonic,
             )
             if on.procfs
             else None

@@ -14,6 +14,7 @@ class Bond(Enum):
     KEPT = auto()
     LOST = auto()
     SEEMS_LOST = auto()  # told without the pipes, by who the parent is
+    UNKNOWN = auto()  # the pipes would tell, but were not read for what that costs
 
 
 def bond_with_creator(child: Process, processes: ProcessTable) -> Bond:
@@ -21,7 +22,7 @@ def bond_with_creator(child: Process, processes: ProcessTable) -> Bond:
 
     By ppid alone it cannot be told: adopters are pid 1, subreapers, shells, `systemd --user`, conmon, tmux. A creator
     by Python's multiprocessing shares pipes with the child; any adopter shares at most those of standard input and
-    output. Where pipes are not told, an adopter is one who leads or is in another process group, or is no Python.
+    output. Where they may not be read, an adopter is one who leads or is in another process group, or is no Python.
     """
     if not (is_engine_child(child) or is_bare_child(child)):
         return Bond.KEPT
@@ -35,6 +36,8 @@ def bond_with_creator(child: Process, processes: ProcessTable) -> Bond:
     if child.pipes is not None and parent.pipes is not None:
         shared = frozenset(child.pipes.values()) & frozenset(parent.pipes.values())
         return Bond.KEPT if shared - _standard(child) - _standard(parent) else Bond.LOST
+    if child.pipes_untold or parent.pipes_untold:
+        return Bond.UNKNOWN
     return Bond.KEPT if parent.pgrp == child.pgrp and is_python(parent) else Bond.SEEMS_LOST
 
 

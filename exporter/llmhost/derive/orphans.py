@@ -83,7 +83,7 @@ def _in_condition(table: ProcessTable, snapshot: Snapshot, before: AbstractSet[P
     bare: list[Process] = []
     for process in table.by_pid.values():
         bond = bond_with_creator(process, table)
-        if bond is Bond.KEPT or _is_excused(process, table, units):
+        if bond in {Bond.KEPT, Bond.UNKNOWN} or _is_excused(process, table, units):
             continue
         if is_bare_child(process):
             bare.append(process)

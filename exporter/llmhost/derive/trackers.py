@@ -1,6 +1,6 @@
 """Python's resource trackers, and whether their creators live."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
@@ -25,8 +25,9 @@ def tracker_states(processes: ProcessTable, orphans: AbstractSet[ProcessId]) -> 
 
     A holder of the pipe is healthy unless it, or one above it, is an orphan or a child whose creator is gone, for
     however short a time.
-    Without the pipes, a parent in another process group, or that is neither Python nor an engine's process, is an
-    adopter. One that is an engine's is the creator. Any other Python may be either.
+    Where pipes were not read for what that costs, or somebody unknown may hold the tracker's, there is no telling.
+    Where they may not be read, a parent in another process group, or that is neither Python nor an engine's process,
+    is an adopter. One that is an engine's is the creator. Any other Python may be either.
     """
     trackers = [process for process in processes.by_pid.values() if process.role is Role.TRACKER]
     piped = [process for process in processes.by_pid.values() if process.pipes] if trackers else []
@@ -43,9 +44,13 @@ def _state(
 ) -> TrackerState | None:
     if tracker.zombie:
         return TrackerState.ZOMBIE
+    if tracker.pipes_untold:
+        return None
     parent = processes.by_pid.get(tracker.ppid)
     inode = _inode(tracker)
     if parent is not None and not parent.zombie:
+        if parent.pipes_untold:
+            return None
         if inode is not None and parent.pipes is not None:
             if inode in parent.pipes.values():
                 return TrackerState.ATTACHED
@@ -54,15 +59,17 @@ def _state(
     if inode is None:
         return TrackerState.ORPHANED
     holders = [one for one in piped if one.id != tracker.id and one.pipes and inode in one.pipes.values()]
-    healthy = all(_is_healthy(one, processes, orphans) for one in holders)
-    return TrackerState.DETACHED if holders and healthy else TrackerState.ORPHANED
+    bonds = {bond for one in holders for bond in _bonds(one, processes, orphans)}
+    if not bonds.isdisjoint({Bond.LOST, Bond.SEEMS_LOST}):
+        return TrackerState.ORPHANED
+    if Bond.UNKNOWN in bonds or tracker.id.pid in processes.holders_untold:
+        return None
+    return TrackerState.DETACHED if holders else TrackerState.ORPHANED
 
 
-def _is_healthy(holder: Process, processes: ProcessTable, orphans: AbstractSet[ProcessId]) -> bool:
-    return all(
-        one.id not in orphans and bond_with_creator(one, processes) is Bond.KEPT
-        for one in (holder, *ancestors(holder, processes))
-    )
+def _bonds(holder: Process, processes: ProcessTable, orphans: AbstractSet[ProcessId]) -> Iterator[Bond]:
+    for one in (holder, *ancestors(holder, processes)):
+        yield Bond.LOST if one.id in orphans else bond_with_creator(one, processes)
 
 
 def _inode(tracker: Process) -> int | None:

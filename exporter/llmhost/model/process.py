@@ -55,13 +55,19 @@ class Process:
     """fd → pipe inode, where it matters whose they are.
 
     Of trackers, of children of engines and of multiprocessing whose parent is no living engine's process, of the
-    parents of both, and of others who were found to hold a tracker's pipe. None for all others, and where it could not
-    be read: that takes root, or the owner (proc(5): /proc/PID/fd).
+    parents of both, and of others who were found to hold a tracker's pipe. None for all others, and where they could
+    not be read, or would have cost too much.
     """
+    pipes_denied: bool = False  # they matter, and to read them takes root, or the owner (proc(5): /proc/PID/fd)
 
     @property
     def zombie(self) -> bool:
         return self.state in "ZX"
+
+    @property
+    def pipes_untold(self) -> bool:
+        """Whether nothing follows from their absence: neither were they read nor was that denied."""
+        return self.pipes is None and not self.pipes_denied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +76,8 @@ class ProcessTable:
     unreadable: int  # processes of which something could not be read, those of which nothing could among them
     denied: frozenset[int] = frozenset()  # pids that are there, and of which nothing could be read
     read_from_ticks: int | None = None  # when the reading began, as start ticks: who started later may be missing
+    read_at_monotonic: float | None = None  # the same in seconds on CLOCK_MONOTONIC
+    holders_untold: frozenset[int] = frozenset()  # trackers whose pipe somebody unknown may hold
     children: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # ppid → pids
 
     def of(self, process: ProcessId) -> Process | None:

@@ -7,7 +7,7 @@ less (no cgroups). Only stat is read of every process every time; the rest is ke
 - always for an engine's processes, and for all processes of a service that has one;
 - in rotation for all others, so that nothing told is older than a minute.
 
-Pipes are read anew at every look, of few processes (`procfs_pipes`).
+Pipes are read anew at every look, of few processes, and for no longer than a budget (`procfs_pipes`).
 
 Limits. Where hidepid (or ProtectProc=) hides the processes of others, there is no table at all: a partial one would
 make holders of GPU memory look gone. Arguments are kept up to 64 KiB per process. The command line of a process that
@@ -28,7 +28,7 @@ from llmhost.model.titles import NO_TITLES, Titles
 from llmhost.sources.base import SourceError
 from llmhost.sources.cgroup import NOWHERE, parse_cgroup
 from llmhost.sources.procfs_files import GONE, Stat, parse_cmdline, parse_stat, small_file, text_of, whole_file
-from llmhost.sources.procfs_pipes import PipeLook, Pipes, is_of_interest, read_pipes
+from llmhost.sources.procfs_pipes import MOST_SECONDS, PipeLook, Pipes, Untold, is_of_interest, read_pipes
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h: PROC_PID_INIT_INO 0xEFFFFFFC
 KERNEL_THREAD_FLAG = 0x0020_0000  # include/linux/sched.h: PF_KTHREAD
@@ -49,6 +49,8 @@ class _Known:
 class ProcfsSource:
     """Source of the process table. `clock` is CLOCK_BOOTTIME in seconds, the clock of start ticks.
 
+    `monotonic` is the clock of deadlines, CLOCK_MONOTONIC in seconds.
+
     With `trust_pid_namespace` the pids seen are taken for those that NVML and cgroups mean, wherever we run.
     """
 
@@ -59,12 +61,14 @@ class ProcfsSource:
         trust_pid_namespace: bool,
         titles: Titles = NO_TITLES,
         clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._procfs = str(procfs)
         self._trust_pid_namespace = trust_pid_namespace
         self._titles = self._titles_read_with = titles
         self._anew = False  # classify all anew: what is known was by other titles
         self._clock = clock
+        self._monotonic = monotonic
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
         self._known: dict[int, _Known] = {}
         self._engine_units: frozenset[UnitId] = frozenset()
@@ -95,6 +99,7 @@ class ProcfsSource:
         """Nothing is held open between reads."""
 
     def _read(self, deadline: float) -> ProcessTable:
+        began = self._monotonic()
         pids = self._pids()
         if not self._trust_pid_namespace:
             self._check_pid_namespace()
@@ -107,7 +112,7 @@ class ProcfsSource:
         known: dict[int, _Known] = {}
         denied: set[int] = set()
         for count, pid in enumerate(pids):
-            if time.monotonic() > deadline:
+            if self._monotonic() > deadline:
                 self._known |= known  # so that the next read gets further
                 raise SourceError(Cause.TIMEOUT, f"{count} of {len(pids)} processes read")
             self._doing = pid
@@ -134,25 +139,33 @@ class ProcfsSource:
             for each in known.values()
             if each.process.engine and each.process.placement.unit
         )
-        return self._table(known.values(), denied, int(now * self._ticks_per_second), deadline)
+        table = self._table(known.values(), denied, deadline)
+        return replace(table, read_from_ticks=int(now * self._ticks_per_second), read_at_monotonic=began)
 
-    def _table(
-        self, known: Collection[_Known], denied: set[int], read_from_ticks: int, deadline: float
-    ) -> ProcessTable:
+    def _table(self, known: Collection[_Known], denied: set[int], deadline: float) -> ProcessTable:
         by_pid = {each.process.id.pid: each.process for each in known}
         engines = [process for process in by_pid.values() if process.engine]
         for pid, role in settled_roles(engines, by_pid).items():
             by_pid[pid] = replace(by_pid[pid], role=role)
 
-        def pipes_of(process: Process) -> Pipes | None:
-            if time.monotonic() > deadline:
-                raise SourceError(Cause.TIMEOUT, "while reading pipes")
+        until = min(self._monotonic() + MOST_SECONDS, deadline)
+
+        def pipes_of(process: Process) -> Pipes | Untold:
             self._doing = process.id.pid
             return read_pipes(f"{self._procfs}/{process.id.pid}", process.id.start_ticks)
 
-        piped = [each.process.id.pid for each in known if each.piped]
-        for pid, pipes in self._pipes.look(by_pid, piped, pipes_of, self._read_at).items():
+        told = self._pipes.look(
+            by_pid,
+            [each.process.id.pid for each in known if each.piped],
+            pipes_of,
+            self._read_at,
+            has_time=lambda: self._monotonic() < until,
+            all_seen=not denied,
+        )
+        for pid, pipes in told.pipes.items():
             by_pid[pid] = replace(by_pid[pid], pipes=pipes)
+        for pid in told.denied:
+            by_pid[pid] = replace(by_pid[pid], pipes_denied=True)
         children: dict[int, list[int]] = {}
         for pid, process in by_pid.items():
             children.setdefault(process.ppid, []).append(pid)
@@ -160,7 +173,7 @@ class ProcfsSource:
             by_pid=by_pid,
             unreadable=len(denied) + sum(not each.readable for each in known),
             denied=frozenset(denied),
-            read_from_ticks=read_from_ticks,
+            holders_untold=told.holders_untold,
             children={ppid: tuple(pids) for ppid, pids in children.items()},
         )
 

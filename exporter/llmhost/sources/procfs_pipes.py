@@ -4,22 +4,28 @@
 descriptor, so it is read of few: of trackers, of children of engines and of Python's multiprocessing whose parent is
 no living engine's process, and of the parents of both. So a healthy engine costs its tracker's and its server's.
 
-Who holds a tracker's pipe though its parent does not may be anybody: a program that went to the background, say. He is
-looked for among the engines' processes, and then, no more than once a minute, among all of the tracker's user or place.
+Anybody can name any number of processes like an engine's, and give them descriptors. So a look has a budget: services
+come first, everybody's next process before anybody's one after, and what is over it stays untold.
+
+Who holds a tracker's pipe though its parent does not may be anybody: a program that went to the background, say, and
+let go of root. He is looked for among the engines' processes, and then, no more than once a minute, among all.
 """
 
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import islice
 
 from llmhost.model.children import is_bare_child, is_engine_child
 from llmhost.model.engines import tracker_fd
 from llmhost.model.ids import ProcessId
 from llmhost.model.process import Home, Process, Role
-from llmhost.sources.procfs_files import parse_stat, small_file
+from llmhost.sources.procfs_files import GONE, parse_stat, small_file
 
 MOST_DESCRIPTORS = 4096
+MOST_SECONDS = 0.5  # that a look spends on pipes
 SEARCH_SECONDS = 60
 
 Pipes = Mapping[int, int]  # fd → inode
@@ -27,33 +33,51 @@ Pipes = Mapping[int, int]  # fd → inode
 _PIPE, _END = "pipe:[", "]"
 
 
-def read_pipes(root: str, start_ticks: int) -> Pipes | None:
+class Untold(Enum):
+    DENIED = auto()  # it takes root, or the owner
+    GONE = auto()  # the process, or it is another
+    TOO_MUCH = auto()  # more descriptors than are looked at, no time left, or no means of our own
+
+
+def read_pipes(root: str, start_ticks: int) -> Pipes | Untold:
     """Read the pipes of the process at `root` that started then.
 
-    None where they cannot be read, where the process is gone or another, and where it has more descriptors than are
-    looked at: of some of its pipes it could not be told that it lacks one.
+    TOO_MUCH where it has more descriptors than are looked at: of some of its pipes it could not be told that it lacks
+    one.
     """
     try:
         directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             if parse_stat(small_file("stat", directory)).start_ticks != start_ticks:
-                return None
-            descriptors = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+                return Untold.GONE
+            return _pipes_of(directory)
         finally:
             os.close(directory)
-        try:
-            return _pipes_in(descriptors)
-        finally:
-            os.close(descriptors)
-    except (OSError, ValueError, IndexError):
-        return None
+    except PermissionError:
+        return Untold.DENIED
+    except OSError as error:
+        return Untold.GONE if error.errno in GONE else Untold.TOO_MUCH
+    except (ValueError, IndexError):
+        return Untold.TOO_MUCH
 
 
-def _pipes_in(descriptors: int) -> Pipes | None:
+def _pipes_of(directory: int) -> Pipes | Untold:
+    try:
+        descriptors = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    except FileNotFoundError:
+        small_file("stat", directory)  # fails too when the process is gone
+        return Untold.DENIED
+    try:
+        return _pipes_in(descriptors)
+    finally:
+        os.close(descriptors)
+
+
+def _pipes_in(descriptors: int) -> Pipes | Untold:
     with os.scandir(descriptors) as entries:
         names = [entry.name for entry in islice(entries, MOST_DESCRIPTORS + 1)]
     if len(names) > MOST_DESCRIPTORS:
-        return None
+        return Untold.TOO_MUCH
     pipes: dict[int, int] = {}
     for name in names:
         try:
@@ -70,69 +94,147 @@ def is_of_interest(process: Process) -> bool:
     return bool(process.engine) or process.role is Role.TRACKER or is_bare_child(process)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    pipes: Mapping[int, Pipes]  # by pid
+    denied: frozenset[int]
+    holders_untold: frozenset[int]  # trackers whose pipe somebody may hold of whom it could not be told
+
+
 class PipeLook:
     """Looks at pipes, one look after the other; remembers who was found to hold a tracker's."""
 
     def __init__(self) -> None:
-        self._holders: frozenset[int] = frozenset()
-        self._searched: dict[ProcessId, float] = {}  # tracker → when, on the clock of `now`
+        self._holders: frozenset[ProcessId] = frozenset()
+        self._searched: dict[ProcessId, tuple[float, bool]] = {}  # tracker → when, on the clock of `now`; if of all
 
     def look(
         self,
         by_pid: Mapping[int, Process],
         interesting: Iterable[int],
-        read: Callable[[Process], Pipes | None],
+        read: Callable[[Process], Pipes | Untold],
         now: float,
-    ) -> dict[int, Pipes]:
-        """Read the pipes of those among the interesting for whom they matter, by pid; only those that could be."""
-        living = [by_pid[pid] for pid in interesting if not by_pid[pid].zombie]
-        wanted: dict[int, Process] = {}
+        *,
+        has_time: Callable[[], bool],
+        all_seen: bool,
+    ) -> Told:
+        """Read the pipes of those among the interesting for whom they matter, while `has_time`.
+
+        `all_seen` is whether `by_pid` has all processes: others may hold pipes as well.
+        """
+        one_look = _OneLook(read, has_time)
+        living = _in_turn(by_pid[pid] for pid in interesting if not by_pid[pid].zombie)
         for process in living:
             parent = by_pid.get(process.ppid)
             if _needs_proof(process, parent):
-                wanted[process.id.pid] = process
+                one_look.take(process)
                 if parent is not None and not parent.zombie:
-                    wanted[process.ppid] = parent
-        wanted.update((pid, by_pid[pid]) for pid in self._holders if pid in by_pid and not by_pid[pid].zombie)
-        pipes: dict[int, Pipes] = {}
-        _read_into(pipes, wanted.values(), read)
+                    one_look.take(parent)
+        held_before = [
+            found
+            for one in self._holders
+            if (found := by_pid.get(one.pid)) is not None and found.id == one and not found.zombie
+        ]
+        for process in held_before:
+            one_look.take(process)
+        pipes, untold = one_look.pipes, one_look.untold
         trackers = {
             one.id.pid: inode
             for one in living
             if one.role is Role.TRACKER and (inode := _inode(one, pipes)) is not None
         }
         if _lonely(trackers, pipes):
-            _read_into(pipes, living, read)
-        self._search(trackers, by_pid, pipes, read, now)
+            for process in living:
+                one_look.take(process)
+        self._search(trackers, by_pid, one_look, now, all_seen=all_seen)
+        missed = frozenset(one.id.pid for one in held_before if untold.get(one.id.pid, Untold.GONE) is not Untold.GONE)
         inodes = frozenset(trackers.values())
-        self._holders = frozenset(pid for pid, found in pipes.items() if not inodes.isdisjoint(found.values()))
-        return pipes
+        holders = {pid for pid, held in pipes.items() if not inodes.isdisjoint(held.values())}
+        self._holders = frozenset(by_pid[pid].id for pid in holders | missed)
+        return Told(
+            pipes=pipes,
+            denied=frozenset(pid for pid, why in untold.items() if why is Untold.DENIED),
+            holders_untold=frozenset(
+                trackers
+                if missed
+                else (pid for pid in _lonely(trackers, pipes) if not self._searched[by_pid[pid].id][1])
+            ),
+        )
 
     def _search(
         self,
         trackers: Mapping[int, int],
         by_pid: Mapping[int, Process],
-        pipes: dict[int, Pipes],
-        read: Callable[[Process], Pipes | None],
+        one_look: "_OneLook",
         now: float,
+        *,
+        all_seen: bool,
     ) -> None:
-        """Find anybody who holds the pipe of a tracker that nobody is known to hold, and add his to `pipes`."""
+        """Find anybody who holds the pipe of a tracker that nobody is known to hold, and add his to the look's."""
         identities = {by_pid[pid].id for pid in trackers}
-        self._searched = {one: at for one, at in self._searched.items() if one in identities}
+        self._searched = {one: last for one, last in self._searched.items() if one in identities}
         lonely = [
             by_pid[pid]
-            for pid in _lonely(trackers, pipes)
-            if not 0 <= now - self._searched.get(by_pid[pid].id, -math.inf) < SEARCH_SECONDS
+            for pid in _lonely(trackers, one_look.pipes)
+            if not 0 <= now - self._searched.get(by_pid[pid].id, (-math.inf, False))[0] < SEARCH_SECONDS
         ]
         if not lonely:
             return
-        self._searched.update((one.id, now) for one in lonely)
         sought = frozenset(trackers[one.id.pid] for one in lonely)
-        for pid, process in by_pid.items():
-            if pid not in pipes and any(_may_hold(process, one) for one in lonely):
-                found = read(process)
-                if found is not None and not sought.isdisjoint(found.values()):
-                    pipes[pid] = found
+        others = [one for one in by_pid.values() if not one.kernel_thread and not one.zombie]
+        others.sort(key=lambda one: not any(_is_near(one, tracker) for tracker in lonely))
+        of_all = all_seen
+        for process in others:
+            found = one_look.read(process)
+            if isinstance(found, Untold):
+                of_all = of_all and found is Untold.GONE
+            elif not sought.isdisjoint(found.values()):
+                one_look.pipes[process.id.pid] = found
+        self._searched.update((one.id, (now, of_all)) for one in lonely)
+
+
+class _OneLook:
+    """What one look has read: nobody twice, and nobody once its time is up."""
+
+    def __init__(self, read: Callable[[Process], Pipes | Untold], has_time: Callable[[], bool]) -> None:
+        self._read = read
+        self._has_time = has_time
+        self.pipes: dict[int, Pipes] = {}
+        self.untold: dict[int, Untold] = {}
+
+    def read(self, process: Process) -> Pipes | Untold:
+        pid = process.id.pid
+        known = self.pipes.get(pid, self.untold.get(pid))
+        if known is not None:
+            return known
+        return self._read(process) if self._has_time() else Untold.TOO_MUCH
+
+    def take(self, process: Process) -> None:
+        """Read it, and keep what comes of that."""
+        found = self.read(process)
+        if isinstance(found, Untold):
+            self.untold[process.id.pid] = found
+        else:
+            self.pipes[process.id.pid] = found
+
+
+def _in_turn(processes: Iterable[Process]) -> list[Process]:
+    """Order by who may spend the budget: services first; among equals, each user's first before anybody's second."""
+    turns: dict[tuple[int, int | None], int] = {}
+    order: list[tuple[int, int, Process]] = []
+    for process in processes:
+        rank = _rank(process)
+        turn = turns[rank, process.uid] = turns.get((rank, process.uid), 0) + 1
+        order.append((rank, turn, process))
+    return [process for _, _, process in sorted(order, key=lambda one: one[:2])]
+
+
+def _rank(process: Process) -> int:
+    """Rank what only an administrator can start first; anybody has a service manager of his own."""
+    placement = process.placement
+    if placement.unit is not None and placement.unit.manager == "system":
+        return 0
+    return 1 if placement.home in {Home.SERVICE, Home.CONTAINER} else 2
 
 
 def _needs_proof(process: Process, parent: Process | None) -> bool:
@@ -144,21 +246,14 @@ def _needs_proof(process: Process, parent: Process | None) -> bool:
     return is_engine_child(process) or is_bare_child(process)
 
 
-def _read_into(pipes: dict[int, Pipes], processes: Iterable[Process], read: Callable[[Process], Pipes | None]) -> None:
-    for process in processes:
-        if process.id.pid not in pipes:
-            found = read(process)
-            if found is not None:
-                pipes[process.id.pid] = found
-
-
 def _lonely(trackers: Mapping[int, int], pipes: Mapping[int, Pipes]) -> list[int]:
     """Give the trackers, pid → inode, whose pipe nobody else is known to hold."""
-    return [
-        tracker
-        for tracker, inode in trackers.items()
-        if not any(inode in found.values() for pid, found in pipes.items() if pid != tracker)
-    ]
+    holders: dict[int, set[int]] = {inode: set() for inode in trackers.values()}
+    for pid, held in pipes.items():
+        for inode in held.values():
+            if inode in holders:
+                holders[inode].add(pid)
+    return [tracker for tracker, inode in trackers.items() if not holders[inode] - {tracker}]
 
 
 def _inode(tracker: Process, pipes: Mapping[int, Pipes]) -> int | None:
@@ -166,8 +261,6 @@ def _inode(tracker: Process, pipes: Mapping[int, Pipes]) -> int | None:
     return None if number is None else pipes.get(tracker.id.pid, {}).get(number)
 
 
-def _may_hold(process: Process, tracker: Process) -> bool:
-    if process.kernel_thread or process.zombie:
-        return False
+def _is_near(process: Process, tracker: Process) -> bool:
     same_place = process.placement == tracker.placement and process.placement.home in {Home.SERVICE, Home.CONTAINER}
     return same_place or process.uid == tracker.uid

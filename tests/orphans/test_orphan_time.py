@@ -1,0 +1,113 @@
+"""For how long a process has been like an orphan, from look to look."""
+
+from dataclasses import replace
+from typing import Any
+
+from tests.fakes.orphan_trees import (
+    CHILD_PIPES,
+    INIT,
+    SERVICE,
+    SPAWN,
+    run,
+)
+from tests.fakes.values import GIB, gpu, held, snapshot, unit
+
+from llmhost.config.schema import Config, Policy
+from llmhost.derive.facts import derive
+from llmhost.derive.ledger import Ledger, advance
+from llmhost.derive.orphans import advance_orphans, orphan_conditions, orphans
+from llmhost.model.ids import ProcessId
+from llmhost.model.process import Process, Role
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
+from llmhost.model.snapshot import Snapshot
+
+CORE = run(200, "VLLM::EngineCore", pipes=CHILD_PIPES)
+
+
+def after(since: dict[ProcessId, float], at: float, *processes: Process, **more: Any) -> Snapshot:  # noqa: ANN401
+    look = snapshot(processes=[INIT, *processes], at_monotonic=at, **more)
+    carried = advance_orphans(since, look)
+    since.clear()
+    since.update(carried)
+    return look
+
+
+def told(look: Snapshot, since: dict[ProcessId, float]) -> list[tuple[int, str, str, float]]:
+    found = orphans(look, since, 0.0, Policy(orphan_grace_seconds=15))
+    assert isinstance(found, Ok)
+    return [(one.process.id.pid, one.engine, one.process.role, one.seconds) for one in found.value]
+
+
+def test_it_is_one_once_it_has_been_in_that_condition_for_the_grace_time() -> None:
+    since: dict[ProcessId, float] = {}
+    assert told(after(since, 100.0, CORE), since) == []
+    assert told(after(since, 114.9, CORE), since) == []
+    assert told(after(since, 115.0, CORE), since) == [(200, "vllm", Role.CORE, 15.0)]
+    assert told(after(since, 700.0, CORE), since) == [(200, "vllm", Role.CORE, 600.0)]
+
+
+def test_one_look_at_which_all_is_well_starts_the_time_anew() -> None:
+    since: dict[ProcessId, float] = {}
+    after(since, 100.0, CORE)
+    ending = replace(CORE, placement=SERVICE)
+    assert told(after(since, 116.0, ending, units=[unit(active="deactivating")]), since) == []
+    assert told(after(since, 120.0, CORE), since) == []
+    assert told(after(since, 135.0, CORE), since) == [(200, "vllm", Role.CORE, 15.0)]
+
+
+def test_another_process_with_its_pid_has_a_time_of_its_own() -> None:
+    since: dict[ProcessId, float] = {}
+    after(since, 100.0, CORE)
+    later = replace(CORE, id=ProcessId(200, 2000))
+    assert told(after(since, 120.0, later), since) == []
+    assert since == {ProcessId(200, 2000): 120.0}
+
+
+def test_a_look_that_failed_changes_nothing_and_tells_nothing() -> None:
+    since: dict[ProcessId, float] = {}
+    after(since, 100.0, CORE)
+    failed = Failed(Cause.TIMEOUT, "5 of 9 processes read")
+    blind = replace(snapshot(at_monotonic=110.0), processes=failed)
+    assert advance_orphans(since, blind) == since
+    assert orphan_conditions(blind) == failed
+    assert orphans(blind, since, 0.0, Policy()) == failed
+    assert told(after(since, 115.0, CORE), since) == [(200, "vllm", Role.CORE, 15.0)]
+
+
+def test_who_held_gpu_memory_is_taken_to_while_nvml_does_not_answer() -> None:
+    since: dict[ProcessId, float] = {}
+    bare = run(200, SPAWN)
+    after(since, 100.0, bare, gpus=[gpu(holders=Ok((held(200, GIB),)))])
+    after(since, 110.0, bare)
+    lost = gpu(holders=Failed(Cause.LOST))
+    assert told(after(since, 120.0, bare, gpus=[lost]), since) == [(200, "none", Role.OTHER, 20.0)]
+    assert told(after(since, 130.0, bare, gpus=[gpu()]), since) == []
+    assert told(after(since, 150.0, bare), since) == []
+
+
+def test_a_gpu_that_can_have_no_holders_is_no_gpu_that_does_not_answer() -> None:
+    since: dict[ProcessId, float] = {}
+    bare = run(200, SPAWN)
+    after(since, 100.0, bare, gpus=[gpu(holders=Ok((held(200, GIB),)))])
+    mig_parent = gpu(holders=NotApplicable("its instances have"))
+    assert told(after(since, 120.0, bare, gpus=[mig_parent, gpu(1)]), since) == []
+
+
+def test_orphans_are_told_by_pid() -> None:
+    since: dict[ProcessId, float] = {}
+    tree = [run(300, "VLLM::EngineCore"), run(250, "VLLM::Worker_TP0", ppid=300), run(280, "sglang::scheduler")]
+    after(since, 0.0, *tree)
+    assert [one[0] for one in told(after(since, 15.0, *tree), since)] == [250, 280, 300]
+
+
+def test_nobody_can_tell_orphans_who_has_not_watched_for_the_grace_time() -> None:
+    first = snapshot(processes=[INIT, CORE], at_monotonic=100.0)
+    ledger = advance(Ledger(), first)
+    assert ledger.processes_since == 100.0
+    assert isinstance(derive(first, Config(), ledger).orphans, NotApplicable)
+    later = snapshot(processes=[INIT, CORE], at_monotonic=115.0)
+    found = derive(later, Config(), advance(ledger, later)).orphans
+    assert isinstance(found, Ok)
+    assert [one.process.id for one in found.value] == [CORE.id]
+    healthy = snapshot(processes=[INIT], at_monotonic=100.0)
+    assert derive(healthy, Config(), advance(Ledger(), healthy)).orphans == Ok(())  # there can be none
