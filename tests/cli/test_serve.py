@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -76,10 +77,12 @@ def test_it_runs_without_any_privilege() -> None:
         "--bounding-set=-all",
         "--no-new-privs",
     )
-    with Daemon(prefix=nobody) as daemon:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="llmhost-test-"), Daemon(prefix=nobody) as daemon:
         page = daemon.get()[2]
-        assert value(page, 'llmhost_collector_success{collector="procfs"}') == 1
-        assert value(page, "llmhost_unreadable_processes") > 0  # root's maps
+    assert value(page, 'llmhost_collector_success{collector="procfs"}') == 1
+    assert value(page, "llmhost_unreadable_processes") > 0  # root's maps, so that nobody knows who holds the file
+    assert value(page, 'llmhost_shm_segments{kind="other",state="unknown"}') >= 1
+    assert value(page, 'llmhost_shm_segments{kind="other",state="stale"}') == 0
 
 
 def test_a_driver_that_appears_later_is_picked_up(fake_nvml: FakeNvml) -> None:
