@@ -12,8 +12,16 @@ from llmhost.sources.engine.locate import expected_endpoint
     ("engine", "command", "expected"),
     [
         ("vllm", "vllm serve m", ListenArguments(port=8000)),
-        ("vllm", "python -m vllm.entrypoints.openai.api_server --port 9000", ListenArguments(port=9000)),
-        ("vllm", "vllm serve m --host=0.0.0.0 --port=1 --port=8001", ListenArguments(host="0.0.0.0", port=8001)),
+        (
+            "vllm",
+            "python -m vllm.entrypoints.openai.api_server --port 9000",
+            ListenArguments(port=9000, port_given=True),
+        ),
+        (
+            "vllm",
+            "vllm serve m --host=0.0.0.0 --port=1 --port=8001",
+            ListenArguments(host="0.0.0.0", port=8001, port_given=True),
+        ),
         ("vllm", "vllm serve m --host [::]", ListenArguments(host="::", port=8000)),
         ("vllm", "vllm serve m --uds /run/v.sock", ListenArguments(port=8000, unix_path="/run/v.sock")),
         ("vllm", "vllm serve m --ssl_certfile c.pem --ssl_keyfile k.pem", ListenArguments(port=8000, tls=True)),
@@ -23,7 +31,11 @@ from llmhost.sources.engine.locate import expected_endpoint
         ("vllm", "vllm serve m --root-path /v", ListenArguments(port=8000)),  # /metrics is served without it too
         ("vllm", "VLLM::APIServer_0", ListenArguments(port=8000)),
         ("sglang", "python -m sglang.launch_server --model-path m", ListenArguments(port=30000)),
-        ("sglang", "sglang serve --model-path m --host ::1 --port 3", ListenArguments(host="::1", port=3)),
+        (
+            "sglang",
+            "sglang serve --model-path m --host ::1 --port 3",
+            ListenArguments(host="::1", port=3, port_given=True),
+        ),
         ("llamacpp", "llama-server -m m.gguf", ListenArguments(port=8080)),
         ("llamacpp", "llama-server --host /run/l.sock", ListenArguments(port=8080, unix_path="/run/l.sock")),
         (

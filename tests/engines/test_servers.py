@@ -63,6 +63,12 @@ def test_independent_servers_of_one_unit_are_several() -> None:
     assert pids(found) == [[20], [30]]
 
 
+def test_a_server_that_another_engines_server_started_is_one_of_its_own() -> None:
+    other = front(20, 6000, ppid=10, engine="sglang", argv=("python", "-m", "sglang.launch_server"))
+    found = servers(front(10), other)
+    assert [(server.engine, server.processes[0].pid) for server in found] == [("vllm", 10), ("sglang", 20)]
+
+
 def test_a_headless_engine_has_no_server() -> None:
     assert servers(front(10, role=Role.LAUNCHER, argv=("vllm", "serve", "m", "--headless"))) == ()
 

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.fakes.needs import needs, needs_root
 
 from llmhost.model.engine import EngineAnswer, EngineSample
 from llmhost.model.reading import Cause, Ok
+from llmhost.sources.engine import visit
 from llmhost.sources.engine.source import EngineSource
 
 __all__ = ["run_engine", "source"]
@@ -108,6 +110,67 @@ def test_a_server_without_metrics_is_not_probed_all_over_at_each_read(
     before = len(running.visited())
     assert cause(ask_one(source, running.server())) is Cause.NO_METRICS
     assert running.visited()[before:] == [2]
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("status 404 Not Found", Cause.NOT_FOUND),
+        ("status 401 Unauthorized", Cause.UNAUTHORIZED),
+        ("status 500 No", Cause.HTTP_STATUS),
+        ("raw HTTP/1.1 200 OK\r\n\r\nother 1\n", Cause.NO_METRICS),
+        ("raw HTTP/1.1 200 OK\r\n\r\nvllm:generation_tokens_total twelve\n", Cause.MALFORMED),
+        ("huge", Cause.TOO_LARGE),
+    ],
+)
+def test_what_the_port_of_the_arguments_answers_is_the_servers_answer(
+    run_engine: Starter, source: EngineSource, mode: str, expected: Cause
+) -> None:
+    port = free_port()
+    running = run_engine("metrics", {"mode": mode, "port": port}, "metrics", arguments=f"--port {port}")
+    answer = ask_one(source, running.server())
+    assert (cause(answer), answer.endpoint) == (expected, f"http://127.0.0.1:{port}")
+    assert running.visited() == [1]
+
+
+def test_the_other_sockets_of_a_busy_server_are_not_asked(run_engine: Starter) -> None:
+    port = free_port()
+    running = run_engine("metrics", {"mode": "hang", "port": port}, arguments=f"--port {port}")
+    busy = EngineSource(procfs=Path("/proc"), timeout_seconds=0.4)
+    try:
+        for _ in range(2):
+            answer = ask_one(busy, running.server())
+            assert (cause(answer), answer.endpoint) == (Cause.TIMEOUT, f"http://127.0.0.1:{port}")
+    finally:
+        busy.close()
+    assert running.visited() == [1, 1]
+
+
+def test_what_no_argument_points_at_is_asked_for_a_moment_alone_though_it_be_all_there_is(
+    run_engine: Starter, source: EngineSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visit, "PROBE_SECONDS", 0.3)
+    running = run_engine("hang")
+    began = time.monotonic()
+    for _ in range(2):
+        assert cause(ask_one(source, running.server())) is Cause.TIMEOUT
+    assert 0.5 < time.monotonic() - began < 3  # of the 10 that two fetches may take
+
+
+def test_no_more_than_a_few_sockets_are_tried(run_engine: Starter, source: EngineSource) -> None:
+    running = run_engine(*["status 500 No"] * (visit.MOST_PROBED + 2))
+    assert cause(ask_one(source, running.server())) is Cause.HTTP_STATUS
+    assert len(set(running.visited())) == len(running.visited()) == visit.MOST_PROBED
+
+
+def test_until_a_server_that_starts_listens_where_its_arguments_say_nothing_is_asked(
+    run_engine: Starter, source: EngineSource
+) -> None:
+    running = run_engine("metrics", arguments="--port PORT")
+    answer = ask_one(source, running.server(starting=True))
+    assert (cause(answer), answer.endpoint) == (Cause.STARTING, "http://127.0.0.1:1")
+    assert running.visited() == []
+    assert cause(ask_one(source, run_engine("status 503 Wait", arguments="").server(starting=True))) is Cause.STARTING
 
 
 def test_api_servers_that_share_a_socket_are_one_server(run_engine: Starter, source: EngineSource) -> None:

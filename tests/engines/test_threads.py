@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.fakes.engine_servers import Starter, ask, ask_one, cause, process_id, run_engine, source, until
+from tests.fakes.engine_servers import Starter, ask, ask_one, cause, failure, process_id, run_engine, source, until
 
 from llmhost.model.engine import EngineAnswer, EngineServer
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Ok
+from llmhost.sources.base import SourceError
 from llmhost.sources.engine import locate, visit
 from llmhost.sources.engine.locate import Candidate
-from llmhost.sources.engine.source import MOST_SERVERS, EngineSource
+from llmhost.sources.engine.source import MOST_PER_UNIT, MOST_SERVERS, EngineSource
 
 __all__ = ["run_engine", "source"]
 
@@ -142,6 +143,58 @@ def test_no_more_servers_than_a_bound_are_asked(source: EngineSource) -> None:
     ask(source)
     until(lambda: threads() == 0)
     assert Cause.UNKNOWN not in {cause(answer) for answer in ask(source, *servers[-2:])}
+
+
+def test_threads_that_do_not_end_count_as_long_as_they_are_there(
+    source: EngineSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+
+    def candidates(_procfs: Path, _server: EngineServer) -> tuple[Candidate, ...]:
+        gate.wait(10.0)
+        raise SourceError(Cause.REFUSED)
+
+    monkeypatch.setattr(visit, "candidates", candidates)
+
+    def crowd(run: str) -> list[EngineServer]:
+        return [
+            EngineServer(unit=UnitId(f"vllm-{number}.service"), engine="vllm", run=run)
+            for number in range(MOST_SERVERS)
+        ]
+
+    assert {cause(answer) for answer in ask(source, *crowd("1"), within=0.5)} == {Cause.TIMEOUT}
+    assert {cause(answer) for answer in ask(source, *crowd("2"), within=0.5)} == {Cause.UNKNOWN}
+    assert threads() == MOST_SERVERS
+    gate.set()
+    until(lambda: threads() == 0)
+    assert {cause(answer) for answer in ask(source, *crowd("3"))} == {Cause.REFUSED}
+
+
+def test_a_unit_full_of_servers_costs_no_other_unit_its_own(run_engine: Starter, source: EngineSource) -> None:
+    me = process_id(os.getpid())
+    fakes = [
+        EngineServer(unit=UnitId("a.service"), engine="vllm", processes=(replace(me, start_ticks=number),))
+        for number in range(MOST_SERVERS + 10)
+    ]
+    in_the_crowd = run_engine("metrics").server("a.service")
+    configured = run_engine("metrics")
+    url = f"http://127.0.0.1:{configured.ports[0]}"
+    others = [run_engine("metrics").server("b.service"), configured.server("c.service", url=url)]
+    answers = ask(source, *fakes, in_the_crowd, *others)
+    assert threads() == MOST_PER_UNIT + 2
+    assert {answer.unit.name for answer in answers if isinstance(answer.samples, Ok)} == {
+        "a.service",
+        "b.service",
+        "c.service",
+    }
+    ask(source)
+    until(lambda: threads() == 0)
+    nine = [
+        replace(fakes[0], run=str(number), argv=("vllm", "serve", "--port", str(number))) for number in range(1, 10)
+    ]
+    details = [failure(answer).detail for answer in ask(source, *nine)]
+    assert details.count("its process has ended") == MOST_PER_UNIT
+    assert details.count(f"more servers than are asked: {MOST_PER_UNIT} of a unit, {MOST_SERVERS} in all") == 1
 
 
 def test_a_bug_in_one_visit_is_that_servers_unknown_answer(

@@ -17,7 +17,6 @@ from pathlib import Path
 VISITS = os.open(os.environ["ENGINE_VISITS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 BODY = Path(os.environ["ENGINE_BODY"]).read_bytes()
 FOREVER = threading.Event()
-SERIES = b"vllm:generation_tokens_total 1\n"
 
 
 def answer(connection: socket.socket, status: str, body: bytes = b"", *headers: str) -> None:
@@ -31,8 +30,14 @@ def trickle(connection: socket.socket, data: bytes) -> None:
         FOREVER.wait(0.02)
 
 
-def flood(connection: socket.socket, data: bytes, head: bytes = b"") -> None:
-    connection.sendall(head)
+def flood(connection: socket.socket, mode: str, more: str) -> None:
+    data = b"vllm:generation_tokens_total 1\n"
+    if mode == "continue":
+        data = b"HTTP/1.1 100 Continue\r\n\r\n"
+    elif mode == "chunk":  # of a size that cannot be
+        connection.sendall(f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{more}\r\n".encode())
+    else:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
     while True:
         connection.sendall(data * 1000)
 
@@ -75,16 +80,12 @@ def respond(connection: socket.socket, mode: str, port: int) -> None:
         case "chunked":
             connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
             connection.sendall(b"%x\r\n%s\r\n" % (len(BODY), BODY) + (b"" if more == "cut" else b"0\r\n\r\n"))
-        case "chunk":  # of a size that cannot be
-            flood(connection, SERIES, f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{more}\r\n".encode())
-        case "continue":
-            flood(connection, b"HTTP/1.1 100 Continue\r\n\r\n")
         case "unframed":
             connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n" + BODY)
         case "raw":
             connection.sendall(more.encode())
-        case "huge":
-            flood(connection, SERIES, b"HTTP/1.1 200 OK\r\n\r\n")
+        case "huge" | "chunk" | "continue":
+            flood(connection, mode, more)
         case "announced":  # and not sent
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (len(BODY) + 100) + BODY)
         case "close":

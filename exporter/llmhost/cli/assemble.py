@@ -155,8 +155,7 @@ class Exporter:
         if self._engine_source is None:
             return
         if not isinstance(processes, Ok) or not isinstance(units, Ok):
-            self._engine_source.aim(())
-            return
+            return  # whoever was asked before still is: one look that failed says nothing of the servers
         young_from = self._boottime() - self._config.policy.ready_seconds
         servers = engine_servers(
             processes.value,

@@ -18,6 +18,7 @@ _LONGEST_PORT = 5  # digits
 class ListenArguments:
     host: str = ""  # as given; "" where not: every address, or loopback
     port: int | None = None  # the engine's default where not given; None where given and not readable
+    port_given: bool = False  # `port` is what the arguments say, not the default
     unix_path: str = ""  # as given, perhaps below the server's working directory; host and port then do not count
     tls: bool = False
     prefix: str = ""  # of every path, "/metrics" too
@@ -57,6 +58,7 @@ def parse_listen_arguments(engine: str, argv: tuple[str, ...]) -> ListenArgument
     return ListenArguments(
         host="" if in_host else host,
         port=_port(given["port"]) if "port" in given else _DEFAULT_PORTS[engine],
+        port_given=_port(given.get("port", "")) is not None,
         unix_path=host if in_host else given.get("unix", ""),
         tls="tls" in given,
         prefix=given.get("prefix", "").rstrip("/"),

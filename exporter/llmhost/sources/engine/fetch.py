@@ -42,6 +42,7 @@ class Target:
     tls: bool = False
     configured: bool = False  # a name is looked up, and a certificate must be by an authority that we trust
     token_file: PurePath | None = None
+    require: Callable[[socket.socket], None] | None = None  # of who is there, before anything is said; SourceError
 
 
 class StatusError(SourceError):
@@ -129,6 +130,8 @@ def _exchange(
     """Ask and read: (where it is instead, b"") or (None, body)."""
     connection: socket.socket = _connected(target, deadline, line)
     try:
+        if target.require is not None:
+            target.require(connection)
         if target.tls:
             connection = _wrapped(connection, target)
             line.take(connection)

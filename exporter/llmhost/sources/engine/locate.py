@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from llmhost.model.endpoint import DEFAULT_PATH, parse_metrics_url
@@ -12,6 +13,7 @@ from llmhost.model.engine_listen import ListenArguments, parse_listen_arguments
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 from llmhost.sources.engine.fetch import Target
+from llmhost.sources.engine.peer import require_trusted_port, require_unix_listener, require_unix_peer
 from llmhost.sources.engine.sockets import Held, Listener, in_our_network, lives, owner_of, read_listeners, sockets_of
 
 _LOOPBACK: Mapping[str, str] = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}
@@ -27,8 +29,9 @@ class Candidate:
     held: Held | None = None  # by whom it is listened on; None where that could not be seen
 
 
-def configured(server: EngineServer) -> Candidate:
+def configured(procfs: Path, server: EngineServer) -> Candidate:
     url = parse_metrics_url(server.url)
+    secret = server.token_file is not None and url.scheme == "http"
     return Candidate(
         target=Target(
             endpoint=url.endpoint,
@@ -38,6 +41,7 @@ def configured(server: EngineServer) -> Candidate:
             tls=url.scheme == "https",
             configured=True,
             token_file=server.token_file,
+            require=partial(require_trusted_port, procfs, processes=server.processes) if secret else None,
         ),
         hinted=True,
     )
@@ -49,7 +53,7 @@ def expected_endpoint(server: EngineServer) -> str:
         return parse_metrics_url(server.url).endpoint
     said = parse_listen_arguments(server.engine, server.argv)
     if said.unix_path:
-        return f"unix:{said.unix_path}"
+        return _unix_endpoint(said)
     host = _LOOPBACK.get(said.host, said.host)
     if not _HOST.fullmatch(host):
         host = "127.0.0.1"
@@ -73,6 +77,8 @@ def candidates(procfs: Path, server: EngineServer) -> tuple[Candidate, ...]:
         raise SourceError(Cause.REFUSED, "its process has ended") from None
     except (OSError, ValueError) as error:
         raise SourceError(Cause.NO_PROCFS, f"cannot tell where it listens: {error}") from error
+    if server.starting and said.port_given and all(listener.port != said.port for listener, _ in pairs):
+        raise SourceError(Cause.REFUSED, "it does not listen on the port of its arguments yet")
     if not pairs:
         if any(in_our_network(procfs, process) is False for process in server.processes):
             raise SourceError(Cause.NETWORK_NAMESPACE, "it is in another network namespace; configure its URL")
@@ -159,15 +165,27 @@ def _unix_target(procfs: Path, server: EngineServer, said: ListenArguments) -> T
     pid = server.processes[0].pid
     if not lives(procfs, server.processes[0]):
         raise SourceError(Cause.REFUSED, "its process has ended")
+    require_unix_listener(procfs, server.processes, said.unix_path)
     below = "root" if said.unix_path.startswith("/") else "cwd"
     path = f"{procfs}/{pid}/{below}/{said.unix_path.lstrip('/')}"
     if below == "root" and not os.access(procfs / str(pid) / below, os.X_OK):  # takes privilege
         path = said.unix_path
     if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
-        raise SourceError(Cause.UNKNOWN, f"the path of its socket is too long: {said.unix_path}")
+        raise SourceError(Cause.UNKNOWN, f"the path of its socket is too long: {_unix_endpoint(said)}")
     return Target(
-        endpoint=f"unix:{said.unix_path}", address=path, authority="localhost", path=_path(said), tls=said.tls
+        endpoint=_unix_endpoint(said),
+        address=path,
+        authority="localhost",
+        path=_path(said),
+        tls=said.tls,
+        require=partial(require_unix_peer, processes=server.processes),
     )
+
+
+def _unix_endpoint(said: ListenArguments) -> str:
+    """Write it so that it is one line and no longer than a path of a socket can be."""
+    path = said.unix_path[:_LONGEST_SOCKET_PATH]
+    return "unix:" + "".join(one if one.isprintable() else ascii(one)[1:-1] for one in path)
 
 
 def _path(said: ListenArguments) -> str:

@@ -2,11 +2,13 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from llmhost.model.engine import EngineAnswer, EngineServer, EnginesReport
+from llmhost.model.engine_listen import parse_listen_arguments
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.sources.engine.asker import Asker
@@ -15,6 +17,7 @@ from llmhost.sources.engine.locate import expected_endpoint
 from llmhost.sources.engine.visit import Visitor
 
 MOST_SERVERS: Final = 64  # threads; a host has a few servers
+MOST_PER_UNIT: Final = 8  # so that a unit that is full of servers, or of what looks like them, costs no other its own
 KNOWN_LATE_SECONDS: Final = 1.0  # how long those are waited for that did not answer in time before
 _MARGIN_SECONDS: Final = 0.1  # before a deadline, for what has come by then to be handed over
 _END_SECONDS: Final = 0.8
@@ -57,17 +60,15 @@ class EngineSource:
         """Ask all, at the same time; one that fails or is late is an answer that says so."""
         with self._lock:
             servers = {_key(server): server for server in self._servers}
-            asked = self._asked(servers)
+            asked = self._asked(_chosen(servers))
         for key, asker in asked.items():
             asker.ask(servers[key])
         now = self._monotonic()
         until = deadline - min(_MARGIN_SECONDS, (deadline - now) / 4)
         if_late = now + KNOWN_LATE_SECONDS
-        answers = [
-            asked[key].answer(until, if_late=if_late) if key in asked else _too_many(server)
-            for key, server in servers.items()
-        ]
-        return EnginesReport(answers=_distinct(answers))
+        answers = [asker.answer(until, if_late=if_late) for asker in asked.values()]
+        left_out = {server.unit: server for key, server in servers.items() if key not in asked}
+        return EnginesReport(answers=_distinct([*answers, *map(_too_many, left_out.values())]))
 
     def doing(self) -> str:
         with self._lock:
@@ -117,12 +118,30 @@ def _key(server: EngineServer) -> _Key:
     return server.unit, f"{server.url} {server.token_file}", server.run, server.processes[:1]
 
 
+def _chosen(servers: dict[_Key, EngineServer]) -> dict[_Key, EngineServer]:
+    """Take no more of a unit than are asked; those first, also among all, that somebody has said the place of."""
+    taken: Counter[UnitId] = Counter()
+    chosen: dict[_Key, EngineServer] = {}
+    for key, server in sorted(servers.items(), key=lambda item: _preference(item[1])):
+        if taken[server.unit] < MOST_PER_UNIT:
+            chosen[key] = server
+            taken[server.unit] += 1
+    return chosen
+
+
+def _preference(server: EngineServer) -> int:
+    if server.url:
+        return 0
+    said = parse_listen_arguments(server.engine, server.argv)
+    return 1 if said.port_given or said.unix_path else 2
+
+
 def _too_many(server: EngineServer) -> EngineAnswer:
     return EngineAnswer(
         unit=server.unit,
         engine=server.engine,
         endpoint=expected_endpoint(server),
-        samples=Failed(Cause.UNKNOWN, f"more than {MOST_SERVERS} servers at once"),
+        samples=Failed(Cause.UNKNOWN, f"more servers than are asked: {MOST_PER_UNIT} of a unit, {MOST_SERVERS} in all"),
     )
 
 

@@ -16,9 +16,10 @@ from llmhost.sources.engine.parse import parse_metrics
 from llmhost.sources.engine.sockets import still_holds
 
 PROBE_SECONDS: Final = 2.0  # for a socket that may well be no HTTP server: ZeroMQ's says nothing that has an end
+MOST_PROBED: Final = 4  # sockets of which the arguments say nothing, each of which takes a while to say nothing
 SETTLED_SECONDS: Final = 60.0  # how long a server that has no metrics anywhere is asked at one place only
 
-# Of what is found at several sockets of a server without metrics, the most telling.
+# Causes that speak of a server's answer, or of one that is to come; the most telling first.
 _TELLING = (Cause.NO_METRICS, Cause.UNAUTHORIZED, Cause.NOT_FOUND, Cause.HTTP_STATUS, Cause.TOO_LARGE, Cause.TIMEOUT)
 
 
@@ -70,10 +71,11 @@ class Visitor:
     def _samples(self, server: EngineServer) -> tuple[EngineSample, ...]:
         deadline = self._monotonic() + self._timeout_seconds
         if server.url:
-            return self._ask(configured(server), server, deadline)
+            return self._ask(configured(self._procfs, server), server, deadline)
         settled = self._still_settled()
         if settled is not None:
-            return self._ask(settled.candidate, server, deadline)
+            sure = settled.candidate.hinted or settled.until is None
+            return self._ask(settled.candidate, server, deadline if sure else self._soon(deadline))
         self.endpoint = expected_endpoint(server)
         found = candidates(self._procfs, server)
         self.endpoint = found[0].target.endpoint
@@ -92,23 +94,28 @@ class Visitor:
     def _first_that_answers(
         self, found: Sequence[Candidate], server: EngineServer, deadline: float
     ) -> tuple[EngineSample, ...]:
-        """Ask at each until one has the engine's metrics; settle there, or at the most telling of the others."""
+        """Ask at each until one has the engine's metrics; settle there, or at the most telling of the others.
+
+        Whatever the place of the arguments answers is the server's answer, and a busy one has none yet: its other
+        sockets (ZeroMQ's, torch's stores) are not bothered.
+        """
         failures: list[tuple[int, Candidate, SourceError]] = []
-        for candidate in found:
-            alone = candidate.hinted or len(found) == 1
+        hinted = [candidate for candidate in found if candidate.hinted]
+        others = [candidate for candidate in found if not candidate.hinted]
+        for candidate in (*hinted, *others[:MOST_PROBED]):
             try:
-                return self._settle(candidate, server, deadline if alone else self._soon(deadline))
+                return self._settle(candidate, server, deadline if candidate.hinted else self._soon(deadline))
             except SourceError as error:
                 failures.append((_how_telling(error), candidate, error))
-                if alone and isinstance(error, NoHttpError):
-                    try:
-                        return self._settle(other_scheme(candidate), server, self._soon(deadline))
-                    except StatusError as other:
-                        failures.append((_how_telling(other), other_scheme(candidate), other))
-                    except SourceError:
-                        pass  # neither with TLS nor without
-                if candidate.hinted and error.cause is Cause.TIMEOUT:
-                    break  # it is busy: the others need not be bothered
+            if isinstance(failures[-1][2], NoHttpError) and (candidate.hinted or len(found) == 1):
+                try:
+                    return self._settle(other_scheme(candidate), server, self._soon(deadline))
+                except SourceError as error:
+                    if _is_answer(error):  # else it speaks neither with TLS nor without
+                        failures.append((_how_telling(error), other_scheme(candidate), error))
+            last = failures[-1][2]
+            if candidate.hinted and (_is_answer(last) or last.cause is Cause.TIMEOUT):
+                break
         _, likeliest, failure = min(failures, key=lambda failed: failed[0])
         self.endpoint = likeliest.target.endpoint
         self._settled = _Settled(likeliest, until=self._monotonic() + SETTLED_SECONDS)
@@ -128,6 +135,13 @@ class Visitor:
             candidate.target, deadline=deadline, max_bytes=self._max_bytes, line=self._line, monotonic=self._monotonic
         )
         return parse_metrics(body, server.engine)
+
+
+def _is_answer(error: SourceError) -> bool:
+    """Whether HTTP was spoken."""
+    if isinstance(error, NoHttpError):
+        return False
+    return error.cause is Cause.MALFORMED or (error.cause in _TELLING and error.cause is not Cause.TIMEOUT)
 
 
 def _how_telling(error: SourceError) -> int:

@@ -1,0 +1,112 @@
+"""Who is at the other end: before anything is said to it."""
+
+import ipaddress
+import os
+import re
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmhost.model.ids import ProcessId
+from llmhost.model.reading import Cause
+from llmhost.sources.base import SourceError
+from llmhost.sources.engine.sockets import Held, owner_of, read_listeners, sockets_of
+
+_ACCEPTS = 0x10000  # include/uapi/linux/net.h: __SO_ACCEPTCON
+_UCRED = struct.Struct("=iII")  # unix(7): pid, uid, gid
+_ROW = re.compile(r"[0-9A-Fa-f]+: [0-9A-F]{8} [0-9A-F]{8} ([0-9A-F]{8}) [0-9A-F]{4} [0-9A-F]{2} +([0-9]+) (.+)")
+_MOST_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class UnixListener:
+    path: str  # as bound, perhaps below the working directory that its binder had
+    inode: int
+
+
+def parse_unix_listeners(lines: Iterator[str]) -> Iterator[UnixListener]:
+    """Read what accepts connections at a path (proc_pid_net(5): unix).
+
+    A path may have a line in it that looks like a row: what is read here must be borne out by `require_unix_peer`.
+    """
+    for number, line in enumerate(lines):
+        row = _ROW.fullmatch(line.rstrip("\n"))
+        if row is not None and int(row[1], 16) & _ACCEPTS:
+            yield UnixListener(row[3], int(row[2]))
+        if number >= _MOST_ROWS:
+            return
+
+
+def require_unix_listener(procfs: Path, processes: Sequence[ProcessId], path: str) -> None:
+    """See that the processes themselves listen at this path, before anybody connects to whatever it leads to.
+
+    A command line is written by whoever runs it, and a path in it may be that of a socket that only root may use.
+    Raises SourceError: REFUSED when nobody listens there, UNKNOWN when it is another process or cannot be told.
+    """
+    first = procfs / str(processes[0].pid)
+    try:
+        directory = (first / "cwd").readlink()
+    except OSError:
+        directory = Path("/")
+    wanted = os.path.normpath(directory / path)
+    try:
+        # of the processes' network namespace, and a path of the file system can be reached from every one
+        with (first / "net/unix").open(encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
+            there = {
+                one.inode for one in parse_unix_listeners(lines) if os.path.normpath(directory / one.path) == wanted
+            }
+    except OSError as error:
+        raise SourceError(Cause.UNKNOWN, f"cannot tell who listens at its socket: {error.strerror}") from error
+    if not there:
+        raise SourceError(Cause.REFUSED, "it does not listen at the socket of its arguments")
+    held = [sockets for process in processes if (sockets := _sockets_if_alive(procfs, process)) is not None]
+    if held and there.isdisjoint(one.inode for sockets in held for one in sockets):
+        raise SourceError(Cause.UNKNOWN, "another process listens at the socket of its arguments")
+
+
+def _sockets_if_alive(procfs: Path, process: ProcessId) -> tuple[Held, ...] | None:
+    """None where it takes privilege to see them: then the end of a connection tells alone, once there is one."""
+    try:
+        return sockets_of(procfs, process)
+    except ProcessLookupError:
+        return ()
+
+
+def require_unix_peer(connection: socket.socket, processes: Sequence[ProcessId]) -> None:
+    """See that one of the processes made the other end listen: the kernel says so. Raises SourceError, UNKNOWN."""
+    pid, _, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    if pid not in {process.pid for process in processes}:
+        raise SourceError(Cause.UNKNOWN, "another process listens at the socket of its arguments")
+
+
+def require_trusted_port(procfs: Path, connection: socket.socket, processes: Sequence[ProcessId]) -> None:
+    """See that what listens on this host is root's, or of the user of the unit's process, before it is sent a token.
+
+    Any user may listen on a port that the server has not taken yet, or has left. Another host is not ours to look into.
+    Raises SourceError, NO_PERMISSION.
+    """
+    peer, port = connection.getpeername()[:2]
+    if peer != connection.getsockname()[0] and not _plain(peer).is_loopback:
+        return
+    trusted = {0}
+    for process in processes:
+        try:
+            trusted.add(owner_of(procfs, process))
+        except ProcessLookupError:
+            continue
+    try:
+        listeners = read_listeners(procfs)
+    except (OSError, ValueError) as error:
+        raise SourceError(Cause.NO_PERMISSION, f"no token is sent: cannot tell who listens: {error}") from error
+    addresses = {str(_plain(peer)), "0.0.0.0", "::"}
+    owners = {one.uid for one in listeners if one.port == port and one.address in addresses}
+    if not owners or not owners <= trusted:
+        who = f"user {min(owners - trusted)} listens there" if owners else "nobody is seen to listen there"
+        raise SourceError(Cause.NO_PERMISSION, f"no token is sent without TLS: {who}, not root or the unit's user")
+
+
+def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    read = ipaddress.ip_address(address.partition("%")[0])
+    return (read.ipv4_mapped or read) if isinstance(read, ipaddress.IPv6Address) else read

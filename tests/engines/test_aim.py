@@ -1,0 +1,48 @@
+"""Who is asked follows from the last look that came back."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fakes.values import in_service, process, table, unit
+
+from llmhost.cli import assemble
+from llmhost.cli.assemble import Exporter, Paths, SystemClock
+from llmhost.collect.observer import Observer
+from llmhost.config.load import parse
+from llmhost.model.engine import EngineServer
+from llmhost.model.process import Role
+from llmhost.model.reading import Cause, Failed, Ok
+from llmhost.model.unit import UnitsReport
+from llmhost.sources.engine.source import EngineSource
+
+
+def test_who_is_asked_stays_when_one_look_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    aims: list[tuple[EngineServer, ...]] = []
+    given: dict[str, Any] = {}
+
+    class Source(EngineSource):
+        def aim(self, servers: tuple[EngineServer, ...]) -> None:
+            aims.append(servers)
+
+    class Seen(Observer):
+        def __init__(self, **parts: Any) -> None:  # noqa: ANN401 - of every kind
+            given.update(parts)
+            super().__init__(**parts)
+
+    monkeypatch.setattr(assemble, "EngineSource", Source)
+    monkeypatch.setattr(assemble, "Observer", Seen)
+    config = parse("collectors: {nvml: false, systemd: false, shm: false}", name="a")
+    exporter = Exporter(config, Paths(procfs=Path("/proc")), clock=SystemClock())
+    try:
+        server = process(10, in_service("vllm.service"), 5000, engine="vllm", role=Role.API_SERVER, argv=("vllm",))
+        processes = Ok(table([server]))
+        units = Ok(UnitsReport(systemd_version="252", units=(unit("vllm.service", main_pid=10),)))
+        failed = Failed(Cause.TIMEOUT)
+        for looks in ((processes, units), (failed, units), (processes, failed), (failed, failed)):
+            given["aim"](*looks)
+        assert [[one.unit.name for one in servers] for servers in aims] == [["vllm.service"]]
+        given["aim"](Ok(table([])), units)
+        assert aims[1:] == [()]
+    finally:
+        exporter.close()

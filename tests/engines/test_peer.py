@@ -1,0 +1,189 @@
+"""Whoever is at the other end is who is meant, before anything is said to it."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.fakes.engine_servers import Starter, ask_one, cause, failure, process_id, run_engine, source
+from tests.fakes.needs import needs_root
+
+from llmhost.model.engine import EngineSample, EngineServer
+from llmhost.model.ids import UnitId
+from llmhost.model.reading import Cause, Ok
+from llmhost.sources.engine.locate import expected_endpoint
+from llmhost.sources.engine.peer import UnixListener, parse_unix_listeners
+from llmhost.sources.engine.source import EngineSource
+
+__all__ = ["run_engine", "source"]
+
+FIVE_TOKENS = Ok((EngineSample(model="m", engine_index="0", generation_tokens=5.0),))
+
+
+def unix_listener(path: str) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(path)
+    made.listen(4)
+    made.settimeout(0.0)
+    return made
+
+
+def received(listener: socket.socket) -> bytes | None:
+    """Give what the first who connected has said, and None when nobody has."""
+    try:
+        connection, _ = listener.accept()
+    except BlockingIOError:
+        return None
+    with connection:
+        connection.settimeout(5.0)
+        return connection.recv(4096)
+
+
+def test_unix_sockets_that_listen_are_read_with_their_paths() -> None:
+    rows = [
+        "Num       RefCount Protocol Flags    Type St Inode Path\n",
+        "0000000000000000: 00000002 00000000 00010000 0001 01 12345 /run/a b.sock\n",
+        "ffff8881234567c0: 00000002 00000000 00010000 0001 01   678 rel\n",
+        "0000000000000000: 00000003 00000000 00000000 0001 03 22222 /run/a b.sock\n",  # a connection
+        "0000000000000000: 00000002 00000000 00010000 0001 01 33333\n",
+        "and the rest of a path\n",
+    ]
+    assert list(parse_unix_listeners(iter(rows))) == [UnixListener("/run/a b.sock", 12345), UnixListener("rel", 678)]
+
+
+def test_a_unix_socket_of_another_process_is_not_connected_to(
+    run_engine: Starter, source: EngineSource, tmp_path: Path
+) -> None:
+    path = f"{tmp_path}/another.sock"
+    with unix_listener(path) as another:
+        answer = ask_one(source, run_engine("metrics", arguments=f"--uds {path}").server())
+        assert cause(answer) is Cause.UNKNOWN
+        assert failure(answer).detail == "another process listens at the socket of its arguments"
+        assert received(another) is None
+
+
+def test_a_unix_socket_that_took_the_place_of_the_servers_is_told_nothing(
+    run_engine: Starter, source: EngineSource, tmp_path: Path
+) -> None:
+    path = f"{tmp_path}/s"
+    running = run_engine({"mode": "metrics", "at": path}, arguments=f"--uds {path}")
+    assert ask_one(source, running.server()).samples == FIVE_TOKENS
+    with unix_listener(f"{tmp_path}/another") as another:
+        Path(f"{tmp_path}/another").rename(path)
+        answer = ask_one(source, running.server())
+        assert failure(answer).detail == "another process listens at the socket of its arguments"
+        assert received(another) == b""
+
+
+def test_api_servers_of_a_launcher_may_have_made_the_unix_socket_listen(
+    run_engine: Starter, source: EngineSource, tmp_path: Path
+) -> None:
+    path = f"{tmp_path}/s"
+    running = run_engine({"mode": "metrics", "at": path, "in": "shared"}, arguments=f"--uds {path}")
+    gone = replace(process_id(running.children[0]), start_ticks=1)
+    server = running.server(processes=(process_id(running.pid), gone, process_id(running.children[1])))
+    assert ask_one(source, server).samples == FIVE_TOKENS
+
+
+def test_a_server_that_does_not_listen_at_its_unix_socket_yet_is_starting(
+    run_engine: Starter, source: EngineSource, tmp_path: Path
+) -> None:
+    server = run_engine("metrics", arguments=f"--uds {tmp_path}/s").server()
+    assert cause(ask_one(source, server)) is Cause.REFUSED
+    assert cause(ask_one(source, replace(server, starting=True))) is Cause.STARTING
+
+
+@pytest.mark.parametrize(
+    ("path", "endpoint"),
+    [
+        ("/run/a b\n\x1b[31mc.sock", "unix:/run/a b\\n\\x1b[31mc.sock"),
+        ("/run/\udcff", "unix:/run/\\udcff"),
+        ("/" + "a" * 100_000, "unix:/" + "a" * 106),
+    ],
+)
+def test_a_unix_socket_is_told_in_one_short_printable_line(path: str, endpoint: str) -> None:
+    server = EngineServer(unit=UnitId("vllm.service"), engine="vllm", argv=("vllm", "serve", "--uds", path))
+    assert expected_endpoint(server) == endpoint
+
+
+AS_NOBODY = """
+import os, socket
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+FAMILY = socket.AF_INET6 if ":" in "ADDRESS" else socket.AF_INET
+listener = socket.create_server(("ADDRESS", 0), family=FAMILY, dualstack_ipv6="ADDRESS" == "::")
+print(listener.getsockname()[1], flush=True)
+while True:
+    connection, _ = listener.accept()
+    said = b""
+    while not said.endswith(b"\\r\\n\\r\\n"):
+        data = connection.recv(4096)
+        if not data:
+            break
+        said += data
+    print(b"sesame" in said, len(said) > 0, flush=True)
+    connection.sendall(b"HTTP/1.1 404 Not Found\\r\\n\\r\\n")
+    connection.close()
+"""
+
+
+@pytest.fixture
+def nobody_listens() -> Iterator[Callable[[str], "subprocess.Popen[str]"]]:
+    """Start a server of another user at an address; its lines: its port, then of each connection what it was told."""
+    needs_root()
+    started: list[subprocess.Popen[str]] = []
+
+    def start(address: str) -> "subprocess.Popen[str]":
+        program = AS_NOBODY.replace("ADDRESS", address)
+        started.append(subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def line_of(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize(
+    ("listens", "asked"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.0.0.1", "localhost"),
+        ("0.0.0.0", "127.0.0.5"),
+        ("::", "127.0.0.1"),
+        ("::1", "[::1]"),
+        ("::", "[::ffff:127.0.0.1]"),
+    ],
+)
+def test_a_token_goes_to_no_other_user_of_this_host(
+    source: EngineSource,
+    tmp_path: Path,
+    nobody_listens: Callable[[str], "subprocess.Popen[str]"],
+    listens: str,
+    asked: str,
+) -> None:
+    nobody = nobody_listens(listens)
+    url = f"http://{asked}:{line_of(nobody)}"
+    (tmp_path / "token").write_text("sesame")
+    server = EngineServer(unit=UnitId("vllm.service"), engine="vllm", url=url, token_file=tmp_path / "token")
+    for processes in ((), (process_id(os.getpid()),)):
+        answer = ask_one(source, replace(server, processes=processes))
+        assert cause(answer) is Cause.NO_PERMISSION
+        detail = "no token is sent without TLS: user 65534 listens there, not root or the unit's user"
+        assert failure(answer).detail == detail
+        assert line_of(nobody) == "False False"
+    assert cause(ask_one(source, replace(server, token_file=None))) is Cause.NOT_FOUND  # there is no secret to keep
+    assert line_of(nobody) == "False True"
+    of_the_unit = replace(server, processes=(process_id(nobody.pid),))
+    assert cause(ask_one(source, of_the_unit)) is Cause.NOT_FOUND
+    assert line_of(nobody) == "True True"
