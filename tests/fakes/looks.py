@@ -1,6 +1,5 @@
 """Looks at processes, one after the other, at times that the test says."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,8 @@ class Looks:
     """Keeps what the ledger keeps of orphans. `pids` are the processes that count, by pid; all others are ignored."""
 
     def __init__(self, procfs: Path = Path("/proc"), names: Callable[[], Mapping[int, str]] | None = None) -> None:
-        self._source = ProcfsSource(procfs=procfs, trust_pid_namespace=True)
+        self._now = 0.0
+        self._source = ProcfsSource(procfs=procfs, trust_pid_namespace=True, monotonic=lambda: self._now)
         self._names = names
         self._since: Mapping[ProcessId, float] = {}
         self._found: frozenset[ProcessId] = frozenset()
@@ -32,10 +32,9 @@ class Looks:
         self, at: float, *, units: Iterable[Unit] | None = None, gpus: Iterable[Gpu] | None = None
     ) -> dict[str, Orphan]:
         """Look, `at` seconds on the clock, and give the orphans by name, or by pid where they have none."""
-        self.table = self._source.read(time.monotonic() + 10)
-        look = replace(
-            snapshot(processes=(), units=units, gpus=gpus, at_monotonic=1000.0 + at), processes=Ok(self.table)
-        )
+        self._now = 1000.0 + at
+        self.table = self._source.read(self._now + 10)
+        look = replace(snapshot(processes=(), units=units, gpus=gpus, at_monotonic=self._now), processes=Ok(self.table))
         self._since = advance_orphans(self._since, look)
         found = orphans(look, self._since, 0.0, Policy())  # watched since long before
         assert isinstance(found, Ok)

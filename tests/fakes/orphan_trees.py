@@ -31,7 +31,16 @@ def run(
     argv = tuple(command.split()) if isinstance(command, str) else command
     comm = more.pop("comm", argv[0].rsplit("/", 1)[-1][:15])
     engine, role = classify(argv, comm)
-    values = {"argv": argv, "comm": comm, "engine": engine, "role": role, "ppid": ppid, "pgrp": 100, "pipes": {}}
+    values = {
+        "argv": argv,
+        "comm": comm,
+        "engine": engine,
+        "role": role,
+        "ppid": ppid,
+        "pgrp": 100,
+        "session": 100,
+        "pipes": {},
+    }
     values |= more
     return process(pid, placement, **({"pipes_denied": values["pipes"] is None} | values))
 

@@ -9,6 +9,7 @@ from tests.fakes.orphan_trees import (
     CHILD_PIPES,
     CREATOR_PIPES,
     FORKSERVER,
+    INIT,
     OTHERS,
     OUTPUT,
     SERVICE,
@@ -120,15 +121,47 @@ def test_a_zombie_is_none() -> None:
     assert conditions(run(200, "VLLM::EngineCore", state="Z", pipes=None)) == NONE
 
 
-def test_another_engines_part_needs_its_living_server_and_no_pipes() -> None:
-    runner = run(200, "ollama runner --model /m", ppid=100)
-    assert conditions(run(100, "ollama serve"), runner) == NONE
-    assert conditions(run(100, "bash", pipes={}), runner) == PROVEN
-    assert conditions(run(100, "bash", pipes=None), replace(runner, pipes=None)) == PROVEN
-    assert conditions(run(100, "python3 start.py", pipes={5: 7004}), replace(runner, pipes={5: 7004})) == PROVEN
-    shard = run(200, "/opt/venv/bin/python3 /opt/venv/bin/text-generation-server serve m", ppid=100, pipes=None)
-    assert conditions(run(100, "text-generation-launcher", pipes=None), shard) == NONE
-    assert conditions(shard) == PROVEN
+OTHERS_PARTS = [
+    "ollama runner --model /m",
+    "/opt/venv/bin/python3 /opt/venv/bin/text-generation-server serve m",
+    "/opt/tritonserver/backends/python/triton_python_backend_stub m",
+]
+
+
+@pytest.mark.parametrize("command", OTHERS_PARTS)
+@pytest.mark.parametrize("pipes", [None, {5: 7004}], ids=["without privilege", "with pipes"])
+def test_a_part_without_a_creators_pipes_is_one_only_where_it_was_certainly_adopted(
+    command: str, pipes: dict[int, int] | None
+) -> None:
+    part = run(200, command, ppid=100, pipes=pipes, pgrp=150, session=150)
+    serve = run(150, "bash", ppid=100, pgrp=150)
+    # process 1 has it, and did not start it
+    assert conditions(replace(part, ppid=1)) == PROVEN
+    assert conditions(serve, replace(part, ppid=1)) == PROVEN
+    assert conditions(replace(part, ppid=1, pgrp=200)) == PROVEN  # a leader of its group, as the launcher makes shards
+    assert conditions(replace(part, ppid=1, pgrp=200, session=200)) == NONE  # ExecStart=
+    # a subreaper has it, and what led its group is gone
+    for adopter in ("/usr/lib/systemd/systemd --user", "bash", "python3 start.py", "/usr/bin/conmon"):
+        parent = run(100, adopter, pipes=pipes)
+        assert conditions(parent, part) == PROVEN
+        assert conditions(parent, serve, part) == NONE
+        assert conditions(parent, replace(part, pgrp=200)) == NONE  # by hand, with job control
+        assert conditions(parent, replace(part, pgrp=100)) == NONE  # by a program, as torchrun
+
+
+def test_a_group_leader_that_cannot_be_read_is_there() -> None:
+    part = run(200, OTHERS_PARTS[0], ppid=100, pgrp=150)
+    look = snapshot(processes=[INIT, run(100, "bash"), part])
+    assert isinstance(look.processes, Ok)
+    unread = replace(look, processes=Ok(replace(look.processes.value, denied=frozenset({150}))))
+    assert orphan_conditions(look) == Ok({part.id: False})
+    assert orphan_conditions(unread) == Ok({})
+
+
+def test_another_engines_part_below_its_living_server_is_none() -> None:
+    for command, server in zip(OTHERS_PARTS, ("ollama serve", "text-generation-launcher", "tritonserver"), strict=True):
+        part = run(200, command, ppid=100, pipes=None, pgrp=150)
+        assert conditions(run(100, server, pipes=None), part) == NONE
 
 
 def test_a_ray_actor_is_none_while_a_raylet_of_its_user_lives() -> None:

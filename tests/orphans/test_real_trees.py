@@ -205,6 +205,27 @@ def test_without_privilege_a_python_adopter_in_the_same_group_hides_them_and_no_
         assert told_to_nobody(tree) == ({}, {})
 
 
+LAUNCH = """
+import subprocess, sys
+subprocess.run([sys.executable, "text_generation_server/cli.py", "serve", "m"], check=False)
+"""
+
+
+def test_a_text_generation_server_that_a_program_started_by_hand_is_no_orphan(tmp_path: Path) -> None:
+    program = tmp_path / "text_generation_server/cli.py"
+    program.parent.mkdir()
+    program.write_text("import os, sys\nprint(os.getpid(), flush=True)\nsys.stdin.read()\n")
+    with subprocess.Popen(
+        [sys.executable, "-c", LAUNCH], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as launcher:  # ends with its standard input
+        assert launcher.stdout is not None
+        pid = int(launcher.stdout.readline())
+        looks = Looks(names=lambda: {pid: "shard"})
+        looks.orphans(0)
+        assert (looks.table.by_pid[pid].engine, looks.table.by_pid[pid].role) == ("tgi", Role.WORKER)
+        assert looks.orphans(60) == {}
+
+
 DAEMON = """
 import multiprocessing, os, sys, time
 from multiprocessing import resource_tracker
@@ -213,15 +234,26 @@ segment = SharedMemory(create=True, size=4096)
 if os.fork():
     os._exit(0)
 os.setsid()
+if sys.argv[1:]:
+    os.setgroups([])
+    os.setgid(int(sys.argv[1]))
+    os.setuid(int(sys.argv[1]))
 print(os.getpid(), resource_tracker._resource_tracker._pid, flush=True)
 sys.stdin.read()
 segment.unlink()
 """
 
 
-def test_the_tracker_of_a_program_in_the_background_is_detached() -> None:
+@pytest.mark.parametrize("user", [[], [str(NOBODY)]], ids=["as it was", "dropped root"])
+def test_the_tracker_of_a_program_in_the_background_is_detached(user: list[str]) -> None:
+    if user:
+        needs_root()
     with subprocess.Popen(
-        [sys.executable, "-c", DAEMON], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", DAEMON, *user],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as first:
         assert first.stdin is not None
         assert first.stdout is not None

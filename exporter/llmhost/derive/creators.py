@@ -31,14 +31,28 @@ def bond_with_creator(child: Process, processes: ProcessTable) -> Bond:
         return Bond.KEPT
     if is_ray_actor(child):
         return Bond.KEPT if _has_raylet(child, processes) else Bond.LOST
-    if parent is None or parent.zombie or not has_creators_pipes(child):
+    if parent is None or parent.zombie:
         return Bond.LOST
+    if not has_creators_pipes(child):
+        return Bond.LOST if _is_left_over(child, parent, processes) else Bond.KEPT
     if child.pipes is not None and parent.pipes is not None:
         shared = frozenset(child.pipes.values()) & frozenset(parent.pipes.values())
         return Bond.KEPT if shared - _standard(child) - _standard(parent) else Bond.LOST
     if child.pipes_untold or parent.pipes_untold:
         return Bond.UNKNOWN
     return Bond.KEPT if parent.pgrp == child.pgrp and is_python(parent) else Bond.SEEMS_LOST
+
+
+def _is_left_over(child: Process, parent: Process, processes: ProcessTable) -> bool:
+    """Whether an engine's child without a creator's pipes has certainly been adopted.
+
+    People start such programs by hand as well, and torchrun does. So nothing but this tells: process 1 has it and did
+    not start it as a service (systemd makes each a session of its own), or what led its process group is gone and its
+    parent is of another.
+    """
+    if parent.id.pid == 1:
+        return child.session != child.id.pid
+    return child.pgrp != parent.pgrp and child.pgrp not in processes.by_pid and child.pgrp not in processes.denied
 
 
 def ancestors(process: Process, processes: ProcessTable) -> Iterator[Process]:

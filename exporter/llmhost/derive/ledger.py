@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from llmhost.derive.orphans import advance_orphans
+from llmhost.derive.orphans import advance_orphans, processes_read_at
 from llmhost.derive.segments import advance_unheld, unheld_changed_at
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.reading import Cause, Failed, Ok
@@ -19,6 +19,7 @@ class Ledger:
     unheld_since: Mapping[SegmentId, float] = field(default_factory=dict)  # held by nobody at every look since
     unheld_changed_at: Mapping[SegmentId, float] = field(default_factory=dict)  # their ctime, seconds since the epoch
     processes_since: float | None = None  # the first look that had processes
+    processes_at: float | None = None  # when the latest reading of processes that is in here began
     orphan_since: Mapping[ProcessId, float] = field(default_factory=dict)  # like an orphan at every look since
     gpu_sets: Mapping[UnitId, tuple[GpuUuid, ...]] = field(default_factory=dict)  # learnt; nobody learns them yet
 
@@ -37,7 +38,13 @@ def advance(ledger: Ledger, snapshot: Snapshot) -> Ledger:
             unheld_since=advance_unheld(ledger.unheld_since, ledger.unheld_changed_at, snapshot.shm.value),
             unheld_changed_at=unheld_changed_at(snapshot.shm.value),
         )
-    since = ledger.processes_since
-    if since is None and isinstance(snapshot.processes, Ok):
-        since = snapshot.at_monotonic
-    return replace(ledger, processes_since=since, orphan_since=advance_orphans(ledger.orphan_since, snapshot))
+    if isinstance(snapshot.processes, Ok):
+        at = processes_read_at(snapshot)
+        if ledger.processes_at is None or at >= ledger.processes_at:
+            ledger = replace(
+                ledger,
+                processes_since=at if ledger.processes_since is None else ledger.processes_since,
+                processes_at=at,
+                orphan_since=advance_orphans(ledger.orphan_since, snapshot),
+            )
+    return ledger

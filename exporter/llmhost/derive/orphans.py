@@ -49,12 +49,13 @@ def orphans(
     if not isinstance(snapshot.processes, Ok):
         return snapshot.processes
     table = snapshot.processes.value
-    watched_seconds = snapshot.at_monotonic - (snapshot.at_monotonic if watched_since is None else watched_since)
+    at = processes_read_at(snapshot)
+    watched_seconds = at - (at if watched_since is None else watched_since)
 
     def judged(found: Mapping[ProcessId, bool]) -> Iterator[Orphan]:
         for one in sorted(found):
             process = table.by_pid[one.pid]
-            seconds = snapshot.at_monotonic - orphan_since.get(one, snapshot.at_monotonic)
+            seconds = at - orphan_since.get(one, at)
             if seconds >= policy.orphan_grace_seconds:
                 yield Orphan(process=process, engine=process.engine or _NONE, seconds=seconds, inferred=found[one])
 
@@ -69,7 +70,14 @@ def advance_orphans(since: Mapping[ProcessId, float], snapshot: Snapshot) -> Map
     found = _conditions(snapshot, since.keys())
     if not isinstance(found, Ok):
         return since
-    return {one: since.get(one, snapshot.at_monotonic) for one in found.value}
+    at = processes_read_at(snapshot)
+    return {one: since.get(one, at) for one in found.value}
+
+
+def processes_read_at(snapshot: Snapshot) -> float:
+    """When the processes' reading began, on CLOCK_MONOTONIC: others may have taken long after it."""
+    read_at = snapshot.processes.value.read_at_monotonic if isinstance(snapshot.processes, Ok) else None
+    return snapshot.at_monotonic if read_at is None else read_at
 
 
 def _conditions(snapshot: Snapshot, before: AbstractSet[ProcessId]) -> Reading[Mapping[ProcessId, bool]]:
