@@ -1,5 +1,6 @@
 """The states of Python's resource trackers, by proof."""
 
+from collections.abc import ValuesView
 from dataclasses import replace
 from typing import Any
 
@@ -138,3 +139,21 @@ def test_a_tracker_whose_pipe_somebody_unknown_may_hold_is_not_called_orphaned()
     assert state(INIT, LOST, daemon, holders_untold=unknown) is None
     assert state(INIT, LOST, orphan, holders_untold=unknown) is ORPHANED
     assert state(INIT, LOST, holders_untold=frozenset({501})) is ORPHANED
+
+
+class Counted(dict[int, int]):
+    """Pipes that tell how often they were looked through."""
+
+    times = 0
+
+    def values(self) -> ValuesView[int]:  # type: ignore[override]  # dict has a type of its own for them
+        self.times += 1
+        return super().values()
+
+
+def test_a_process_with_many_pipes_is_not_looked_through_for_each_of_many_trackers() -> None:
+    pipes = Counted({number: 50_000 + number for number in range(4000)})
+    trackers = [replace(LOST, id=ProcessId(1000 + number, 1000)) for number in range(50)]
+    found = tracker_states(table([INIT, run(300, "python3", "app.py", pipes=pipes), *trackers]), frozenset())
+    assert len(found) == 50
+    assert pipes.times == 1

@@ -1,6 +1,6 @@
 """Python's resource trackers, and whether their creators live."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
@@ -30,18 +30,16 @@ def tracker_states(processes: ProcessTable, orphans: AbstractSet[ProcessId]) -> 
     is an adopter. One that is an engine's is the creator. Any other Python may be either.
     """
     trackers = [process for process in processes.by_pid.values() if process.role is Role.TRACKER]
-    piped = [process for process in processes.by_pid.values() if process.pipes] if trackers else []
+    holders = _Holders(processes, orphans, frozenset(_inode(tracker) for tracker in trackers))
     states: dict[ProcessId, TrackerState] = {}
     for tracker in trackers:
-        state = _state(tracker, processes, piped, orphans)
+        state = _state(tracker, processes, holders)
         if state is not None:
             states[tracker.id] = state
     return states
 
 
-def _state(
-    tracker: Process, processes: ProcessTable, piped: list[Process], orphans: AbstractSet[ProcessId]
-) -> TrackerState | None:
+def _state(tracker: Process, processes: ProcessTable, holders: "_Holders") -> TrackerState | None:
     if tracker.zombie:
         return TrackerState.ZOMBIE
     if tracker.pipes_untold:
@@ -52,24 +50,50 @@ def _state(
         if parent.pipes_untold:
             return None
         if inode is not None and parent.pipes is not None:
-            if inode in parent.pipes.values():
+            if holders.holds(parent, inode):
                 return TrackerState.ATTACHED
         elif parent.pgrp == tracker.pgrp and (parent.engine or is_python(parent)):
             return TrackerState.ATTACHED if parent.engine else None
     if inode is None:
         return TrackerState.ORPHANED
-    holders = [one for one in piped if one.id != tracker.id and one.pipes and inode in one.pipes.values()]
-    bonds = {bond for one in holders for bond in _bonds(one, processes, orphans)}
+    bonds = holders.bonds_without(tracker, inode)
     if not bonds.isdisjoint({Bond.LOST, Bond.SEEMS_LOST}):
         return TrackerState.ORPHANED
     if Bond.UNKNOWN in bonds or tracker.id.pid in processes.holders_untold:
         return None
-    return TrackerState.DETACHED if holders else TrackerState.ORPHANED
+    return TrackerState.DETACHED if bonds else TrackerState.ORPHANED
 
 
-def _bonds(holder: Process, processes: ProcessTable, orphans: AbstractSet[ProcessId]) -> Iterator[Bond]:
-    for one in (holder, *ancestors(holder, processes)):
-        yield Bond.LOST if one.id in orphans else bond_with_creator(one, processes)
+class _Holders:
+    """Who holds which tracker's pipe, and whether each and all above it are bonded: looked at once, not by tracker."""
+
+    def __init__(self, processes: ProcessTable, orphans: AbstractSet[ProcessId], inodes: frozenset[int | None]) -> None:
+        self._processes = processes
+        self._orphans = orphans
+        self._bonds: dict[int, frozenset[Bond]] = {}
+        self._pids: dict[int, set[int]] = {}
+        if inodes:
+            for pid, process in processes.by_pid.items():
+                for inode in inodes.intersection(process.pipes.values()) if process.pipes else ():
+                    if inode is not None:
+                        self._pids.setdefault(inode, set()).add(pid)
+
+    def holds(self, process: Process, inode: int) -> bool:
+        return process.id.pid in self._pids.get(inode, ())
+
+    def bonds_without(self, tracker: Process, inode: int) -> frozenset[Bond]:
+        """Give the bonds of all holders but the tracker; none where there are none."""
+        others = self._pids.get(inode, set()) - {tracker.id.pid}
+        return frozenset().union(*(self._bonds_of(pid) for pid in others))
+
+    def _bonds_of(self, pid: int) -> frozenset[Bond]:
+        if pid not in self._bonds:
+            holder = self._processes.by_pid[pid]
+            self._bonds[pid] = frozenset(
+                Bond.LOST if one.id in self._orphans else bond_with_creator(one, self._processes)
+                for one in (holder, *ancestors(holder, self._processes))
+            )
+        return self._bonds[pid]
 
 
 def _inode(tracker: Process) -> int | None:
