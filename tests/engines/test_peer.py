@@ -7,16 +7,18 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
-from tests.fakes.engine_servers import Starter, ask_one, cause, failure, process_id, run_engine, source
+from tests.fakes.engine_servers import PROC, Starter, ask_one, cause, failure, process_id, run_engine, source
 from tests.fakes.needs import needs_root
 
 from llmhost.model.engine import EngineSample, EngineServer
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Ok
+from llmhost.sources.base import SourceError
 from llmhost.sources.engine.locate import expected_endpoint
-from llmhost.sources.engine.peer import UnixListener, parse_unix_listeners
+from llmhost.sources.engine.peer import UnixListener, parse_unix_listeners, require_trusted_port
 from llmhost.sources.engine.source import EngineSource
 
 __all__ = ["run_engine", "source"]
@@ -187,3 +189,38 @@ def test_a_token_goes_to_no_other_user_of_this_host(
     of_the_unit = replace(server, processes=(process_id(nobody.pid),))
     assert cause(ask_one(source, of_the_unit)) is Cause.NOT_FOUND
     assert line_of(nobody) == "True True"
+
+
+class Connected:
+    """A connection to another host, or to an address of this one that the test cannot give it."""
+
+    def __init__(self, here: str, there: str, port: int) -> None:
+        self.getsockname = lambda: (here, 50_000)
+        self.getpeername = lambda: (there, port)
+
+
+def test_what_is_this_host_goes_by_both_ends_of_a_connection(
+    nobody_listens: Callable[[str], "subprocess.Popen[str]"],
+) -> None:
+    port = int(line_of(nobody_listens("0.0.0.0")))
+
+    def required(here: str, there: str, port: int = port) -> str:
+        try:
+            require_trusted_port(PROC, cast("socket.socket", Connected(here, there, port)), ())
+        except SourceError as error:
+            return f"{error.cause}: {error.detail}"
+        return "sent"
+
+    other_user = "user 65534 listens there, not root or the unit's user"
+    assert required("10.0.0.5", "10.0.0.6") == "sent"
+    assert required("10.0.0.5", "10.0.0.5") == f"no_permission: no token is sent without TLS: {other_user}"
+    assert required("10.0.0.5", "127.0.0.1") == f"no_permission: no token is sent without TLS: {other_user}"
+
+
+def test_a_token_is_not_sent_when_nobody_is_seen_to_listen() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+        require_trusted_port(PROC, connection, (process_id(os.getpid()),))
+    with connection, accepted, pytest.raises(SourceError, match="nobody is seen to listen there"):
+        require_trusted_port(PROC, connection, (process_id(os.getpid()),))

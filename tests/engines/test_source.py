@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,10 +150,10 @@ def test_what_no_argument_points_at_is_asked_for_a_moment_alone_though_it_be_all
 ) -> None:
     monkeypatch.setattr(visit, "PROBE_SECONDS", 0.3)
     running = run_engine("hang")
-    began = time.monotonic()
     for _ in range(2):
-        assert cause(ask_one(source, running.server())) is Cause.TIMEOUT
-    assert 0.5 < time.monotonic() - began < 3  # of the 10 that two fetches may take
+        answer = ask_one(source, running.server())
+        assert cause(answer) is Cause.TIMEOUT
+        assert failure(answer).detail.endswith("did not answer in time")  # a whole fetch is not waited for as long
 
 
 def test_no_more_than_a_few_sockets_are_tried(run_engine: Starter, source: EngineSource) -> None:

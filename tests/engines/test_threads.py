@@ -197,6 +197,23 @@ def test_a_unit_full_of_servers_costs_no_other_unit_its_own(run_engine: Starter,
     assert details.count(f"more servers than are asked: {MOST_PER_UNIT} of a unit, {MOST_SERVERS} in all") == 1
 
 
+def test_a_configured_server_is_asked_though_all_threads_were_others(run_engine: Starter, source: EngineSource) -> None:
+    fakes = [
+        EngineServer(
+            unit=UnitId(f"a-{number}.service"),
+            engine="vllm",
+            processes=(replace(process_id(os.getpid()), start_ticks=number),),
+            argv=("vllm", "serve", "--port", "1"),
+        )
+        for number in range(MOST_SERVERS)
+    ]
+    running = run_engine("metrics")
+    configured = running.server("z.service", url=f"http://127.0.0.1:{running.ports[0]}")
+    assert len(ask(source, *fakes)) == threads() == MOST_SERVERS
+    until(lambda: any(isinstance(answer.samples, Ok) for answer in ask(source, *fakes, configured)))
+    assert threads() == MOST_SERVERS
+
+
 def test_a_bug_in_one_visit_is_that_servers_unknown_answer(
     run_engine: Starter, source: EngineSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:

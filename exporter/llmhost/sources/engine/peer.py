@@ -18,6 +18,7 @@ _ACCEPTS = 0x10000  # include/uapi/linux/net.h: __SO_ACCEPTCON
 _UCRED = struct.Struct("=iII")  # unix(7): pid, uid, gid
 _ROW = re.compile(r"[0-9A-Fa-f]+: [0-9A-F]{8} [0-9A-F]{8} ([0-9A-F]{8}) [0-9A-F]{4} [0-9A-F]{2} +([0-9]+) (.+)")
 _MOST_ROWS = 100_000
+_NOBODY = "nobody is seen to listen there"  # who accepted the connection has gone, or listens in another namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +104,8 @@ def require_trusted_port(procfs: Path, connection: socket.socket, processes: Seq
     addresses = {str(_plain(peer)), "0.0.0.0", "::"}
     owners = {one.uid for one in listeners if one.port == port and one.address in addresses}
     if not owners or not owners <= trusted:
-        who = f"user {min(owners - trusted)} listens there" if owners else "nobody is seen to listen there"
-        raise SourceError(Cause.NO_PERMISSION, f"no token is sent without TLS: {who}, not root or the unit's user")
+        who = f"user {min(owners - trusted)} listens there, not root or the unit's user" if owners else _NOBODY
+        raise SourceError(Cause.NO_PERMISSION, f"no token is sent without TLS: {who}")
 
 
 def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

@@ -119,11 +119,11 @@ def _key(server: EngineServer) -> _Key:
 
 
 def _chosen(servers: dict[_Key, EngineServer]) -> dict[_Key, EngineServer]:
-    """Take no more of a unit than are asked; those first, also among all, that somebody has said the place of."""
+    """Take no more of a unit, and in all, than are asked; those first that somebody has said the place of."""
     taken: Counter[UnitId] = Counter()
     chosen: dict[_Key, EngineServer] = {}
     for key, server in sorted(servers.items(), key=lambda item: _preference(item[1])):
-        if taken[server.unit] < MOST_PER_UNIT:
+        if taken[server.unit] < MOST_PER_UNIT and len(chosen) < MOST_SERVERS:
             chosen[key] = server
             taken[server.unit] += 1
     return chosen
