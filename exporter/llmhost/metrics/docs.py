@@ -24,6 +24,10 @@ series of value 1. There are no pids, command lines, users, container ids or hos
   (in the unit's cgroup, of an ended activation), `orphan`, `container`, `session` (a person's shell or another
   scope), `other` (also: in a unit whose state systemd does not tell us).
 - `load_state` `stub`: a unit file that systemd has not loaded; it is never loaded by looking.
+- `state` of a file in shared memory: `live` (open or mapped somewhere), `unheld` (by nobody, not for
+  policy.segment_grace yet), `stale` (for longer, at every look; at the latest two grace times and a scrape
+  after its last holder went), `unknown` (a process could not be inspected, or nobody has looked at all of them
+  since the last holder went).
 - On unified memory (GB10, Thor) GPUs have no memory series; need and room are then the host's MemTotal and
   MemAvailable (node_exporter has them).
 - `process_*` and `python_info` are the Prometheus client library's.
