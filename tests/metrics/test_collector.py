@@ -6,12 +6,13 @@ from dataclasses import replace
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
-from tests.fakes.values import GIB, gpu, held, in_service, memory, process, snapshot, unit
+from tests.fakes.values import GIB, gpu, held, in_service, memory, process, settings, snapshot, unit
 
 from llmhost.collect.observer import Observation
 from llmhost.collect.worker import Health
 from llmhost.config.schema import Config, GpusConfig, SeriesConfig
 from llmhost.derive.ledger import Ledger
+from llmhost.derive.readiness import Readiness
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
 from llmhost.metrics.page import Page
@@ -38,11 +39,14 @@ HOST = snapshot(
 
 
 def exposition(
-    seen: Snapshot = HOST, config: Config | None = None, sections: tuple[tuple[str, Section], ...] = SECTIONS
+    seen: Snapshot = HOST,
+    config: Config | None = None,
+    sections: tuple[tuple[str, Section], ...] = SECTIONS,
+    ledger: Ledger | None = None,
 ) -> Exposition:
     in_force = InForce(config=config or Config(), loaded_at=7.0, reload_success=True)
     return Exposition(
-        observe=lambda _deadline: Observation(snapshot=seen, ledger=Ledger(), health=HEALTH),
+        observe=lambda _deadline: Observation(snapshot=seen, ledger=ledger or Ledger(), health=HEALTH),
         in_force=lambda: in_force,
         version="0.1.0",
         revision="abc",
@@ -208,3 +212,20 @@ def test_states_that_may_be_among_unlisted_files_are_not_zero() -> None:
 
     assert of(0) == {"live": 1, "stale": 0, "unheld": 0, "unknown": 0, HIDDEN: 4096, UNLISTED: 0}
     assert of(3) == {"live": 1, UNLISTED: 3}
+
+
+def test_a_watched_start_tells_how_long_it_took_and_how_long_the_next_may() -> None:
+    endpoint = "http://127.0.0.1:8000"
+    answered = EngineAnswer(unit=UnitId("vllm.service"), engine="vllm", endpoint=endpoint, samples=Ok(()))
+    units = [unit(settings=settings("vllm serve m")), unit("other.service")]
+    seen = replace(
+        snapshot(gpus=[], processes=[], units=units),
+        engines=Ok(EnginesReport(answers=(answered,))),
+    )
+    ready = Readiness(invocation_id="a", start_seen=True, seconds={endpoint: 700.0}, past_seconds=(700.0,))
+    found = samples(exposition(seen, ledger=Ledger(readiness={UnitId("vllm.service"): ready})))
+    mine = (("manager", "system"), ("unit", "vllm.service"))
+    labels = (("endpoint", endpoint), ("engine", "vllm"), *mine)
+    assert found["llmhost_engine_ready_seconds", labels] == 700
+    assert found["llmhost_unit_ready_budget_seconds", mine] == 2100
+    assert sum(name == "llmhost_unit_ready_budget_seconds" for name, _ in found) == 1  # of units that run an engine

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from llmhost.derive.orphans import advance_orphans, processes_read_at
+from llmhost.derive.readiness import Readiness, advance_readiness
 from llmhost.derive.segments import advance_unheld, unheld_changed_at
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.reading import Cause, Failed, Ok
@@ -21,6 +22,7 @@ class Ledger:
     processes_since: float | None = None  # the first look that had processes
     processes_at: float | None = None  # when the latest reading of processes that is in here began
     orphan_since: Mapping[ProcessId, float] = field(default_factory=dict)  # like an orphan at every look since
+    readiness: Mapping[UnitId, Readiness] = field(default_factory=dict)
     gpu_sets: Mapping[UnitId, tuple[GpuUuid, ...]] = field(default_factory=dict)  # learnt; nobody learns them yet
 
 
@@ -47,4 +49,4 @@ def advance(ledger: Ledger, snapshot: Snapshot) -> Ledger:
                 processes_at=at,
                 orphan_since=advance_orphans(ledger.orphan_since, snapshot),
             )
-    return ledger
+    return replace(ledger, readiness=advance_readiness(ledger.readiness, snapshot))

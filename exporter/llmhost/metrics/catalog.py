@@ -228,6 +228,17 @@ ENGINE_FINISHED = _told(
     "requests_finished_total", "Requests that ended, by reason.", "reason", kind=Kind.COUNTER, mode=Mode.SPARSE
 )
 ENGINE_STEPS = _told("steps_total", "Iterations of the engine loop, where the engine tells.", kind=Kind.COUNTER)
+ENGINE_READY = _engine(
+    "ready_seconds",
+    "From the unit's start to the engine's first answer, as noticed by a scrape; absent unless the start was seen.",
+)
+UNIT_READY_BUDGET = _family(
+    Section.ENGINES,
+    "unit_ready_budget_seconds",
+    "How long a start may take: 3 times the longest of the last ten that were seen, never less than policy.ready.",
+    "unit",
+    "manager",
+)
 ENGINE_SLEEPING = _told("sleeping", "1: the engine is put to sleep.")
 
 COLLECTOR_SUCCESS = _own("collector_success", "1: the collector read everything it is there for.", "collector")

@@ -2,6 +2,7 @@
 
 import math
 
+from llmhost.derive.readiness import ready_budget_seconds
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
 from llmhost.metrics.view import View
@@ -10,7 +11,13 @@ from llmhost.model.reading import Failed, Ok
 
 
 def engine_series(view: View, page: Page) -> None:
-    report = view.observation.snapshot.engines
+    report, readiness = view.observation.snapshot.engines, view.observation.ledger.readiness
+    if isinstance(view.facts.units, Ok):
+        for one in view.facts.units.value:
+            if one.engine:
+                budget = ready_budget_seconds(readiness.get(one.unit.id), view.config.policy)
+                unit = one.unit.id
+                page.add(catalog.UNIT_READY_BUDGET, budget, unit=unit.name, manager=unit.manager)
     if not isinstance(report, Ok):
         return
     for answer in report.value.answers:
@@ -21,6 +28,8 @@ def engine_series(view: View, page: Page) -> None:
             "endpoint": answer.endpoint,
         }
         page.add(catalog.ENGINE_UP, isinstance(answer.samples, Ok), **labels)
+        ready = readiness.get(answer.unit)
+        page.add(catalog.ENGINE_READY, ready.seconds.get(answer.endpoint) if ready is not None else None, **labels)
         if isinstance(answer.samples, Failed):
             page.add(catalog.ENGINE_FAULT, 1, **labels, cause=answer.samples.cause)
         if isinstance(answer.samples, Ok):

@@ -1,0 +1,68 @@
+"""How long a unit's engine took from the unit's start to its first answer, and how long it may take the next time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from llmhost.config.schema import Policy
+from llmhost.derive.activation import activation_began, is_up
+from llmhost.model.engine import EngineAnswer
+from llmhost.model.ids import UnitId
+from llmhost.model.reading import Ok
+from llmhost.model.snapshot import Snapshot
+from llmhost.model.unit import Unit
+
+_REMEMBERED = 10  # starts
+_TIMES_THE_LONGEST = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """Of one unit. `seconds` are of the present activation, by endpoint; None where its start was not seen."""
+
+    invocation_id: str
+    start_seen: bool  # a look found this activation without an answer yet
+    seconds: Mapping[str, float | None] = field(default_factory=dict)
+    past_seconds: tuple[float, ...] = ()  # of the last starts, the first endpoint of each
+
+
+def advance_readiness(before: Mapping[UnitId, Readiness], snapshot: Snapshot) -> Mapping[UnitId, Readiness]:
+    """Take in one look; one without units or engines changes nothing. Units that are gone are forgotten.
+
+    A first answer is noticed by the look after it, so the time is too long by up to a scrape interval.
+    """
+    if not isinstance(snapshot.units, Ok) or not isinstance(snapshot.engines, Ok):
+        return before
+    answers = snapshot.engines.value.answers
+    found = {
+        unit.id: _advanced(before.get(unit.id), unit, answers, snapshot.at_monotonic)
+        for unit in snapshot.units.value.units
+    }
+    return {unit: one for unit, one in found.items() if one is not None}
+
+
+def _advanced(
+    before: Readiness | None, unit: Unit, answers: tuple[EngineAnswer, ...], at_monotonic: float
+) -> Readiness | None:
+    if not is_up(unit) or not unit.invocation_id:
+        return before
+    answered = [one.endpoint for one in answers if one.unit == unit.id and isinstance(one.samples, Ok)]
+    past = before.past_seconds if before is not None else ()
+    if before is None or before.invocation_id != unit.invocation_id:
+        before = Readiness(invocation_id=unit.invocation_id, start_seen=not answered, past_seconds=past)
+    began = activation_began(unit)
+    seconds = dict(before.seconds)
+    for endpoint in answered:
+        if endpoint not in seconds:
+            took = at_monotonic - began if before.start_seen and began is not None else None
+            if took is not None and not seconds:
+                past = (*past, took)[-_REMEMBERED:]
+            seconds[endpoint] = took
+    return Readiness(
+        invocation_id=before.invocation_id, start_seen=before.start_seen, seconds=seconds, past_seconds=past
+    )
+
+
+def ready_budget_seconds(readiness: Readiness | None, policy: Policy) -> float:
+    """Say how long a start may take: 3 × the longest of the last ten, and never less than policy.ready."""
+    past = readiness.past_seconds if readiness is not None else ()
+    return max(policy.ready_seconds, _TIMES_THE_LONGEST * max(past, default=0.0))
