@@ -147,6 +147,16 @@ def test_leftovers_are_counted_and_zombies_are_not() -> None:
     assert [one.leftovers for one in found.value] == [Ok(1), Ok(0)]
 
 
+def test_leftovers_are_not_counted_where_the_clocks_do_not_tell_of_one() -> None:
+    place = Placement(Home.SERVICE, unit().id)
+    members = [process(10, place, start=950), process(11, place, start=100)]
+    silent = unit(condition_monotonic=None)
+    found = derive(snapshot(processes=members, units=[silent]), Config(), Ledger()).units
+    assert isinstance(found, Ok)
+    assert isinstance(found.value[0].leftovers, Failed)
+    assert found.value[0].processes == Ok({Role.OTHER: 2})
+
+
 def test_a_guard_in_start_pre_is_seen() -> None:
     guarded = unit(settings=type(settings())(exec_start_pre=(("/opt/llmhost/bin/llmhost", "guard"),)))
     assert facts(guarded, gpu()).guarded

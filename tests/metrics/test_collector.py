@@ -20,6 +20,7 @@ from llmhost.metrics.sections import SECTIONS, Section
 from llmhost.metrics.view import View
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.process import Process, Role
 from llmhost.model.reading import Cause, Failed, Ok, StuckCall
 from llmhost.model.segment import Segment, SegmentId, SegmentKind, SharedMemory
 from llmhost.model.snapshot import Snapshot
@@ -27,6 +28,7 @@ from llmhost.model.unit import UnitsReport
 
 UNLISTED, HIDDEN = "llmhost_shm_unlisted_files", "llmhost_shm_hidden_bytes"
 SHM = {"llmhost_shm_segments", "llmhost_shm_size_bytes", UNLISTED, HIDDEN}
+TRACKERS = {"llmhost_resource_trackers"}
 HEALTH = (
     Health(collector="nvml", fault=None, duration_seconds=0.01, last_success_at=5.0, failures={Cause.TIMEOUT: 2}),
     Health(collector="systemd", fault=Failed(Cause.NO_BUS), duration_seconds=0.01, last_success_at=None, failures={}),
@@ -229,3 +231,18 @@ def test_a_watched_start_tells_how_long_it_took_and_how_long_the_next_may() -> N
     assert found["llmhost_engine_ready_seconds", labels] == 700
     assert found["llmhost_unit_ready_budget_seconds", mine] == 2100
     assert sum(name == "llmhost_unit_ready_budget_seconds" for name, _ in found) == 1  # of units that run an engine
+
+
+def test_a_state_that_an_untold_tracker_may_be_in_is_not_zero() -> None:
+    code = "from multiprocessing.resource_tracker import main;main(5)"
+    argv = ("python3", "-c", code)
+    parent = process(10, pipes={3: 77})
+    attached = process(11, ppid=10, role=Role.TRACKER, argv=argv, pipes={5: 77})
+    untold = process(12, ppid=10, role=Role.TRACKER, argv=argv, pipes=None)
+
+    def states(*processes: Process) -> dict[str, float]:
+        found = samples(exposition(snapshot(gpus=[], processes=processes, units=[])))
+        return {dict(labels)["state"]: value for (name, labels), value in found.items() if name in TRACKERS}
+
+    assert states(parent, attached) == {"attached": 1, "orphaned": 0, "detached": 0, "zombie": 0}
+    assert states(parent, attached, untold) == {"attached": 1}

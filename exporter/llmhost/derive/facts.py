@@ -16,7 +16,6 @@ from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.derive.trackers import TrackerState, tracker_states
 from llmhost.derive.wanted import wanted
 from llmhost.model.gpu import Gpu, NvmlReport
-from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading, both, mapped
@@ -106,15 +105,20 @@ def _unit_facts(
             driver_mismatch=bool(run.engine) and _has_driver_mismatch(snapshot.nvml),
         ),
         processes=mapped(mine, lambda found: Counter(process.role for process in found if not process.zombie)),
-        leftovers=mapped(
-            both(both(mine, snapshot.processes), snapshot.host),
-            lambda seen: _count_leftovers(unit, seen[0][0], main_process(unit, seen[0][1]), seen[1]),
-        ),
+        leftovers=_count_leftovers(unit, mine, snapshot),
     )
 
 
-def _count_leftovers(unit: Unit, mine: tuple[Process, ...], main: Process | None, host: Host) -> int:
-    return sum(not one.zombie and is_of_present_activation(one, unit, host, main) is False for one in mine)
+def _count_leftovers(unit: Unit, mine: Reading[tuple[Process, ...]], snapshot: Snapshot) -> Reading[int]:
+    seen = both(both(mine, snapshot.processes), snapshot.host)
+    if not isinstance(seen, Ok):
+        return seen
+    (members, table), host = seen.value
+    main = main_process(unit, table)
+    present = [is_of_present_activation(one, unit, host, main) for one in members if not one.zombie]
+    if None in present:
+        return Failed(Cause.UNKNOWN, "the clocks do not tell of every process when it started")
+    return Ok(present.count(False))
 
 
 def _has_driver_mismatch(report: Reading[NvmlReport]) -> bool:

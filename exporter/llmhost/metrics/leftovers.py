@@ -7,6 +7,7 @@ from llmhost.derive.trackers import TrackerState
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
 from llmhost.metrics.view import View
+from llmhost.model.process import Role
 from llmhost.model.reading import Ok
 from llmhost.model.segment import Segment, SegmentKind
 
@@ -41,6 +42,8 @@ def helper_series(view: View, page: Page) -> None:
     if isinstance(trackers, Ok):
         states = Counter(trackers.value.values())
         for state in TrackerState:
+            if not states[state] and _has_untold_tracker(view):
+                continue  # it may be in this state
             page.add(catalog.RESOURCE_TRACKERS, states[state], state=state)
     if isinstance(orphans, Ok):
         count = Counter((one.engine, str(one.process.role)) for one in orphans.value)
@@ -49,3 +52,12 @@ def helper_series(view: View, page: Page) -> None:
         if not count:
             page.add(catalog.ORPHAN_PROCESSES, 0, engine="none", role="none")
         page.add(catalog.ORPHAN_OLDEST, max((one.seconds for one in orphans.value), default=None))
+
+
+def _has_untold_tracker(view: View) -> bool:
+    """Say whether there is a tracker that nobody can tell the state of."""
+    processes, trackers = view.observation.snapshot.processes, view.facts.trackers
+    if not isinstance(processes, Ok) or not isinstance(trackers, Ok):
+        return True
+    found = processes.value.by_pid.values()
+    return any(one.role is Role.TRACKER and one.id not in trackers.value for one in found)
