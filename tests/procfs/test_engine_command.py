@@ -41,7 +41,7 @@ ENGINES: dict[tuple[str, ...], str] = {
     ("setpriv", "--reuid=1000", "--clear-groups", "vllm", "serve", "m"): "vllm",
     ("/usr/bin/tini", "--", "vllm", "serve", "m"): "vllm",
     ("uv", "run", "--with", "vllm", "vllm", "serve", "m"): "vllm",
-    ("/root/.local/bin/uv", "tool", "run", "vllm", "serve", "m"): "vllm",
+    ("/home/ada/.local/bin/uv", "tool", "run", "vllm", "serve", "m"): "vllm",
     ("uvx", "--python", "3.12", "vllm", "serve", "m"): "vllm",
     ("conda", "run", "-n", "vllm", "--no-capture-output", "vllm", "serve", "m"): "vllm",
     ("poetry", "run", "python", "-m", "sglang.launch_server"): "sglang",
@@ -51,7 +51,7 @@ ENGINES: dict[tuple[str, ...], str] = {
     ("podman", "run", "docker://docker.io/lmsysorg/sglang:latest", "python3", "-m", "sglang.launch_server"): "sglang",
     ("docker", "run", "--entrypoint", "python3", "my/image", "vllm", "serve", "m"): "vllm",
     ("docker", "run", "ghcr.io/huggingface/text-generation-inference:3.0", "--model-id", "m"): "tgi",
-    ("docker", "run", "-v", "ollama:/root/.ollama", "ollama/ollama"): "ollama",
+    ("docker", "run", "-v", "ollama:/home/ada/.ollama", "ollama/ollama"): "ollama",
     ("/usr/local/bin/ollama", "serve"): "ollama",
 }
 
@@ -167,5 +167,5 @@ def test_arguments_are_read_through_wrappers_and_behind_an_image() -> None:
 
 
 def test_the_arguments_of_the_wrapper_are_not_the_engines() -> None:
-    argv = ("docker", "run", "--config", "/root/.docker", "--port", "1", "vllm/vllm-openai", "--model", "m")
+    argv = ("docker", "run", "--config", "/home/ada/.docker", "--port", "1", "vllm/vllm-openai", "--model", "m")
     assert parse_engine_arguments("vllm", argv) == EngineArguments()

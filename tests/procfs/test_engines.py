@@ -80,7 +80,7 @@ COMMANDS = {
     "vllm serve m": ("vllm", API_SERVER),
     "/usr/bin/python3.12 -u -X dev -W ignore /opt/vllm/bin/vllm serve m": ("vllm", API_SERVER),
     "python -m vllm.entrypoints.openai.api_server --model m": ("vllm", API_SERVER),
-    "/root/venv/bin/python3.11 -Im vllm.entrypoints.openai.api_server": ("vllm", API_SERVER),
+    "/opt/venv/bin/python3.11 -Im vllm.entrypoints.openai.api_server": ("vllm", API_SERVER),
     "python3 -mvllm.entrypoints.api_server": ("vllm", API_SERVER),
     "python3.13t -m vllm.entrypoints.cli.main serve m": ("vllm", API_SERVER),
     "python3 /src/vllm/entrypoints/openai/api_server.py --model m": ("vllm", API_SERVER),

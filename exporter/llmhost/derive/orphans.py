@@ -28,15 +28,18 @@ class Orphan:
     inferred: bool  # told without the privilege to look at pipes
 
 
-def orphan_conditions(snapshot: Snapshot) -> Reading[Mapping[ProcessId, bool]]:
+def orphan_conditions(
+    snapshot: Snapshot, before: AbstractSet[ProcessId] = frozenset()
+) -> Reading[Mapping[ProcessId, bool]]:
     """Find every process in an orphan's condition at this look; the value says whether that is inferred.
 
     An engine's child, or a bare child of multiprocessing in an engine's tree or with GPU memory, that has lost its
     creator; and all below it, but for trackers, which have states of their own, and for servers that are nobody's
     children. Never one in a unit that is on its way out, or below the living server of its own unit. Without systemd
-    nothing is known to be on its way out.
+    nothing is known to be on its way out. `before` are those of the look before: who then held GPU memory is taken to
+    where NVML does not answer now.
     """
-    return _conditions(snapshot, frozenset())
+    return mapped(snapshot.processes, lambda table: _in_condition(table, snapshot, before))
 
 
 def orphans(
@@ -59,7 +62,7 @@ def orphans(
             if seconds >= policy.orphan_grace_seconds:
                 yield Orphan(process=process, engine=process.engine or _NONE, seconds=seconds, inferred=found[one])
 
-    found = _conditions(snapshot, orphan_since.keys())
+    found = orphan_conditions(snapshot, orphan_since.keys())
     if isinstance(found, Ok) and found.value and watched_seconds < policy.orphan_grace_seconds:
         return NotApplicable("not watched for long enough")
     return mapped(found, lambda conditions: tuple(judged(conditions)))
@@ -67,7 +70,7 @@ def orphans(
 
 def advance_orphans(since: Mapping[ProcessId, float], snapshot: Snapshot) -> Mapping[ProcessId, float]:
     """Carry on since when each process is in that condition; a look without processes changes nothing."""
-    found = _conditions(snapshot, since.keys())
+    found = orphan_conditions(snapshot, since.keys())
     if not isinstance(found, Ok):
         return since
     at = processes_read_at(snapshot)
@@ -78,11 +81,6 @@ def processes_read_at(snapshot: Snapshot) -> float:
     """When the processes' reading began, on CLOCK_MONOTONIC: others may have taken long after it."""
     read_at = snapshot.processes.value.read_at_monotonic if isinstance(snapshot.processes, Ok) else None
     return snapshot.at_monotonic if read_at is None else read_at
-
-
-def _conditions(snapshot: Snapshot, before: AbstractSet[ProcessId]) -> Reading[Mapping[ProcessId, bool]]:
-    """`before` are those of the look before: who then held GPU memory is taken to where NVML does not answer now."""
-    return mapped(snapshot.processes, lambda table: _in_condition(table, snapshot, before))
 
 
 def _in_condition(table: ProcessTable, snapshot: Snapshot, before: AbstractSet[ProcessId]) -> Mapping[ProcessId, bool]:

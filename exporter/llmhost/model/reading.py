@@ -9,7 +9,6 @@ T = TypeVar("T")
 U = TypeVar("U")
 A = TypeVar("A")
 B = TypeVar("B")
-C = TypeVar("C")
 
 
 class Cause(StrEnum):
