@@ -58,6 +58,13 @@ class Prometheus:
         (sample,) = self.query(expression)
         return float(sample["value"][1])
 
+    def wait_for(self, expression: str, seconds: float = 30.0) -> None:
+        """Wait until the query has a result."""
+        until = time.monotonic() + seconds
+        while not self.query(expression):
+            assert time.monotonic() < until, f"never seen: {expression}"
+            time.sleep(0.1)
+
     def api(self, path: str) -> Any:  # noqa: ANN401 - JSON
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
             connection.request("GET", f"/api/v1/{path}")

@@ -29,6 +29,7 @@ def test_a_minute_of_scrapes_has_no_error_and_drops_no_sample(tmp_path: Path) ->
         with Daemon("--path.procfs", str(stands.procfs), config=config, env=env) as daemon:
             text = CONFIG.format(port=daemon.port, rules=ROOT / "alerts" / "llmhost.rules.yml")
             with Prometheus(text) as prometheus:
+                prometheus.wait_for("up")  # it takes up to five seconds to take its targets up
                 time.sleep(MINUTE_SECONDS)
                 scrapes = prometheus.value("count_over_time(up[2m])")
                 assert scrapes >= MINUTE_SECONDS - 5
