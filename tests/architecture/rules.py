@@ -12,7 +12,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "model": frozenset(),
     "config": frozenset({"model"}),
     "sources": frozenset({"model"}),
-    "collect": frozenset({"model", "sources.base", "derive.ledger"}),
+    "collect": frozenset({"model", "sources.base", "derive", "config.schema"}),
     "derive": frozenset({"model", "config.schema"}),
     "decide": frozenset({"model", "derive", "config.schema"}),
     "act": frozenset({"model", "decide"}),

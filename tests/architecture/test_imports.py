@@ -49,7 +49,7 @@ MUTATIONS = [
     ("llmhost.sources.x", "from llmhost.config import schema", "sources may import model"),
     ("llmhost.collect.x", "from llmhost.sources.nvml.source import Nvml", "imports llmhost.sources.nvml"),
     ("llmhost.collect.x", "from llmhost.sources import nvml", "imports llmhost.sources.nvml"),
-    ("llmhost.collect.x", "from llmhost.derive.facts import Facts", "imports llmhost.derive.facts"),
+    ("llmhost.collect.x", "from llmhost.metrics.page import Page", "imports llmhost.metrics.page"),
     ("llmhost.derive.x", "from llmhost.metrics.families import families", "derive may import"),
     ("llmhost.derive.x", "from llmhost.config import load", "imports llmhost.config.load"),
     ("llmhost.views.x", "from llmhost.metrics import families", "views may import"),

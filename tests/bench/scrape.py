@@ -33,7 +33,7 @@ from llmhost.cli.assemble import SystemClock
 from llmhost.collect.observer import Observation
 from llmhost.config.schema import Config
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger import Ledger
+from llmhost.derive.ledger.ledger import Ledger
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
 from llmhost.model.engine_command import is_engine_command

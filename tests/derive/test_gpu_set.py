@@ -10,7 +10,7 @@ from llmhost.derive.gpu_set import gpu_set
 from llmhost.derive.runs import Run, run_of
 from llmhost.model.engine_arguments import parse_engine_arguments
 from llmhost.model.gpu import Gpu
-from llmhost.model.ids import GpuUuid, UnitId
+from llmhost.model.ids import GpuUuid
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Failed, Ok, Reading
 from llmhost.model.unit import Unit
@@ -27,7 +27,7 @@ def of_unit(
     one: Unit, gpus: list[Gpu] = EIGHT, configured: tuple[UnitGpus, ...] = (), processes: tuple[Process, ...] = ()
 ) -> Reading[tuple[GpuUuid, ...]]:
     run = run_of(one, processes, Ok(table(processes)), Ok(HOST))
-    return gpu_set(one, gpus, run, configured, {})
+    return gpu_set(one, gpus, run, configured, None)
 
 
 def of_arguments(command: str) -> Reading[tuple[GpuUuid, ...]]:
@@ -82,7 +82,7 @@ def test_plain_numbers_mean_nothing_on_gpus_that_differ_unless_in_pci_order() ->
 
 
 def test_what_was_learnt_beats_the_arguments() -> None:
-    learnt = {UnitId("vllm.service"): (GpuUuid("GPU-4"),)}
+    learnt = (GpuUuid("GPU-4"),)
     arguments = parse_engine_arguments("vllm", ("vllm", "serve", "m", "-tp", "8"))
     assert gpu_set(unit(), EIGHT, Run(engine="vllm", arguments=arguments, visible=Ok(None)), (), learnt) == uuids(4)
 

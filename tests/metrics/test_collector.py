@@ -11,7 +11,7 @@ from tests.fakes.values import GIB, gpu, held, in_service, memory, process, sett
 from llmhost.collect.observer import Observation
 from llmhost.collect.worker import Health
 from llmhost.config.schema import Config, GpusConfig, SeriesConfig
-from llmhost.derive.ledger import Ledger
+from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.readiness import Readiness
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from llmhost.collect.worker import Clock, Health, Ticket, Worker
-from llmhost.derive.ledger import Ledger, advance
+from llmhost.derive.ledger.ledger import Ledger
+from llmhost.derive.ledger.looks import advance
 from llmhost.model.engine import EnginesReport
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.host import Host

@@ -8,7 +8,7 @@ from llmhost.config.schema import Config
 from llmhost.derive.activation import is_of_present_activation, main_process
 from llmhost.derive.attribution import GpuAttribution, attribute
 from llmhost.derive.gpu_set import GpuSet, gpu_set
-from llmhost.derive.ledger import Ledger
+from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.need import Need, needed, needed_ratio, startable
 from llmhost.derive.orphans import Orphan, orphans
 from llmhost.derive.runs import run_of
@@ -86,7 +86,7 @@ def _unit_facts(
     gpus: Reading[tuple[Gpu, ...]] = mapped(snapshot.nvml, lambda report: report.gpus)
     listed = gpus.value if isinstance(gpus, Ok) else ()
     uuids: Reading[GpuSet] = (
-        gpu_set(unit, listed, run, config.units.gpus, ledger.gpu_sets) if isinstance(gpus, Ok) else gpus
+        gpu_set(unit, listed, run, config.units.gpus, ledger.learnt_gpus(unit.id)) if isinstance(gpus, Ok) else gpus
     )
     need = needed(needed_ratio(run.engine, run.arguments, config.policy), uuids, listed, snapshot.host)
     return UnitFacts(

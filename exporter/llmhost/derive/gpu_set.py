@@ -7,7 +7,7 @@ from llmhost.config.schema import UnitGpus
 from llmhost.derive.runs import Run
 from llmhost.model.engine_arguments import EngineArguments
 from llmhost.model.gpu import Gpu
-from llmhost.model.ids import GpuUuid, UnitId
+from llmhost.model.ids import GpuUuid
 from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.model.unit import Unit
 
@@ -19,7 +19,7 @@ def gpu_set(
     gpus: Sequence[Gpu],
     run: Run,
     configured: Sequence[UnitGpus],
-    learnt: Mapping[UnitId, GpuSet],
+    learnt: GpuSet | None,
 ) -> Reading[GpuSet]:
     """Find the unit's GPU set; the first that tells decides.
 
@@ -33,8 +33,8 @@ def gpu_set(
     if isinstance(run.visible, Ok) and run.visible.value is not None:
         environment = dict(unit.settings.environment) if unit.settings is not None else {}
         return _visible(run.visible.value, environment, gpus)
-    if unit.id in learnt:
-        return Ok(learnt[unit.id])
+    if learnt is not None:
+        return Ok(learnt)
     whole = tuple(gpu.uuid for gpu in gpus if gpu.parent_uuid is None)
     size = _size(run.arguments, len(whole))
     if not isinstance(size, Ok):

@@ -38,6 +38,15 @@ class GpuHolder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Xid:
+    """Errors of one kind that the driver reported of a GPU since the exporter started (NVIDIA: XID Errors)."""
+
+    number: int
+    count: int
+    last_at: float  # seconds since the epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """A GPU, or a MIG instance as a GPU of its own: `parent_uuid` set, index "0:3".
 
@@ -59,6 +68,7 @@ class Gpu:
     power_watts: float | None
     fabric_ready: bool | None  # None where there is no NVLink fabric
     unified_memory: bool  # GPU memory is the host's memory (GB10, Thor): no total of its own
+    xids: tuple[Xid, ...] = ()  # by number
 
     @property
     def up(self) -> bool:

@@ -4,6 +4,20 @@ from dataclasses import dataclass
 
 from llmhost.model.ids import UnitId
 
+# org.freedesktop.systemd1(5), Result of a service.
+SERVICE_RESULTS = (
+    "success",
+    "resources",
+    "protocol",
+    "timeout",
+    "exit-code",
+    "signal",
+    "core-dump",
+    "watchdog",
+    "start-limit-hit",
+    "oom-kill",
+    "exec-condition",
+)
 # systemd.unit(5), org.freedesktop.systemd1(5); `refreshing` since 256.
 ACTIVE_STATES = (
     "active",
@@ -53,14 +67,17 @@ class Unit:
     invocation_id: str = ""
     main_pid: int = 0
     control_pid: int = 0
+    job: int = 0  # of systemd's queue, that waits or runs for this unit; 0: none
     exec_main_status: int | None = None  # None until a main process of this activation has ended
     state_change_at: float | None = None
+    state_change_monotonic: float | None = None
     active_enter_at: float | None = None
     inactive_exit_monotonic: float | None = None
     inactive_enter_monotonic: float | None = None
     active_exit_monotonic: float | None = None
     condition_monotonic: float | None = None
     exec_main_start_monotonic: float | None = None
+    exec_main_exit_monotonic: float | None = None
     settings: UnitSettings | None = None  # None while systemd has not loaded the unit
 
 

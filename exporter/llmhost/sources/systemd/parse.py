@@ -25,6 +25,7 @@ SIGNALLED = frozenset(
         "SubState",
         "InvocationID",
         "StateChangeTimestamp",
+        "StateChangeTimestampMonotonic",
         "ActiveEnterTimestamp",
         "InactiveExitTimestampMonotonic",
         "InactiveEnterTimestampMonotonic",
@@ -34,9 +35,11 @@ SIGNALLED = frozenset(
         "NRestarts",
         "MainPID",
         "ControlPID",
+        "Job",
         "ExecMainCode",
         "ExecMainStatus",
         "ExecMainStartTimestampMonotonic",
+        "ExecMainExitTimestampMonotonic",
     }
 )
 USED = SIGNALLED | {
@@ -96,6 +99,16 @@ class _Checked:
 
     def pid(self, name: str) -> int:
         return self.number(name) or 0
+
+    def job(self) -> int:
+        """Read the number of the unit's job, of type (uo); 0 where it has none."""
+        value = self._of("Job", list)
+        if not value:
+            return 0
+        if not isinstance(value[0], int) or isinstance(value[0], bool):
+            self.wrong.append("Job: not a number and a path")
+            return 0
+        return value[0]
 
     def invocation_id(self) -> str:
         value: bytes | None = self._of("InvocationID", bytes)
@@ -173,15 +186,18 @@ def parse_unit(properties: Properties) -> Parsed:
         invocation_id=checked.invocation_id(),
         main_pid=checked.pid("MainPID"),
         control_pid=checked.pid("ControlPID"),
+        job=checked.job(),
         # The code says how the main process ended (CLD_EXITED, …); while it is 0 the status means nothing.
         exec_main_status=checked.number("ExecMainStatus") if checked.number("ExecMainCode") else None,
         state_change_at=checked.point_seconds("StateChangeTimestamp"),
+        state_change_monotonic=checked.point_seconds("StateChangeTimestampMonotonic"),
         active_enter_at=checked.point_seconds("ActiveEnterTimestamp"),
         inactive_exit_monotonic=checked.point_seconds("InactiveExitTimestampMonotonic"),
         inactive_enter_monotonic=checked.point_seconds("InactiveEnterTimestampMonotonic"),
         active_exit_monotonic=checked.point_seconds("ActiveExitTimestampMonotonic"),
         condition_monotonic=checked.point_seconds("ConditionTimestampMonotonic"),
         exec_main_start_monotonic=checked.point_seconds("ExecMainStartTimestampMonotonic"),
+        exec_main_exit_monotonic=checked.point_seconds("ExecMainExitTimestampMonotonic"),
         settings=_settings(checked) if required["LoadState"] == "loaded" else None,
     )
     return Parsed(unit, tuple(checked.wrong))

@@ -1,29 +1,13 @@
-"""What only a sequence of looks tells, carried from one to the next. Pure: (ledger, snapshot) → ledger."""
+"""What one look at the host adds to the ledger."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
+from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.orphans import advance_orphans, processes_read_at
-from llmhost.derive.readiness import Readiness, advance_readiness
+from llmhost.derive.readiness import advance_readiness
 from llmhost.derive.segments import advance_unheld, unheld_changed_at
-from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.reading import Cause, Failed, Ok
-from llmhost.model.segment import SegmentId
 from llmhost.model.snapshot import Snapshot
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
-    """Times are seconds on CLOCK_MONOTONIC."""
-
-    shm_at: float = 0.0  # when the latest reading of shared memory that is in here began
-    unheld_since: Mapping[SegmentId, float] = field(default_factory=dict)  # held by nobody at every look since
-    unheld_changed_at: Mapping[SegmentId, float] = field(default_factory=dict)  # their ctime, seconds since the epoch
-    processes_since: float | None = None  # the first look that had processes
-    processes_at: float | None = None  # when the latest reading of processes that is in here began
-    orphan_since: Mapping[ProcessId, float] = field(default_factory=dict)  # like an orphan at every look since
-    readiness: Mapping[UnitId, Readiness] = field(default_factory=dict)
-    gpu_sets: Mapping[UnitId, tuple[GpuUuid, ...]] = field(default_factory=dict)  # learnt; nobody learns them yet
 
 
 def advance(ledger: Ledger, snapshot: Snapshot) -> Ledger:
