@@ -8,9 +8,12 @@ from typing import Generic, TypeVar
 import pytest
 from tests.fakes.values import GIB, HOST, gpu, held, in_service, process, report, snapshot, table
 
+from llmhost.collect.books import Books
 from llmhost.collect.discover import units_of_interest
 from llmhost.collect.observer import Observation, Observer
 from llmhost.collect.worker import Worker
+from llmhost.config.schema import Policy
+from llmhost.derive.ledger.ledger import Ledger
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.host import Host
 from llmhost.model.process import ProcessTable, Role
@@ -78,6 +81,10 @@ def nothing(processes: object, units: object) -> None:
     """Aim at no engine."""
 
 
+def in_memory() -> Books:
+    return Books(Ledger(), policy=Policy, save=None)
+
+
 def observer(
     nvml: Worker[NvmlReport] | None,
     processes: Worker[ProcessTable] | None = None,
@@ -97,6 +104,7 @@ def observer(
         watch=watch,
         aim=nothing,
         attempt_seconds=lambda: attempt_seconds,
+        books=in_memory(),
         clock=RealClock(),
     )
 
@@ -297,6 +305,7 @@ def test_the_hosts_fault_is_procfs_fault() -> None:
         watch=nobody,
         aim=nothing,
         attempt_seconds=lambda: 0.2,
+        books=in_memory(),
         clock=RealClock(),
     )
     (health,) = look.observe(soon(5)).health

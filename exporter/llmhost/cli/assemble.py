@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from llmhost.collect.books import Books
 from llmhost.collect.discover import units_of_interest
 from llmhost.collect.observer import Observation, Observer
 from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config, PidNamespace
+from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.servers import engine_servers
 from llmhost.model.engine_command import is_engine_command
 from llmhost.model.host import Host
@@ -60,8 +62,15 @@ class Exporter:
         bus_address: str | None = None,
         host: Source[Host] | None = None,
         boottime: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+        ledger: Ledger | None = None,
+        save: Callable[[Ledger], None] | None = None,
+        watch: bool = False,
     ) -> None:
-        """`environment`, `bus_address`, `host` and `boottime` stand in for this process's or host's own, in tests."""
+        """Start to look; with `watch` also at each start of a unit, as it happens.
+
+        `ledger` is what an earlier run has left, `save` what keeps it for the next one. `environment`, `bus_address`,
+        `host` and `boottime` stand in for this process's or host's own, in tests.
+        """
         on = config.collectors
         self._started_with = config
         self._config = config
@@ -109,6 +118,7 @@ class Exporter:
         self._engine_source = EngineSource(procfs=paths.procfs) if on.engine else None
         self._engines = Worker("engine", self._engine_source, clock) if self._engine_source is not None else None
         self._boottime = boottime
+        self._books = Books(ledger if ledger is not None else Ledger(), policy=lambda: self._config.policy, save=save)
         self._observer = Observer(
             host=self._host,
             nvml=self._nvml,
@@ -120,10 +130,16 @@ class Exporter:
             watch=self._watch,
             aim=self._aim,
             attempt_seconds=lambda: self._config.web.deadline_seconds,
+            books=self._books,
             clock=clock,
         )
         for worker in self._workers():
             worker.start()
+
+    @property
+    def ledger(self) -> Ledger:
+        """All that is remembered by now."""
+        return self._books.ledger
 
     def observe(self, deadline: float) -> Observation:
         return self._observer.observe(deadline)

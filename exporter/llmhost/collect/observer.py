@@ -1,13 +1,12 @@
 """One look at the host: asks all workers, takes what comes by the deadline, stamps one time."""
 
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from llmhost.collect.books import Books
 from llmhost.collect.worker import Clock, Health, Ticket, Worker
 from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.looks import advance
 from llmhost.model.engine import EnginesReport
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.host import Host
@@ -50,6 +49,7 @@ class Observer:
         watch: Callable[[Iterable[str]], None],
         aim: Callable[[Reading[ProcessTable], Reading[UnitsReport]], None],
         attempt_seconds: Callable[[], float],
+        books: Books,
         clock: Clock,
     ) -> None:
         self._host = host
@@ -62,9 +62,7 @@ class Observer:
         self._watch = watch
         self._aim = aim
         self._attempt_seconds = attempt_seconds
-        self._ledger = Ledger()
-        self._latest = 0.0
-        self._lock = threading.Lock()
+        self._books = books
         self._clock = clock
 
     def observe(self, deadline: float) -> Observation:
@@ -98,21 +96,15 @@ class Observer:
             at=self._clock.time(),
             at_monotonic=self._clock.monotonic(),
         )
-        return Observation(snapshot=snapshot, ledger=self._advanced(snapshot), health=self._health())
+        ledger = self._books.look(snapshot)
+        self._books.keep()  # before anybody is told of it
+        return Observation(snapshot=snapshot, ledger=ledger, health=self._health())
 
     def _early(self, ticket: Ticket[T] | None, until: float) -> Reading[T]:
         """Give what there is by then; an attempt that is known to be late is not waited for at all."""
         if ticket is None or ticket.late:
             return DISABLED
         return ticket.wait(until - self._clock.monotonic()) or DISABLED
-
-    def _advanced(self, snapshot: Snapshot) -> Ledger:
-        """Take the look into the ledger, unless somebody's later look is in it already."""
-        with self._lock:
-            if snapshot.at_monotonic >= self._latest:
-                self._latest = snapshot.at_monotonic
-                self._ledger = advance(self._ledger, snapshot)
-            return self._ledger
 
     def _health(self) -> tuple[Health, ...]:
         workers = (self._nvml, self._processes, self._units, self._shm, self._engines)
