@@ -32,7 +32,7 @@ SOLE_IMPORTERS: Mapping[str, tuple[str, ...]] = {
     "psutil": ("sources",),
 }
 
-PURE = ("model", "derive", "decide", "views", "metrics.families")
+PURE = ("model", "derive", "decide", "views", "metrics.families", "metrics.starts")
 # Of the standard library, what neither reads a clock nor does I/O nor keeps a state. Add to it what is like that.
 PURE_LIBRARY = frozenset(
     (

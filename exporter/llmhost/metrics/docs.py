@@ -7,8 +7,8 @@ from llmhost.metrics.catalog import FAMILIES, Family, Section
 _HEAD = """\
 # Metrics
 
-Generated from `exporter/llmhost/metrics/catalog.py` by `make docs`; do not edit. Real pages of many kinds of host
-are in `tests/hosts/*/expected/metrics.prom`.
+Generated from `exporter/llmhost/metrics/catalog/` by `make docs`; do not edit. Real pages of many kinds of host are
+in `tests/hosts/*/expected/metrics.prom`.
 
 Base units. What could not be read is absent, never 0, and `llmhost_collector_fault` or `llmhost_gpu_fault` says
 why; so is what a device or driver does not have, such as the utilization of a MIG instance. Labels in *italics*
@@ -30,6 +30,13 @@ series of value 1. There are no pids, command lines, users, container ids or hos
   since the last holder went).
 - On unified memory (GB10, Thor) GPUs have no memory series; need and room are then the host's MemTotal and
   MemAvailable (node_exporter has them).
+- The history of a unit begins when the exporter first sees it, with all counters at 0, and outlives the exporter and
+  the boot. A start attempt is each that systemd makes an InvocationID for. Its `trigger` is `auto` where systemd
+  scheduled it after the run before, else `manual` (a person, a script, the boot, another unit). Its `verdict` is what
+  it found on the unit's GPUs as its main process started: `clean`, `resident` (memory of others, of ended runs or
+  of nobody, above policy.resident), `unknown` (it could not be told in time, or nobody saw the start), `not_started`
+  (the attempt ended before its main process). A refused attempt (`start-limit-hit`) is no start.
+- `gpu` of what was in a start's way is the index that the GPU has now.
 - `process_*` and `python_info` are the Prometheus client library's.
 """
 

@@ -63,6 +63,9 @@ def _device(gpu: Gpu, report: NvmlReport, page: Page) -> None:
         (catalog.GPU_FABRIC_READY, gpu.fabric_ready),
     ):
         page.add(family, reading, gpu=gpu.index, uuid=gpu.uuid)
+    for xid in gpu.xids:
+        page.add(catalog.GPU_XID_ERRORS, xid.count, gpu=gpu.index, uuid=gpu.uuid, xid=str(xid.number))
+        page.add(catalog.GPU_LAST_XID, xid.last_at, gpu=gpu.index, uuid=gpu.uuid, xid=str(xid.number))
 
 
 def holder_series(view: View, page: Page) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from llmhost.metrics.families import collector_series, gpu_series, holder_series, own_series, unit_series
 from llmhost.metrics.leftovers import helper_series, shm_series
 from llmhost.metrics.page import Page
+from llmhost.metrics.starts import history_series
 from llmhost.metrics.throughput import engine_series
 from llmhost.metrics.view import View
 
@@ -15,6 +16,7 @@ SECTIONS: tuple[tuple[str, Section], ...] = (
     ("nvml", gpu_series),
     ("nvml", holder_series),
     ("systemd", unit_series),
+    ("systemd", history_series),
     ("shm", shm_series),
     ("procfs", helper_series),
     ("engine", engine_series),

@@ -1,0 +1,59 @@
+"""The history of units: starts, their ends, time in each state. Pure."""
+
+from collections.abc import Mapping
+
+from llmhost.derive.ledger.record import Trigger, UnitRecord, Verdict
+from llmhost.metrics import catalog
+from llmhost.metrics.page import Page
+from llmhost.metrics.view import View
+from llmhost.model.ids import GpuUuid
+from llmhost.model.reading import Ok
+from llmhost.model.unit import ACTIVE_STATES, SERVICE_RESULTS
+
+_FAILURES = tuple(result for result in SERVICE_RESULTS if result != "success")
+_STATES = (*ACTIVE_STATES, "auto_restart", "start_pre")
+_CAUSE_NOT_READ = "unknown"
+
+
+def history_series(view: View, page: Page) -> None:
+    report, facts = view.observation.snapshot.nvml, view.facts.units
+    if not isinstance(facts, Ok):
+        return
+    indexes = {gpu.uuid: gpu.index for gpu in report.value.gpus} if isinstance(report, Ok) else {}
+    # Of a unit that nobody has heard of before nothing is remembered: its counters begin at 0 on the first page.
+    nothing = UnitRecord(last_seen_at=view.observation.snapshot.at)
+    for one in facts.value:
+        labels = {"unit": one.unit.id.name, "manager": one.unit.id.manager}
+        record = view.observation.ledger.units.get(one.unit.id, nothing)
+        _counts(record, labels, page)
+        _latest(record, labels, page)
+        _in_the_way(record, indexes, labels, page)
+
+
+def _counts(record: UnitRecord, labels: Mapping[str, str], page: Page) -> None:
+    for trigger in Trigger:
+        for verdict in Verdict:
+            count = record.starts_total.get((trigger, verdict), 0)
+            page.add(catalog.UNIT_STARTS, count, **labels, trigger=trigger, verdict=verdict)
+    others = sorted(record.failures_total.keys() - set(_FAILURES))  # of a systemd that is newer than this list
+    for result in (*_FAILURES, *others):
+        page.add(catalog.UNIT_FAILURES, record.failures_total.get(result, 0), **labels, result=result)
+    page.add(catalog.UNIT_UNEXPECTED_STOPS, record.unexpected_stops_total, **labels)
+    others = sorted(record.state_seconds.keys() - set(_STATES))
+    for state in (*_STATES, *others):
+        page.add(catalog.UNIT_STATE_SECONDS, record.state_seconds.get(state, 0.0), **labels, state=state)
+
+
+def _latest(record: UnitRecord, labels: Mapping[str, str], page: Page) -> None:
+    page.add(catalog.UNIT_LAST_START, record.last_start_at, **labels)
+    page.add(catalog.UNIT_LAST_RESIDENT_START, record.last_resident_start_at, **labels)
+    page.add(catalog.UNIT_LAST_FAILURE, record.last_failure_at, **labels, cause=_CAUSE_NOT_READ)
+    page.add(catalog.UNIT_LAST_RELEASE, record.last_release_seconds, **labels)
+
+
+def _in_the_way(record: UnitRecord, indexes: Mapping[GpuUuid, str], labels: Mapping[str, str], page: Page) -> None:
+    """Show what was in the way, on each GPU by the index that it has by now."""
+    judged = record.last_judged
+    for one in judged.in_the_way if judged is not None else ():
+        gpu = indexes.get(one.uuid, one.gpu)
+        page.add(catalog.UNIT_IN_THE_WAY, one.used_bytes, **labels, gpu=gpu, uuid=one.uuid, kind=one.kind)
