@@ -322,7 +322,7 @@ def test_closing_closes_the_source_though_it_hangs() -> None:
 
 
 def test_a_look_that_is_older_than_one_that_is_in_the_ledger_is_not_taken_in() -> None:
-    look = observer(None)
-    newer = look._advanced(snapshot(processes=[], at_monotonic=200.0))
+    books = in_memory()
+    newer = books.look(snapshot(processes=[], at_monotonic=200.0))
     assert newer.processes_since == 200.0
-    assert look._advanced(snapshot(processes=[], at_monotonic=100.0)) == newer
+    assert books.look(snapshot(processes=[], at_monotonic=100.0)) == newer

@@ -1,0 +1,249 @@
+"""Judges starts at the moment of their main process: memory at once, then process lists where memory does not tell.
+
+Process lists take the driver's lock on all GPUs, so they are read once a second at most, for all who ask. Where memory
+alone shows that nothing is in the way, or nothing moved since the last lists, no start waits for the next.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from llmhost.collect.books import Books
+from llmhost.collect.story import start_line
+from llmhost.collect.worker import Clock, Worker
+from llmhost.config.schema import Config
+from llmhost.derive.ledger.events import MainStarted
+from llmhost.derive.ledger.record import Verdict
+from llmhost.derive.verdict import Judgement, judge
+from llmhost.model.gpu import NvmlReport
+from llmhost.model.host import Host
+from llmhost.model.ids import GpuUuid
+from llmhost.model.process import ProcessTable
+from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
+from llmhost.model.snapshot import Snapshot
+from llmhost.model.unit import Unit, UnitsReport
+
+log = logging.getLogger(__name__)
+
+# What was in use that long after a main process began may be its own: no engine gets as far as the GPU before.
+LATE_SECONDS = 2.0
+_PATIENCE_SECONDS = 4.0  # for a verdict, from when the start was handed in
+_READ_SECONDS = 2.0  # for one reading
+_RETRY_SECONDS = 0.1  # at least, between two tries that lead nowhere
+_TABLE_KEPT_SECONDS = 1.0
+_NOT_ASKED = NotApplicable("not asked for a verdict")
+DISABLED = NotApplicable("disabled by the config")
+
+
+@dataclass(slots=True)
+class _Case:
+    """A start that waits for its verdict."""
+
+    step: MainStarted
+    until: float
+    used: Mapping[GpuUuid, int] | None = None  # in use right after the start
+    why: str = ""  # why it has no verdict yet
+    not_before: float = 0.0  # of the next try
+    told: bool = False
+
+
+class Judge:
+    """A thread of its own. Each start that is handed in gets a verdict; `unknown` where the driver does not answer."""
+
+    def __init__(
+        self,
+        *,
+        books: Books,
+        host: Worker[Host],
+        memory: Worker[NvmlReport] | None,
+        nvml: Worker[NvmlReport] | None,
+        processes: Worker[ProcessTable] | None,
+        lists_due_in_seconds: Callable[[], float],
+        units: Callable[[], tuple[Unit, ...]],
+        config: Callable[[], Config],
+        clock: Clock,
+    ) -> None:
+        """`memory` reads memory alone, at any time; `units` gives units as of the last event."""
+        self._books = books
+        self._host = host
+        self._memory = memory
+        self._nvml = nvml
+        self._processes = processes
+        self._lists_due_in_seconds = lists_due_in_seconds
+        self._units = units
+        self._config = config
+        self._clock = clock
+        self._table: Reading[ProcessTable] = _NOT_ASKED
+        self._arrived: list[MainStarted] = []
+        self._wake = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="llmhost-judge", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, step: MainStarted) -> None:
+        with self._wake:
+            self._arrived.append(step)
+            self._wake.notify()
+
+    def close(self) -> None:
+        """End; starts without a verdict are unknown to the next run."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+
+    def _run(self) -> None:
+        waiting: list[_Case] = []
+        while True:
+            with self._wake:
+                if not self._arrived and not self._closed:
+                    self._wake.wait(self._next_try_seconds(waiting))
+                if self._closed:
+                    return
+                arrived, self._arrived = self._arrived, []
+            until = self._clock.monotonic() + _PATIENCE_SECONDS
+            waiting += [_Case(step=step, until=until) for step in arrived]
+            try:
+                self._judge_due(waiting)
+            except Exception as error:
+                log.exception("a bug in judging a start")
+                for case in waiting:
+                    case.until, case.why = 0.0, f"{type(error).__name__}: {error}"
+            now = self._clock.monotonic()
+            for case in waiting:
+                if case.until <= now and not case.told:
+                    self._tell(case, None)
+            waiting = [case for case in waiting if not case.told]
+
+    def _next_try_seconds(self, waiting: list[_Case]) -> float | None:
+        if not waiting:
+            return None
+        return max(0.0, min(case.not_before for case in waiting) - self._clock.monotonic())
+
+    def _due(self, cases: list[_Case]) -> list[_Case]:
+        now = self._clock.monotonic()
+        return [case for case in cases if not case.told and case.not_before <= now < case.until]
+
+    def _judge_due(self, cases: list[_Case]) -> None:
+        new = [case for case in self._due(cases) if case.used is None]
+        if new:
+            report = self._read_memory(new)
+            if isinstance(report, Ok):
+                self._try(new, report)
+            else:
+                self._put_off(new, report)
+        due = [case for case in self._due(cases) if case.used is not None]
+        if due:
+            report = self._read_lists()
+            if isinstance(report, Ok):
+                self._try(due, report, at_least_seconds=_RETRY_SECONDS)
+            else:
+                self._put_off(due, report)
+
+    def _read_memory(self, cases: list[_Case]) -> Reading[NvmlReport]:
+        """Read what is in use right now; for those whose main process began a while ago that is no answer."""
+        if self._memory is None:
+            return DISABLED
+        began = self._clock.monotonic()
+        until = began + _READ_SECONDS
+        report = self._memory.answer(self._memory.ask(until), until)
+        if isinstance(report, Ok):
+            used = {gpu.uuid: gpu.memory.value.used_bytes for gpu in report.value.gpus if isinstance(gpu.memory, Ok)}
+            for case in cases:
+                late = began - (case.step.start.main_monotonic or began)
+                if late <= LATE_SECONDS:
+                    case.used = used
+                else:
+                    case.until, case.why = began, f"noticed {late:.1f} s after its main process began"
+        return report
+
+    def _read_lists(self) -> Reading[NvmlReport]:
+        if self._nvml is None:
+            return DISABLED
+        until = self._clock.monotonic() + _READ_SECONDS
+        return self._nvml.answer(self._nvml.ask(until), until)
+
+    def _try(self, cases: list[_Case], report: Ok[NvmlReport], *, at_least_seconds: float = 0.0) -> None:
+        """Judge by this report, with processes where it has their lists; others wait for new lists."""
+        self._try_with(cases, report, self._table_for(report.value))
+        if self._due(cases) and all(isinstance(gpu.holders, Ok) for gpu in report.value.gpus if gpu.up):
+            self._try_with(cases, report, self._read_table())
+        wait = max(at_least_seconds, self._lists_due_in_seconds())
+        for case in self._due(cases):
+            case.not_before = self._clock.monotonic() + wait
+
+    def _table_for(self, report: NvmlReport) -> Reading[ProcessTable]:
+        """Give the processes that were read last, if that was just now and they have every process of the lists."""
+        if isinstance(self._table, Ok):
+            table = self._table.value
+            age = self._clock.monotonic() - (table.read_at_monotonic or 0.0)
+            if age <= _TABLE_KEPT_SECONDS and _knows_holders(table, report):
+                return self._table
+        return _NOT_ASKED
+
+    def _read_table(self) -> Reading[ProcessTable]:
+        if self._processes is None:
+            return DISABLED
+        until = self._clock.monotonic() + _READ_SECONDS
+        self._table = self._processes.answer(self._processes.ask(until), until)
+        return self._table
+
+    def _try_with(self, cases: list[_Case], report: Ok[NvmlReport], table: Reading[ProcessTable]) -> None:
+        until = self._clock.monotonic() + _READ_SECONDS
+        snapshot = Snapshot(
+            at=self._clock.time(),
+            at_monotonic=self._clock.monotonic(),
+            host=self._host.answer(self._host.ask(until), until),
+            nvml=report,
+            processes=table,
+            units=Ok(UnitsReport(systemd_version="", units=self._units())),
+            shm=_NOT_ASKED,
+            engines=_NOT_ASKED,
+        )
+        config, ledger = self._config(), self._books.ledger
+        for case in self._due(cases):
+            if case.used is not None:
+                judgement = judge(snapshot, case.step.unit, case.used, config, ledger)
+                if isinstance(judgement, Ok):
+                    self._tell(case, judgement.value)
+                else:
+                    case.why = _told(judgement)
+
+    def _put_off(self, cases: list[_Case], reading: Failed | NotApplicable) -> None:
+        """Note why there is no verdict yet."""
+        for case in cases:
+            case.why = _told(reading)
+            case.not_before = self._clock.monotonic() + _RETRY_SECONDS
+            if isinstance(reading, NotApplicable):
+                case.until = 0.0
+
+    def _tell(self, case: _Case, judgement: Judgement | None) -> None:
+        case.told = True
+        unit = case.step.unit.id
+        start = self._books.judged(
+            unit,
+            case.step.start.invocation_id,
+            judgement.verdict if judgement is not None else Verdict.UNKNOWN,
+            in_the_way=judgement.in_the_way if judgement is not None else (),
+            unknown_because="" if judgement is not None else case.why,
+        )
+        if start is not None:
+            log.info("%s", start_line(unit, start, judgement.obstacles if judgement is not None else ()))
+
+
+def _told(reading: Failed | NotApplicable) -> str:
+    if isinstance(reading, NotApplicable):
+        return reading.why
+    return f"{reading.cause}: {reading.detail}" if reading.detail else str(reading.cause)
+
+
+def _knows_holders(table: ProcessTable, report: NvmlReport) -> bool:
+    """Say whether the table has every process that the lists have: one that has not is from before it began."""
+    return all(
+        holder.process is None or table.of(holder.process) is not None
+        for gpu in report.gpus
+        if isinstance(gpu.holders, Ok)
+        for holder in gpu.holders.value
+    )
