@@ -16,16 +16,17 @@ from typing import Self
 
 LLMHOST = (sys.executable, "-m", "llmhost")
 NO_BUS = "unix:path=/nonexistent/system_bus_socket"
+NO_STATE = "/nonexistent/llmhost"  # else /var/lib/llmhost of the machine that tests
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Our environment without what a service manager put there, and with no bus unless `more` names one."""
+    """Our environment without what a service manager put there; no bus and no history unless `more` names them."""
     kept = {
         name: value
         for name, value in os.environ.items()
         if name not in {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "JOURNAL_STREAM"}
     }
-    return kept | {"DBUS_SYSTEM_BUS_ADDRESS": NO_BUS} | dict(more or {})
+    return kept | {"DBUS_SYSTEM_BUS_ADDRESS": NO_BUS, "STATE_DIRECTORY": NO_STATE} | dict(more or {})
 
 
 class Daemon:

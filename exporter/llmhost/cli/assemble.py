@@ -22,7 +22,7 @@ from llmhost.model.titles import Titles
 from llmhost.model.unit import UnitsReport
 from llmhost.sources.base import Source
 from llmhost.sources.engine.source import EngineSource
-from llmhost.sources.host import HostSource
+from llmhost.sources.host import HostSource, read_boot_id
 from llmhost.sources.nvml.source import NvmlSource
 from llmhost.sources.procfs import ProcfsSource
 from llmhost.sources.shm.source import ShmSource
@@ -39,6 +39,11 @@ class Paths:
     sysfs: Path = Path("/sys")
     cgroup: Path = Path("/sys/fs/cgroup")
     shm: Path = Path("/dev/shm")  # noqa: S108 - the tmpfs that is looked at
+
+
+def boot_id(paths: Paths) -> str:
+    """Tell this boot from others; "" where nothing does."""
+    return read_boot_id(paths.procfs)
 
 
 class SystemClock:

@@ -72,6 +72,13 @@ def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--web.listen-address", dest="listen", type=_listen_address, metavar="[HOST]:PORT", help="default: :10061"
     )
+    parser.add_argument(
+        "--state-dir",
+        dest="state_directory",
+        type=Path,
+        metavar="DIR",
+        help="where history is kept; default: $STATE_DIRECTORY, else /var/lib/llmhost if it is there",
+    )
     parser.add_argument("--once", action="store_true", help="print one page and exit")
     parser.add_argument("--log.level", dest="log_level", choices=_LEVELS, default="info", help="default: info")
     usual = Paths()
@@ -92,6 +99,7 @@ def _serve(given: argparse.Namespace) -> Exit:
         serve.Arguments(
             config=given.config,
             listen=given.listen,
+            state_directory=given.state_directory,
             once=given.once,
             paths=Paths(procfs=given.procfs, sysfs=given.sysfs, cgroup=given.cgroup, shm=given.shm),
         )

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import FrameType
 
 from llmhost import __version__
-from llmhost.cli.assemble import Exporter, Paths, SystemClock
+from llmhost.cli import memory
+from llmhost.cli.assemble import Exporter, Paths, SystemClock, boot_id
 from llmhost.cli.exits import Exit
 from llmhost.cli.notify import Notifier
 from llmhost.cli.output import write_out
@@ -25,6 +26,7 @@ from llmhost.metrics.exposition import encode
 from llmhost.model.listen import ListenAddress
 from llmhost.serve.http import HttpServer, ListenError
 from llmhost.serve.routes import Request, Response, application, html, text
+from llmhost.state.store import StoreError
 from llmhost.views.landing import landing
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Arguments:
     config: Path | None = None
     listen: str | None = None
+    state_directory: Path | None = None
     once: bool = False
     paths: Paths = field(default_factory=Paths)
 
@@ -45,10 +48,12 @@ class Arguments:
 def run(arguments: Arguments) -> Exit:
     try:
         config = _load(arguments)
-    except ConfigError as error:
+        remember = memory.recalled if arguments.once else memory.opened
+        remembered = remember(arguments.state_directory, boot_id(arguments.paths))
+    except (ConfigError, StoreError) as error:
         sys.stderr.write(f"llmhost: {error}\n")
         return Exit.WRONG_USE
-    daemon = Daemon(arguments, config)
+    daemon = Daemon(arguments, config, remembered)
     try:
         return daemon.print_once() if arguments.once else daemon.serve()
     finally:
@@ -63,11 +68,19 @@ def _load(arguments: Arguments) -> Config:
 
 
 class Daemon:
-    def __init__(self, arguments: Arguments, config: Config) -> None:
+    def __init__(self, arguments: Arguments, config: Config, remembered: memory.Memory) -> None:
         self._arguments = arguments
+        self._memory = remembered
         self._clock = SystemClock()
         self._in_force = InForce(config=config, loaded_at=self._clock.time(), reload_success=True)
-        self._exporter = Exporter(config, arguments.paths, clock=self._clock)
+        self._exporter = Exporter(
+            config,
+            arguments.paths,
+            clock=self._clock,
+            ledger=remembered.ledger,
+            save=remembered.save,
+            watch=not arguments.once,
+        )
         self._exposition = Exposition(
             observe=self._exporter.observe,
             in_force=lambda: self._in_force,
@@ -79,6 +92,7 @@ class Daemon:
 
     def close(self) -> None:
         self._exporter.close()
+        self._memory.close(self._exporter.ledger)
 
     def print_once(self) -> Exit:
         page, _ = encode(self._exposition.metrics(self._deadline(None)), accept="")
@@ -98,6 +112,7 @@ class Daemon:
                 server.start()
                 address = ListenAddress(host=server.address[0], port=server.address[1])
                 log.info("llmhost %s serves on http://%s, config: %s", __version__, address, self._config_name())
+                self._memory.tell()
                 self._notifier.send(READY="1", STATUS=f"serving on {address}")
                 self._wait(arrived, server)
         finally:

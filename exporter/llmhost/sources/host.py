@@ -22,7 +22,7 @@ class HostSource:
         total_bytes, available_bytes = self._memory()
         monotonic_seconds = time.clock_gettime(time.CLOCK_MONOTONIC)
         return Host(
-            boot_id=self._boot_id(),
+            boot_id=read_boot_id(self._procfs),
             ticks_per_second=os.sysconf("SC_CLK_TCK"),
             boottime_ahead_seconds=time.clock_gettime(time.CLOCK_BOOTTIME) - monotonic_seconds,
             memory_total_bytes=total_bytes,
@@ -47,9 +47,10 @@ class HostSource:
             psutil.PROCFS_PATH = before
         return memory.total, memory.available
 
-    def _boot_id(self) -> str:
-        """Return "" in a procfs without sys/ (ProcSubset=pid): then nothing can be told from before a boot."""
-        try:
-            return (self._procfs / "sys/kernel/random/boot_id").read_text().strip()
-        except OSError:
-            return ""
+
+def read_boot_id(procfs: Path) -> str:
+    """Return "" in a procfs without sys/ (ProcSubset=pid): then nothing can be told from before a boot."""
+    try:
+        return (procfs / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""Our own files: what is remembered, in the state directory."""

@@ -1,0 +1,129 @@
+"""A directory of our own, one process's at a time: whole files in it, or none.
+
+A lock file (flock(2)) keeps a second llmhost out. The kernel lets go of it whenever the process ends, so nothing has
+to be cleaned up. New content is written beside the old and renamed over it (rename(2) is atomic): whoever is killed,
+or out of space, leaves the old file as it was. What is written beside has one name, so there is never more than one.
+"""
+
+import contextlib
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+LOCK = "lock"
+_MODE = 0o640
+_KEPT_ASIDE = 3
+
+
+class StoreError(Exception):
+    """The state directory, or a file in it, cannot be used; str() is one line that says what, where and why."""
+
+
+class OwnDirectory:
+    def __init__(self, path: Path) -> None:
+        """Take hold of it; raises StoreError where it is none, may not be written to, or is another's."""
+        self.path = path
+        self._fd = -1
+        self._lock = -1
+        self._open()
+
+    def read(self, name: str, most_bytes: int) -> bytes:
+        return read_file(self.path / name, most_bytes)
+
+    def replace(self, name: str, content: bytes, *, durable: bool) -> None:
+        """Give the file this content, or leave it as it is and raise StoreError. Durable: also over a power failure."""
+        self._find_again()
+        new = f"{name}.new"
+        try:
+            self._write(new, content, durable=durable)
+            os.rename(new, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            if durable:
+                os.fsync(self._fd)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(new, dir_fd=self._fd)
+            raise StoreError(f"{self.path / name} cannot be written: {error.strerror}") from error
+
+    def put_aside(self, name: str, stamp: str) -> str:
+        """Rename a file to NAME.bad-STAMP, remove all such files but the latest three; give its new name."""
+        aside = f"{name}.bad-{stamp}"
+        try:
+            os.rename(name, aside, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            before = sorted(self.path.glob(f"{name}.bad-*"))
+        except OSError as error:
+            raise StoreError(f"{self.path / name} cannot be renamed: {error.strerror}") from error
+        for old in before[:-_KEPT_ASIDE]:
+            with contextlib.suppress(OSError):  # a folder, say: not made by us
+                old.unlink()
+        return aside
+
+    def close(self) -> None:
+        for fd in (self._lock, self._fd):
+            if fd >= 0:
+                os.close(fd)
+        self._lock = self._fd = -1
+
+    def _open(self) -> None:
+        try:
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            self._lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _MODE, dir_fd=self._fd)
+            os.utime(self._lock)  # no content, so also on a full disk; an old lock file may be on a read-only one
+            self._take_lock()
+        except OSError as error:
+            self.close()
+            raise StoreError(f"{self.path} cannot be used: {error.strerror}") from error
+        except StoreError:
+            self.close()
+            raise
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(self._lock, 20, 0).decode("ascii", "replace").strip()
+            whose = f" (pid {pid})" if pid.isdecimal() else ""
+            raise StoreError(f"{self.path} is in use by another llmhost{whose}") from None
+        with contextlib.suppress(OSError):  # no space: the lock is what counts
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def _find_again(self) -> None:
+        """Take hold of the directory anew where it has been removed and made again, or was not there."""
+        try:
+            there, ours = self.path.stat(), os.fstat(self._fd) if self._fd >= 0 else None
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be used: {error.strerror}") from error
+        if ours is None or (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+            self.close()
+            self._open()
+
+    def _write(self, name: str, content: bytes, *, durable: bool) -> None:
+        with contextlib.suppress(FileNotFoundError):  # of one that was killed as it wrote
+            os.unlink(name, dir_fd=self._fd)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        fd = os.open(name, flags, _MODE, dir_fd=self._fd)
+        try:
+            os.fchmod(fd, _MODE)  # whatever the umask is
+            left = memoryview(content)
+            while left:
+                left = left[os.write(fd, left) :]
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)  # NFS tells here that it has no space
+
+
+def read_file(path: Path, most_bytes: int) -> bytes:
+    """Read a regular file, not through a symbolic link; raises OSError, or ValueError for what is no such file."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a FIFO is not waited for
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is no regular file")
+        if found.st_size > most_bytes:
+            raise ValueError(f"it is larger than {most_bytes} bytes")
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"it is larger than {most_bytes} bytes")
+    return content
