@@ -13,6 +13,7 @@ from tests.fakes.bus import FakeSystemd, PrivateBus
 from tests.fakes.loopback_engines import LoopbackEngines, listen
 from tests.fakes.nvml import DRIVER_VERSION, FakeNvml
 from tests.fakes.procfs import write_proc
+from tests.fakes.written_history import ledger_of
 from tests.fakes.written_shm import hold, mounted
 
 from llmhost.cli.assemble import Exporter, Paths, SystemClock
@@ -45,6 +46,7 @@ _KEYS = {
     "pid_namespace",
     "processes",
     "units",
+    "history",
     "unit_files",
     "bus",
     "engines",
@@ -126,6 +128,7 @@ def page_of(host: WrittenHost, directory: Path) -> str:
             bus_address=stands.bus_address,
             host=_AlwaysAwake(procfs=stands.procfs),
             boottime=lambda: UP_SECONDS,
+            ledger=ledger_of(host.first.get("history", {})),
         )
         exposition = Exposition(
             observe=exporter.observe,

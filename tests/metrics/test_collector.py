@@ -6,33 +6,26 @@ from dataclasses import replace
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.fakes.pages import exposition, samples
 from tests.fakes.values import GIB, gpu, held, in_service, memory, process, settings, snapshot, unit
 
-from llmhost.collect.observer import Observation
-from llmhost.collect.worker import Health
 from llmhost.config.schema import Config, GpusConfig, SeriesConfig
 from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.readiness import Readiness
-from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
 from llmhost.metrics.page import Page
-from llmhost.metrics.sections import SECTIONS, Section
+from llmhost.metrics.sections import SECTIONS
 from llmhost.metrics.view import View
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Cause, Failed, Ok, StuckCall
 from llmhost.model.segment import Segment, SegmentId, SegmentKind, SharedMemory
-from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import UnitsReport
 
 UNLISTED, HIDDEN = "llmhost_shm_unlisted_files", "llmhost_shm_hidden_bytes"
 SHM = {"llmhost_shm_segments", "llmhost_shm_size_bytes", UNLISTED, HIDDEN}
 TRACKERS = {"llmhost_resource_trackers"}
-HEALTH = (
-    Health(collector="nvml", fault=None, duration_seconds=0.01, last_success_at=5.0, failures={Cause.TIMEOUT: 2}),
-    Health(collector="systemd", fault=Failed(Cause.NO_BUS), duration_seconds=0.01, last_success_at=None, failures={}),
-)
 HOST = snapshot(
     gpus=[gpu(0, memory=memory(used=70 * GIB), holders=Ok((held(5, 70 * GIB),)))],
     processes=[process(5, in_service("vllm.service"))],
@@ -40,34 +33,8 @@ HOST = snapshot(
 )
 
 
-def exposition(
-    seen: Snapshot = HOST,
-    config: Config | None = None,
-    sections: tuple[tuple[str, Section], ...] = SECTIONS,
-    ledger: Ledger | None = None,
-) -> Exposition:
-    in_force = InForce(config=config or Config(), loaded_at=7.0, reload_success=True)
-    return Exposition(
-        observe=lambda _deadline: Observation(snapshot=seen, ledger=ledger or Ledger(), health=HEALTH),
-        in_force=lambda: in_force,
-        version="0.1.0",
-        revision="abc",
-        python_version="3.11.7",
-        sections=sections,
-    )
-
-
-def samples(made: Exposition) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    page, _ = encode(made.metrics(0), accept="")
-    return {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in parse_text(page.decode())
-        for sample in family.samples
-    }
-
-
 def test_health_is_told_apart_from_data() -> None:
-    found = samples(exposition())
+    found = samples(exposition(HOST))
     assert found["llmhost_collector_success", (("collector", "nvml"),)] == 1
     assert found["llmhost_collector_success", (("collector", "systemd"),)] == 0
     assert found["llmhost_collector_fault", (("cause", "no_bus"), ("collector", "systemd"))] == 1
@@ -79,7 +46,7 @@ def test_a_bug_in_a_section_costs_that_section_and_shows(caplog: pytest.LogCaptu
     def broken(_view: View, _page: Page) -> None:
         raise KeyError("a bug")
 
-    found = samples(exposition(sections=(("nvml", broken), *SECTIONS[1:])))
+    found = samples(exposition(HOST, sections=(("nvml", broken), *SECTIONS[1:])))
     names = {name for name, _ in found}
     assert "llmhost_gpu_up" not in names
     assert "llmhost_gpu_holder_memory_bytes" in names
@@ -96,7 +63,7 @@ def test_a_bug_in_what_is_derived_leaves_what_needs_none(
         raise OverflowError("a bug")
 
     monkeypatch.setattr("llmhost.metrics.collector.derive", broken)
-    found = samples(exposition())
+    found = samples(exposition(HOST))
     names = {name for name, _ in found}
     assert {"llmhost_gpu_memory_used_bytes", "llmhost_policy_resident_bytes", "llmhost_build_info"} <= names
     assert not any(name.startswith("llmhost_unit_") for name in names)
@@ -127,8 +94,8 @@ def test_a_mismatch_that_init_tells_is_one_although_nothing_else_can_be_read() -
 
 
 def test_a_configured_number_of_gpus_is_the_expected_one() -> None:
-    assert samples(exposition())["llmhost_gpus_expected", ()] == 1
-    assert samples(exposition(config=Config(gpus=GpusConfig(expected=8))))["llmhost_gpus_expected", ()] == 8
+    assert samples(exposition(HOST))["llmhost_gpus_expected", ()] == 1
+    assert samples(exposition(HOST, config=Config(gpus=GpusConfig(expected=8))))["llmhost_gpus_expected", ()] == 8
 
 
 def test_resyncs_are_counted_by_reason() -> None:
@@ -137,7 +104,7 @@ def test_resyncs_are_counted_by_reason() -> None:
 
 
 def test_openmetrics_is_served_to_those_who_ask_and_says_the_same() -> None:
-    made = exposition()
+    made = exposition(HOST)
     text, text_type = encode(made.metrics(0), accept="text/plain;version=0.0.4")
     page, page_type = encode(made.metrics(0), accept="application/openmetrics-text; version=1.0.0; charset=utf-8")
     assert text_type.startswith("text/plain; version=0.0.4")
@@ -153,12 +120,12 @@ def test_openmetrics_is_served_to_those_who_ask_and_says_the_same() -> None:
         }
 
     openmetrics = parse_openmetrics(page.decode())  # type: ignore[no-untyped-call]
-    assert told(openmetrics) == told(parse_text(text.decode()))
+    assert told(openmetrics) == told(parse_text(text.decode()))  # so no `_created` either
     assert len(told(parse_text(text.decode()))) > 50
 
 
 def test_names_pick_families() -> None:
-    page, _ = encode(exposition().metrics(0), accept="", names=("llmhost_gpus", "llmhost_collector_failures_total"))
+    page, _ = encode(exposition(HOST).metrics(0), accept="", names=("llmhost_gpus", "llmhost_collector_failures_total"))
     assert [line for line in page.decode().splitlines() if not line.startswith("#")] == [
         "llmhost_gpus 1.0",
         'llmhost_collector_failures_total{cause="timeout",collector="nvml"} 2.0',
