@@ -142,7 +142,7 @@ def _without_doubles(members: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) != len(members):
         names = [name for name, _ in members]
         double = next(name for name in names if names.count(name) > 1)
-        raise WrongFormError(f'an object has the member "{double[:40]}" twice')
+        raise WrongFormError(f"an object has the member {double[:40]!r} twice")
     return found
 
 

@@ -7,7 +7,7 @@ is asked for.
 Reading is strict in what is there, and open to time: a field that is not there takes its default (the file is from
 before the field), one that nobody knows is left out (the file is from after it). Everything else that does not fit is
 a WrongFormError, which names the place: wrong types, members twice, numbers that are none or cannot be, and numbers
-below 0 where the name of the field says that they count (`_total`, `_bytes`, `state_seconds`).
+below 0 where the name of the field says that they count (`_total`, `state_seconds`).
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from typing import Protocol
 
 from llmhost.state.written import Written
 
-_COUNTS = ("_total", "_bytes", "state_seconds")
+_COUNTS = ("_total", "state_seconds")
 _TOO_LARGE = 1 << 64  # inode numbers reach up to it
 
 
@@ -110,7 +110,7 @@ class _OneOf:
     def value(self, read: object) -> object:
         found = self._values.get(read) if isinstance(read, str) else None
         if found is None:
-            shown = f'"{read[:40]}"' if isinstance(read, str) else _kind(read)
+            shown = repr(read[:40]) if isinstance(read, str) else _kind(read)
             raise WrongFormError(f"is {shown}, not one of {', '.join(self._values)}")
         return found
 

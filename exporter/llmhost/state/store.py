@@ -4,15 +4,17 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 
 from llmhost import __version__
 from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.ledger.resume import resumed
 from llmhost.state.directory import OwnDirectory, StoreError, read_file
-from llmhost.state.document import MOST_BYTES, UnfitError, document_of, ledger_of, words
+from llmhost.state.document import MOST_BYTES, document_of, ledger_of, words
 
 LEDGER = "ledger.json"
+SYNCED = "ledger.json.synced"  # as it was a while ago, but surely on the disk
+_SECURE_SECONDS = 300.0
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,7 @@ class LedgerStore:
         self._epoch_seconds = epoch_seconds
         self._written = words()
         self._lock = Lock()
+        self._closed = False
 
     @property
     def path(self) -> Path:
@@ -37,7 +40,8 @@ class LedgerStore:
     def load(self, boot_id: str) -> Ledger | None:
         """Give what still counts of the ledger that is there; None where there is none.
 
-        A file that is no ledger of ours is put aside for whoever wants to look at it, and said in the log.
+        A file that is no ledger of ours is put aside for whoever wants to look at it, and said in the log; the copy of
+        it that is on the disk is taken then.
         """
         try:
             ledger = ledger_of(self._directory.read(LEDGER, self._most_bytes))
@@ -45,12 +49,18 @@ class LedgerStore:
             return None
         except (OSError, ValueError) as error:
             self._put_aside(_reason(error))
-            return None
+            try:
+                ledger = ledger_of(self._directory.read(SYNCED, self._most_bytes))
+            except (OSError, ValueError):
+                return None
+            log.warning("history goes on from %s", self._directory.path / SYNCED)
         return resumed(ledger, boot_id)
 
     def save(self, ledger: Ledger, *, durable: bool) -> None:
         """Write the whole ledger, or leave the file as it is and raise StoreError. Durable: also if the power fails."""
         with self._lock:
+            if self._closed:
+                return  # by somebody who was late: what was saved last, at the end, stands
             try:
                 content = document_of(
                     ledger,
@@ -63,9 +73,14 @@ class LedgerStore:
                 raise StoreError(f"{self.path} cannot be written, by a bug in llmhost: {error}") from error
             self._directory.replace(LEDGER, content, durable=durable)
 
+    def secure(self) -> None:
+        """Keep a copy of what was saved last, also if the power fails. Waits for the disk; raises StoreError."""
+        self._directory.secure(LEDGER, SYNCED)
+
     def close(self) -> None:
-        """Let go of the directory."""
+        """Let go of the directory; after it nothing is saved."""
         with self._lock:
+            self._closed = True
             self._directory.close()
 
     def _put_aside(self, reason: str) -> None:
@@ -102,12 +117,16 @@ def open_for_reading(directory: Path, boot_id: str) -> Ledger | None:
 class Saving:
     """Saves, and says in the log when that fails and when it works again: once each, not each time.
 
-    A ledger that cannot be saved is no reason not to serve. The next call tries again.
+    A ledger that cannot be saved is no reason not to serve. The next call tries again. No call waits for the disk but
+    a durable one: every five minutes a thread does, so that a power failure costs no more than those.
     """
 
     def __init__(self, store: LedgerStore) -> None:
         self._store = store
         self._fault = ""
+        self._secured = -_SECURE_SECONDS
+        self._unsecured = ""
+        self._securing: Thread | None = None
 
     def __call__(self, ledger: Ledger, *, durable: bool = False) -> None:
         try:
@@ -116,14 +135,30 @@ class Saving:
             if str(error) != self._fault:
                 self._fault = str(error)
                 log.warning("history is not saved: %s; it is tried again", error)
-        else:
-            if self._fault:
-                log.info("history is saved again in %s", self._store.path)
+            return
+        if self._fault:
             self._fault = ""
+            log.info("history is saved again in %s", self._store.path)
+        now = time.monotonic()
+        if not durable and now - self._secured >= _SECURE_SECONDS and not self._is_securing():
+            self._secured = now
+            self._securing = Thread(target=self._secure, name="llmhost-secure", daemon=True)
+            self._securing.start()
+
+    def _is_securing(self) -> bool:
+        return self._securing is not None and self._securing.is_alive()
+
+    def _secure(self) -> None:
+        try:
+            self._store.secure()
+        except StoreError as error:
+            if not self._unsecured:
+                self._unsecured = str(error)
+                log.info("history may be lost if the power fails: %s", error)
 
 
 def _reason(error: OSError | ValueError) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
-__all__ = ["LedgerStore", "Saving", "StoreError", "UnfitError", "open_for_reading"]
+__all__ = ["LedgerStore", "Saving", "StoreError", "open_for_reading"]
