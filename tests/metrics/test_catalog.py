@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from llmhost.metrics import catalog
 from llmhost.metrics.catalog import FAMILIES, Family, Kind
 from llmhost.metrics.docs import markdown
 
@@ -21,6 +22,11 @@ def test_names_and_labels_keep_the_conventions(family: Family) -> None:
     assert family.help.endswith(".")
     if family.kind is Kind.GAUGE:
         assert f"{family.name}_total" not in FAMILIES  # one family in OpenMetrics
+
+
+def test_what_is_declared_has_its_place_on_the_page_and_no_name_is_declared_twice() -> None:
+    declared = [family.name for family in vars(catalog).values() if isinstance(family, Family)]
+    assert sorted(declared) == sorted(FAMILIES)
 
 
 def test_gpu_series_say_which_gpu_and_unit_series_which_unit() -> None:
