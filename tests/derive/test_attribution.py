@@ -16,7 +16,7 @@ from llmhost.model.unit import Unit
 def attributed(
     gpus: list[Gpu], processes: list[Process], *units: Unit, orphans: frozenset[ProcessId] = frozenset()
 ) -> GpuAttribution:
-    result = attribute(snapshot(gpus=gpus, processes=processes), {one.id: one for one in units}, orphans)
+    result = attribute(snapshot(gpus=gpus, processes=processes), {one.id: one for one in units}, orphans, {})
     assert isinstance(result, Ok)
     first = result.value[GpuUuid("GPU-0")]
     assert isinstance(first, Ok)
@@ -84,7 +84,7 @@ def test_a_pid_that_proc_does_not_have_is_gone_and_its_memory_counts() -> None:
 def test_a_process_that_proc_has_but_does_not_tell_of_is_not_gone() -> None:
     seen = replace(table([]), denied=frozenset({7}), read_from_ticks=5000)
     hidden = snapshot(gpus=[gpu(holders=Ok((held(7, GIB), held(8, GIB, 5000), held(9, GIB, 4999))))])
-    result = attribute(replace(hidden, processes=Ok(seen)), {}, frozenset())
+    result = attribute(replace(hidden, processes=Ok(seen)), {}, frozenset(), {})
     assert isinstance(result, Ok)
     first = result.value[GpuUuid("GPU-0")]
     assert isinstance(first, Ok)
@@ -120,13 +120,13 @@ def test_a_holder_of_unknown_size_leaves_the_rest_unknown() -> None:
 
 def test_without_processes_nobody_is_blamed() -> None:
     blind = snapshot(gpus=[gpu()], processes=None)
-    result = attribute(blind, {UnitId("vllm.service"): UP}, frozenset())
+    result = attribute(blind, {UnitId("vllm.service"): UP}, frozenset(), {})
     assert result == blind.processes
 
 
 def test_a_gpu_whose_lists_failed_costs_itself_only() -> None:
     lost = gpu(1, holders=Failed(Cause.LOST), memory=Failed(Cause.LOST), fault=Cause.LOST)
-    result = attribute(snapshot(gpus=[gpu(0), lost], processes=[]), {}, frozenset())
+    result = attribute(snapshot(gpus=[gpu(0), lost], processes=[]), {}, frozenset(), {})
     assert isinstance(result, Ok)
     assert isinstance(result.value[GpuUuid("GPU-0")], Ok)
     assert result.value[GpuUuid("GPU-1")] == Failed(Cause.LOST)

@@ -29,7 +29,7 @@ def look(at: float, one: Unit, *answers: EngineAnswer) -> Snapshot:
 def after(*looks: Snapshot) -> Readiness:
     ledger = Ledger()
     for one in looks:
-        ledger = advance(ledger, one)
+        ledger = advance(ledger, one, Policy())
     return ledger.readiness[ME]
 
 
@@ -75,4 +75,4 @@ def test_a_look_without_engines_changes_nothing_and_a_unit_that_is_gone_is_forgo
     blind = snapshot(units=[one], engines=Failed(Cause.UNKNOWN), at_monotonic=106.0)
     assert after(look(105, one, LOADING), blind, look(120, one, SERVING)).seconds == {HERE: 20.0}
     gone = snapshot(units=[], engines=Ok(EnginesReport(answers=())), at_monotonic=130.0)
-    assert advance(advance(Ledger(), look(105, one, LOADING)), gone).readiness == {}
+    assert advance(advance(Ledger(), look(105, one, LOADING), Policy()), gone, Policy()).readiness == {}

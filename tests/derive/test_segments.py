@@ -73,7 +73,7 @@ def states(looks: Sequence[Reading[SharedMemory]]) -> list[dict[int, SegmentStat
     ledger = Ledger()
     told = []
     for one in looks:
-        ledger = advance(ledger, snapshot(shm=one))
+        ledger = advance(ledger, snapshot(shm=one), Policy())
         found = segment_states(one, ledger.unheld_since, NO_PROCESSES, POLICY)
         told.append({id_.inode: state for id_, state in found.value.items()} if isinstance(found, Ok) else {})
     return told

@@ -47,7 +47,7 @@ class Looks:
 
     def take(self, shared: Reading[SharedMemory]) -> Mapping[SegmentId, SegmentState]:
         taken = replace(snapshot(at_monotonic=self.clock.at), shm=shared)
-        self.ledger = advance(self.ledger, taken)
+        self.ledger = advance(self.ledger, taken, Policy())
         states = segment_states(shared, self.ledger.unheld_since, Ok(table([])), self.policy)
         return states.value if isinstance(states, Ok) else {}
 

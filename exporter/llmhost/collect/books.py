@@ -40,7 +40,7 @@ class Books:
         with self._lock:
             if snapshot.at_monotonic >= self._latest_look:
                 self._latest_look = snapshot.at_monotonic
-                self._ledger = advance(self._ledger, snapshot)
+                self._ledger = advance(self._ledger, snapshot, self._policy())
             return self._ledger
 
     def event(self, event: UnitEvent) -> tuple[Step, ...]:

@@ -5,9 +5,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llmhost.derive.activation import is_of_present_activation, main_process
+from llmhost.derive.belonging import Belongings, Owner, Owners
 from llmhost.model.gpu import Gpu, GpuHolder, GpuMemory
-from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Home, Process, ProcessTable
 from llmhost.model.reading import Cause, Failed, Ok, Reading, both
@@ -21,8 +20,8 @@ class HolderKind(StrEnum):
 
     GONE = "gone"  # NVML lists a pid that /proc does not have
     SYSTEM = "system"  # of the machine: a display server, say, unless it is in a watched unit or a container
-    CURRENT = "current"  # in the cgroup of a unit that is up, started in its present activation
-    LEFTOVER = "leftover"  # in a unit's cgroup, of an ended activation
+    CURRENT = "current"  # of the present activation of a unit that is up
+    LEFTOVER = "leftover"  # of an ended activation of a unit, in its cgroup or known to have been
     ORPHAN = "orphan"
     CONTAINER = "container"
     SESSION = "session"  # a person's shell, another scope
@@ -32,6 +31,7 @@ class HolderKind(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     pid: int
+    process: ProcessId | None  # as GpuHolder has it
     unit: UnitId | None
     kind: HolderKind
     used_bytes: int | None
@@ -44,42 +44,41 @@ class GpuAttribution:
 
 
 def attribute(
-    snapshot: Snapshot, units: Mapping[UnitId, Unit], orphans: AbstractSet[ProcessId]
+    snapshot: Snapshot, units: Mapping[UnitId, Unit], orphans: AbstractSet[ProcessId], belongings: Belongings
 ) -> Reading[Mapping[GpuUuid, Reading[GpuAttribution]]]:
     """Attribute the memory of every GPU. Without NVML, processes or the host's clock nothing can be said.
 
     Without systemd the unit still can, from the cgroup, but not whether its activation is the present one: then the
-    kind is `other`.
+    kind is `other`. `belongings` tell of processes in which activation of which unit they were seen.
     """
     if not isinstance(snapshot.nvml, Ok):
         return snapshot.nvml
     seen = both(snapshot.processes, snapshot.host)
     if not isinstance(seen, Ok):
         return seen
-    processes, host = seen.value
+    owners = Owners(units=units, processes=seen.value[0], host=seen.value[1], belongings=belongings)
 
     def one(gpu: Gpu) -> Reading[GpuAttribution]:
         if not isinstance(gpu.holders, Ok):
             return gpu.holders
-        holders = tuple(_holder(entry, processes, units, host, orphans) for entry in gpu.holders.value)
+        holders = tuple(_holder(entry, owners, orphans) for entry in gpu.holders.value)
         return Ok(GpuAttribution(holders=holders, unattributed_bytes=_unattributed(gpu.memory, holders)))
 
     return Ok({gpu.uuid: one(gpu) for gpu in snapshot.nvml.value.gpus})
 
 
-def _holder(
-    entry: GpuHolder, processes: ProcessTable, units: Mapping[UnitId, Unit], host: Host, orphans: AbstractSet[ProcessId]
-) -> Holder:
-    process = None if entry.process is None else processes.of(entry.process)
+def _holder(entry: GpuHolder, owners: Owners, orphans: AbstractSet[ProcessId]) -> Holder:
+    process = None if entry.process is None else owners.processes.of(entry.process)
     if process is None:
-        kind = HolderKind.OTHER if _may_be_there(entry, processes) else HolderKind.GONE
-        return Holder(pid=entry.pid, unit=None, kind=kind, used_bytes=entry.used_bytes)
-    return Holder(
-        pid=entry.pid,
-        unit=process.placement.unit,
-        kind=_kind(process, processes, units, host, orphans),
-        used_bytes=entry.used_bytes,
-    )
+        kind, unit = HolderKind.OTHER, None
+        if not _may_be_there(entry, owners.processes):
+            known = None if entry.process is None else owners.belongings.get(entry.process)
+            kind, unit = HolderKind.GONE, None if known is None else known.unit
+    else:
+        owner = owners.of(process)
+        unit = process.placement.unit if owner is None else owner.unit
+        kind = _kind(process, owner, orphans)
+    return Holder(pid=entry.pid, process=entry.process, unit=unit, kind=kind, used_bytes=entry.used_bytes)
 
 
 def _may_be_there(entry: GpuHolder, processes: ProcessTable) -> bool:
@@ -90,27 +89,18 @@ def _may_be_there(entry: GpuHolder, processes: ProcessTable) -> bool:
     return entry.process is not None and began is not None and entry.process.start_ticks >= began
 
 
-def _kind(
-    process: Process,
-    processes: ProcessTable,
-    units: Mapping[UnitId, Unit],
-    host: Host,
-    orphans: AbstractSet[ProcessId],
-) -> HolderKind:
-    place = process.placement
-    unit = units.get(place.unit) if place.unit is not None else None
-    # Anybody can call a process Xorg: where the unit is watched, or it is in a container, that decides.
-    if process.comm in SYSTEM_COMMS and unit is None and place.home is not Home.CONTAINER:
+def _kind(process: Process, owner: Owner | None, orphans: AbstractSet[ProcessId]) -> HolderKind:
+    home = process.placement.home
+    # Anybody can call a process Xorg: where it is of a watched unit, or in a container, that decides.
+    if process.comm in SYSTEM_COMMS and owner is None and home is not Home.CONTAINER:
         return HolderKind.SYSTEM
-    if unit is not None:
-        present = is_of_present_activation(process, unit, host, main_process(unit, processes))
-        if present is not None:
-            return HolderKind.CURRENT if present else HolderKind.LEFTOVER
+    if owner is not None and owner.present is not None:
+        return HolderKind.CURRENT if owner.present else HolderKind.LEFTOVER
     if process.id in orphans:
         return HolderKind.ORPHAN
-    if place.home is Home.CONTAINER:
+    if home is Home.CONTAINER:
         return HolderKind.CONTAINER
-    if place.home is Home.SESSION:
+    if home is Home.SESSION:
         return HolderKind.SESSION
     return HolderKind.OTHER
 

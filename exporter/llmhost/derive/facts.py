@@ -5,19 +5,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llmhost.config.schema import Config
-from llmhost.derive.activation import is_of_present_activation, main_process
 from llmhost.derive.attribution import GpuAttribution, attribute
-from llmhost.derive.gpu_set import GpuSet, gpu_set
+from llmhost.derive.belonging import Owners
+from llmhost.derive.demand import demand_of, members_by_unit
+from llmhost.derive.gives_up import gives_up
+from llmhost.derive.gpu_set import GpuSet
 from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.need import Need, needed, needed_ratio, startable
+from llmhost.derive.need import Need, startable
 from llmhost.derive.orphans import Orphan, orphans
-from llmhost.derive.runs import run_of
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.derive.trackers import TrackerState, tracker_states
 from llmhost.derive.wanted import wanted
-from llmhost.model.gpu import Gpu, NvmlReport
+from llmhost.model.gpu import NvmlReport
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
-from llmhost.model.process import Process, ProcessTable, Role
+from llmhost.model.process import Process, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading, both, mapped
 from llmhost.model.segment import SegmentId
 from llmhost.model.snapshot import Snapshot
@@ -30,6 +31,7 @@ class UnitFacts:
     engine: str  # "" where no engine is known to run
     guarded: bool
     wanted: Reading[bool]
+    gives_up: Reading[bool]
     gpus: Reading[GpuSet]
     needed: Reading[Need]
     startable: Reading[bool]
@@ -50,25 +52,23 @@ def derive(snapshot: Snapshot, config: Config, ledger: Ledger) -> Facts:
     found = orphans(snapshot, ledger.orphan_since, ledger.processes_since, config.policy)
     orphan_ids = frozenset(one.process.id for one in found.value) if isinstance(found, Ok) else frozenset()
     units = {unit.id: unit for unit in snapshot.units.value.units} if isinstance(snapshot.units, Ok) else {}
-    members = mapped(snapshot.processes, _by_unit)
+    members = mapped(snapshot.processes, members_by_unit)
+    leftovers = mapped(
+        both(snapshot.processes, snapshot.host),
+        lambda seen: _leftovers(Owners(units=units, processes=seen[0], host=seen[1], belongings=ledger.belongings)),
+    )
     return Facts(
-        attribution=attribute(snapshot, units, orphan_ids),
+        attribution=attribute(snapshot, units, orphan_ids, ledger.belongings),
         units=mapped(
             snapshot.units,
-            lambda report: tuple(_unit_facts(unit, snapshot, members, config, ledger) for unit in report.units),
+            lambda report: tuple(
+                _unit_facts(unit, snapshot, members, config, ledger, leftovers=leftovers) for unit in report.units
+            ),
         ),
         segments=segment_states(snapshot.shm, ledger.unheld_since, snapshot.processes, config.policy),
         trackers=mapped(snapshot.processes, lambda table: tracker_states(table, orphan_ids)),
         orphans=found,
     )
-
-
-def _by_unit(table: ProcessTable) -> Mapping[UnitId, tuple[Process, ...]]:
-    members: dict[UnitId, list[Process]] = {}
-    for process in table.by_pid.values():
-        if process.placement.unit is not None:
-            members.setdefault(process.placement.unit, []).append(process)
-    return {unit: tuple(found) for unit, found in members.items()}
 
 
 def _unit_facts(
@@ -77,48 +77,57 @@ def _unit_facts(
     members: Reading[Mapping[UnitId, tuple[Process, ...]]],
     config: Config,
     ledger: Ledger,
+    *,
+    leftovers: Reading[Mapping[UnitId, Reading[int]]],
 ) -> UnitFacts:
     mine: Reading[tuple[Process, ...]] = mapped(members, lambda by_unit: by_unit.get(unit.id, ()))
     if unit.load_state == "not-found" and isinstance(mine, Ok) and not mine.value:
         mine = NotApplicable("there is no such unit")
-    running = mine.value if isinstance(mine, Ok) else ()
-    run = run_of(unit, running, snapshot.processes, snapshot.host)
-    gpus: Reading[tuple[Gpu, ...]] = mapped(snapshot.nvml, lambda report: report.gpus)
-    listed = gpus.value if isinstance(gpus, Ok) else ()
-    uuids: Reading[GpuSet] = (
-        gpu_set(unit, listed, run, config.units.gpus, ledger.learnt_gpus(unit.id)) if isinstance(gpus, Ok) else gpus
-    )
-    need = needed(needed_ratio(run.engine, run.arguments, config.policy), uuids, listed, snapshot.host)
+    demand = demand_of(unit, mine.value if isinstance(mine, Ok) else (), snapshot, config, ledger)
+    record = ledger.units.get(unit.id)
     return UnitFacts(
         unit=unit,
-        engine=run.engine,
+        engine=demand.run.engine,
         guarded=_is_guarded(unit),
-        wanted=wanted(unit),
-        gpus=uuids,
-        needed=need,
+        wanted=wanted(unit, record),
+        gives_up=gives_up(unit, record),
+        gpus=demand.gpus,
+        needed=demand.needed,
         startable=startable(
             unit,
-            uuids,
-            need,
-            listed,
+            demand.gpus,
+            demand.needed,
+            snapshot.nvml.value.gpus if isinstance(snapshot.nvml, Ok) else (),
             snapshot.host,
-            driver_mismatch=bool(run.engine) and _has_driver_mismatch(snapshot.nvml),
+            driver_mismatch=bool(demand.run.engine) and _has_driver_mismatch(snapshot.nvml),
         ),
         processes=mapped(mine, lambda found: Counter(process.role for process in found if not process.zombie)),
-        leftovers=_count_leftovers(unit, mine, snapshot),
+        leftovers=_leftovers_of(unit, both(mine, leftovers)),
     )
 
 
-def _count_leftovers(unit: Unit, mine: Reading[tuple[Process, ...]], snapshot: Snapshot) -> Reading[int]:
-    seen = both(both(mine, snapshot.processes), snapshot.host)
-    if not isinstance(seen, Ok):
-        return seen
-    (members, table), host = seen.value
-    main = main_process(unit, table)
-    present = [is_of_present_activation(one, unit, host, main) for one in members if not one.zombie]
-    if None in present:
-        return Failed(Cause.UNKNOWN, "the clocks do not tell of every process when it started")
-    return Ok(present.count(False))
+def _leftovers_of(
+    unit: Unit, found: Reading[tuple[tuple[Process, ...], Mapping[UnitId, Reading[int]]]]
+) -> Reading[int]:
+    return found.value[1][unit.id] if isinstance(found, Ok) else found
+
+
+def _leftovers(owners: Owners) -> Mapping[UnitId, Reading[int]]:
+    """Count the processes of each unit's ended activations, wherever they are by now."""
+    count: Counter[UnitId] = Counter()
+    untold: set[UnitId] = set()
+    for process in owners.processes.by_pid.values():
+        owner = None if process.zombie else owners.of(process)
+        if owner is not None and owner.present is None:
+            untold.add(owner.unit)
+        elif owner is not None and owner.present is False:
+            count[owner.unit] += 1
+    return {
+        unit: Failed(Cause.UNKNOWN, "the clocks do not tell of every process when it started")
+        if unit in untold
+        else Ok(count[unit])
+        for unit in owners.units
+    }
 
 
 def _has_driver_mismatch(report: Reading[NvmlReport]) -> bool:

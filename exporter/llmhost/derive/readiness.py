@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from llmhost.config.schema import Policy
 from llmhost.derive.activation import activation_began, is_up
+from llmhost.derive.ledger.bounds import MAX_UNITS, newest
 from llmhost.model.engine import EngineAnswer
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Ok
@@ -26,8 +27,9 @@ class Readiness:
 
 
 def advance_readiness(before: Mapping[UnitId, Readiness], snapshot: Snapshot) -> Mapping[UnitId, Readiness]:
-    """Take in one look; one without units or engines changes nothing. Units that are gone are forgotten.
+    """Take in one look; one without units or engines changes nothing.
 
+    Of units that are gone, those are remembered that were timed: a transient one comes back by its name.
     A first answer is noticed by the look after it, so the time is too long by up to a scrape interval.
     """
     if not isinstance(snapshot.units, Ok) or not isinstance(snapshot.engines, Ok):
@@ -37,7 +39,8 @@ def advance_readiness(before: Mapping[UnitId, Readiness], snapshot: Snapshot) ->
         unit.id: _advanced(before.get(unit.id), unit, answers, snapshot.at_monotonic)
         for unit in snapshot.units.value.units
     }
-    return {unit: one for unit, one in found.items() if one is not None}
+    gone = {unit: one for unit, one in before.items() if unit not in found and one.past_seconds}
+    return newest(gone | {unit: one for unit, one in found.items() if one is not None}, MAX_UNITS)
 
 
 def _advanced(
@@ -60,6 +63,18 @@ def _advanced(
     return Readiness(
         invocation_id=before.invocation_id, start_seen=before.start_seen, seconds=seconds, past_seconds=past
     )
+
+
+def has_answered(readiness: Readiness | None, unit: Unit) -> bool:
+    """Say whether the unit's engine has answered in its present activation."""
+    return readiness is not None and readiness.invocation_id == unit.invocation_id and bool(readiness.seconds)
+
+
+def first_answer_seconds(readiness: Readiness | None, invocation_id: str) -> float | None:
+    """How long that activation took to its first answer; None where that was not seen, or not timed."""
+    if readiness is None or readiness.invocation_id != invocation_id:
+        return None
+    return min((seconds for seconds in readiness.seconds.values() if seconds is not None), default=None)
 
 
 def ready_budget_seconds(readiness: Readiness | None, policy: Policy) -> float:

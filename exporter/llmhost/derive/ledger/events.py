@@ -9,13 +9,13 @@ cancelled, and goes back to 0 with most manual starts and with reset-failed.
 from dataclasses import dataclass, replace
 
 from llmhost.derive.activation import is_up, waits_to_restart
+from llmhost.derive.ledger.bounds import MAX_UNITS
 from llmhost.derive.ledger.changes import with_changed, with_counted, with_time
 from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.ledger.record import STARTS_KEPT, End, Start, Trigger, UnitRecord, Verdict
 from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
 
-MAX_UNITS = 1000  # whose history is kept
 _BEFORE_MAIN = frozenset({"dead", "condition", "start-pre", "failed"})
 
 

@@ -18,6 +18,15 @@ class LearntGpus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Holdings:
+    """What a unit held at the last look at it while it was up, and what all others had in use beside it."""
+
+    invocation_id: str
+    own_bytes: Mapping[GpuUuid, int]  # of GPUs whose memory and holders were told
+    others_bytes: Mapping[GpuUuid, int]  # of the same: other holders, and memory that nobody holds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Belonging:
     """Which activation of which unit a process was seen in."""
 
@@ -34,6 +43,7 @@ class Ledger:
     gpu_sets: Mapping[UnitId, LearntGpus] = field(default_factory=dict)
     readiness: Mapping[UnitId, Readiness] = field(default_factory=dict)  # its past_seconds outlive the boot
     # of one boot
+    holdings: Mapping[UnitId, Holdings] = field(default_factory=dict)
     belongings: Mapping[ProcessId, Belonging] = field(default_factory=dict)
     segment_units: Mapping[SegmentId, UnitId] = field(default_factory=dict)  # whose processes held it last
     shm_at: float = 0.0  # when the latest reading of shared memory that is in here began
