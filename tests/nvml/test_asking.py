@@ -80,13 +80,14 @@ import sys
 from pathlib import Path
 from llmhost.sources.nvml import crumb
 from llmhost.sources.nvml.asking import Asking
+from llmhost.sources.nvml.driver import Driver
 from llmhost.sources.nvml.survey import Skip, Survey
-from llmhost.sources.nvml.worker import Driver
+from llmhost.sources.nvml.worker import Pynvml
 
 seconds = 0.0
-driver = Driver(crumb.CrumbWriter(crumb.create()))
+driver = Driver(Pynvml(), crumb.CrumbWriter(crumb.create()))
 driver.init()
-survey = Survey(driver, Path("/proc"), Asking(monotonic=lambda: seconds))
+survey = Survey(driver, Path("/proc"), Asking(monotonic=lambda: seconds), on_gpu=lambda uuid, device: None)
 for line in sys.stdin:
     seconds = float(line)
     (gpu,) = survey.look(1, Skip())

@@ -1,9 +1,5 @@
 #include "fakenvml.h"
 
-typedef struct {
-    u64 mask, last;
-} EvSet;
-
 /* ---- init, system ---- */
 static Ret do_init(const char *fn) {
     Ctx c;
@@ -247,55 +243,4 @@ API Ret nvmlDeviceGetComputeInstanceId(void *d, u32 *v) {
     if (!c.m) LEAVE(INVAL);
     *v = c.m->ci;
     LEAVE(OK);
-}
-
-/* ---- events: an `event` line with a new id is delivered once to every set that watches its GPU ---- */
-API Ret nvmlEventSetCreate(EvSet **s) {
-    ENTER(NULL);
-    *s = calloc(1, sizeof **s);
-    for (int i = 0; i < W.ne; i++)
-        if (W.e[i].id > (*s)->last) (*s)->last = W.e[i].id;
-    LEAVE(OK);
-}
-
-API Ret nvmlEventSetFree(EvSet *s) {
-    ENTER(NULL);
-    free(s);
-    LEAVE(OK);
-}
-
-API Ret nvmlDeviceGetSupportedEventTypes(void *d, u64 *t) {
-    DEV(d);
-    *t = 8;
-    LEAVE(OK);
-}
-
-API Ret nvmlDeviceRegisterEvents(void *d, u64 types, EvSet *s) {
-    DEV(d);
-    if (types & ~8ULL || c.m) LEAVE(NOSUP);
-    s->mask |= 1ULL << c.g->idx;
-    LEAVE(OK);
-}
-
-typedef struct {
-    Slot *dev;
-    u64 type, data;
-    u32 gi, ci;
-} EvData;
-
-API Ret nvmlEventSetWait_v2(EvSet *s, EvData *out, u32 ms) {
-    for (u64 end = now_ms() + ms;; nap(5)) {
-        ENTER(NULL);
-        Event *b = NULL;
-        for (int i = 0; i < W.ne; i++)
-            if (W.e[i].id > s->last && s->mask >> W.e[i].gpu & 1 && (!b || W.e[i].id < b->id)) b = &W.e[i];
-        for (int k = 0; b && k < W.ng; k++)
-            if (W.g[k].idx == b->gpu) {
-                s->last = b->id;
-                *out = (EvData){slot(W.g[k].uuid, 0), 8, b->xid, ~0u, ~0u};
-                LEAVE(OK);
-            }
-        if (now_ms() >= end) LEAVE(TIMEOUT);
-        pthread_mutex_unlock(&rm);
-    }
 }

@@ -5,6 +5,7 @@
  * frame.c   what every call does: lock, faults, delays, handles, trace
  * procs.c   process lists and memory
  * fabric.c  NVLink fabric registration
+ * events.c  XID events
  * calls.c   everything else */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -76,6 +77,7 @@ typedef struct {
 typedef struct {
     u64 id, xid;
     int gpu;
+    u32 gi, ci;
 } Event;
 
 typedef struct {

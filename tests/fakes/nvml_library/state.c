@@ -128,6 +128,8 @@ static void parse_line(char *L) {
         e->id = strtoull(b, NULL, 0);
         e->gpu = num(L, "gpu", 0);
         e->xid = num(L, "xid", 79);
+        e->gi = num(L, "gi", NA);
+        e->ci = num(L, "ci", NA);
     }
 }
 

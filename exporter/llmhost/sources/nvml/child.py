@@ -9,8 +9,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from llmhost.model.reading import StuckCall
 from llmhost.sources.nvml import crumb as crumbs
+from llmhost.sources.nvml import tally as tallies
 from llmhost.sources.nvml.crumb import Crumb, CrumbReader
+from llmhost.sources.nvml.tally import Seen, TallyReader, XidKey
 from llmhost.sources.nvml.wire import Question
 
 _MOST_ANSWER_BYTES = 16 << 20  # 32 GPUs with 2048 processes are 5 MB
@@ -22,7 +25,7 @@ class ChildEndedError(Exception):
 
 
 class Child:
-    """A running child. All but `crumb` and `kill` are for one thread at a time."""
+    """A running child. All but `crumb`, `stuck`, `doing` and `kill` are for one thread at a time."""
 
     def __init__(
         self,
@@ -39,9 +42,11 @@ class Child:
         self._wake = wake
         self._monotonic = monotonic
         self._received = bytearray()
-        crumb = crumbs.create()
-        options = ["--procfs", str(procfs), "--crumb-fd", str(crumb), "--unsupported-seconds", str(unsupported_seconds)]
+        crumb, tally = crumbs.create(), tallies.create()
+        options = ["--procfs", str(procfs), "--unsupported-seconds", str(unsupported_seconds)]
+        options += ["--crumb-fd", str(crumb), "--tally-fd", str(tally)]
         self._crumb = CrumbReader(crumb)
+        self._tally = TallyReader(tally)
         try:
             self._process = subprocess.Popen(
                 # -P: the directory that the exporter was started in has no say in what is imported
@@ -49,14 +54,16 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,
-                pass_fds=(crumb,),
+                pass_fds=(crumb, tally),
                 env=None if environment is None else {**os.environ, **environment},
             )
         except OSError:
             self._crumb.close()
+            self._tally.close()
             raise
         finally:
             os.close(crumb)
+            os.close(tally)
         if self._process.stdin is None or self._process.stdout is None:
             raise AssertionError
         self._questions = self._process.stdin
@@ -73,6 +80,23 @@ class Child:
             return self._crumb.read()
         except ValueError:  # let go of meanwhile
             return None
+
+    def stuck(self) -> StuckCall | None:
+        crumb = self.crumb()
+        if crumb is None:
+            return None
+        return StuckCall(crumb.call, "" if crumb.gpu is None else str(crumb.gpu), self._seconds_in(crumb))
+
+    def doing(self) -> str:
+        crumb = self.crumb()
+        if crumb is None:
+            return "the NVML child is in no call: starting, stopped, or idle"
+        about = "" if crumb.gpu is None else f" on GPU {crumb.gpu}"
+        return f"{crumb.call}{about} for {self._seconds_in(crumb):.1f} s"
+
+    def xids(self) -> Mapping[XidKey, Seen]:
+        """Return the XID events that it has seen since it started; also when it has ended."""
+        return self._tally.read()
 
     def ask(self, question: Question) -> None:
         """Raise ChildEndedError when nobody is there to be asked."""
@@ -122,11 +146,15 @@ class Child:
         self._questions.close()
         self._answers.close()
         self._crumb.close()
+        self._tally.close()
 
     def give_up(self) -> None:
         """Forget a killed child that cannot be reaped; init will reap it after us."""
         if self._process.poll() is None:
             self._process.returncode = -signal.SIGKILL  # or else its finaliser warns of a running process
+
+    def _seconds_in(self, crumb: Crumb) -> float:
+        return max(0.0, self._monotonic() - crumb.since)
 
     def _how_it_ended(self) -> str:
         if not self.reaped(0.2):

@@ -15,6 +15,7 @@ class Code(IntEnum):
     NOT_FOUND = 6
     INSUFFICIENT_SIZE = 7
     DRIVER_NOT_LOADED = 9
+    TIMEOUT = 10  # of a wait for events: none came
     LIBRARY_NOT_FOUND = 12
     FUNCTION_NOT_FOUND = 13
     GPU_IS_LOST = 15
@@ -84,5 +85,5 @@ def described(call: str, code: int) -> str:
     if code == Code.NO_SENSE:
         return f"{call}: an answer that cannot be true"
     if code == Code.CHANGING:
-        return f"{call}: memory moved or a process ended since it was called, and it is not called again so soon"
+        return f"{call}: not called since memory moved or a process ended; what it said before may hold no more"
     return f"{call}: {_NAMES.get(code, 'error')} ({code})"

@@ -3,30 +3,16 @@
 Each comes with its start time, which tells it from the next process that gets its pid.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from llmhost.sources.nvml.asking import NO_SUCH_CALL, Asking, Subject
 from llmhost.sources.nvml.codes import Code, NvmlCallError
+from llmhost.sources.nvml.driver import Driver, Handle, ListedProcess
 from llmhost.sources.nvml.wire import WireHolder
 from llmhost.sources.procfs_files import parse_stat
 
-if TYPE_CHECKING:  # the worker imports us, and is __main__
-    from llmhost.sources.nvml.worker import Driver, Handle
-
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
 _OTHERS = ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")
-
-
-@dataclass(frozen=True, slots=True)
-class ListedProcess:
-    pid: int
-    gi: int
-    ci: int
-    used: int | None
 
 
 def are_still_there(procfs: Path, holders: list[WireHolder]) -> bool:

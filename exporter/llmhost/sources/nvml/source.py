@@ -4,13 +4,15 @@ A call into a sick driver can hang for minutes, in a state in which nothing but 
 runs in a process of its own (worker): a hang costs the GPUs' values, and the child can be killed and replaced.
 """
 
+import contextlib
 import json
+import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llmhost.model.gpu import NvmlReport
@@ -21,7 +23,8 @@ from llmhost.sources.nvml.child import Child, ChildEndedError
 from llmhost.sources.nvml.history import History
 from llmhost.sources.nvml.patience import Accused, Backoff, Suspects, Whereabouts
 from llmhost.sources.nvml.report import ParsedReport, parse_report
-from llmhost.sources.nvml.wire import Question
+from llmhost.sources.nvml.wire import Extent, Question
+from llmhost.sources.nvml.xids import XidCounts
 
 _STUCK_WAIT_SECONDS = 0.5  # how long a read waits for an answer that is late already
 _END_SECONDS = 0.5  # for a child that ends by itself
@@ -40,7 +43,7 @@ class _Pending:
 class NvmlSource:
     """Source[NvmlReport]. Raises SourceError with the causes that cause_of maps, TIMEOUT (with `stuck`) and UNKNOWN.
 
-    NO_GPU when the driver lists no GPU and has listed none since the start.
+    NO_GPU when the driver lists no GPU and has listed none since the start. Reads from several threads take turns.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class NvmlSource:
         self._monotonic = monotonic
         self._whereabouts = Whereabouts()
         self._history = History()
+        self._xids = XidCounts()
         self._reading = threading.Lock()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._closed = False
@@ -85,31 +89,35 @@ class NvmlSource:
         self._abandoned: list[Child] = []
         self._pending: _Pending | None = None
         self._question_number = 0
-        self._lists_at: float | None = None
+        self._lists_due_at = -math.inf
         self._failure: SourceError | None = None  # why there is no child
         self._retry_at = 0.0
 
     def read(self, deadline: float) -> NvmlReport:
-        with self._reading:
-            child = self._living_child()
-            try:
-                if self._pending is not None:
-                    self._settle(child, self._pending, deadline)
-                return self._fresh(child, deadline)
-            except ChildEndedError as error:
-                if self._closed:
-                    raise SourceError(Cause.UNKNOWN, _CLOSED) from None
-                raise self._failed(SourceError(Cause.UNKNOWN, f"the NVML child: {error}")) from None
+        return self._read(deadline, alone=False)
+
+    def read_memory(self, deadline: float) -> NvmlReport:
+        """Read memory and no process list, which takes microseconds a GPU.
+
+        Holders are those of the last list where the memory is what it was then and all its processes live; they are
+        Failed(CHANGING) elsewhere. The rest is as the last full read said it, and absent of a GPU that is new.
+        """
+        return self._read(deadline, alone=True)
+
+    def lists_due_in_seconds(self) -> float:
+        """Say how long a full read would still give process lists again; 0.0 when the next takes them anew.
+
+        From any thread. Lists that a read is taking at this moment count as taken when it asked for them.
+        """
+        return max(0.0, self._lists_due_at - self._monotonic())
 
     def doing(self) -> str:
         child = self._child
-        if child is None:
-            return "no NVML child runs"
-        return _told(child, self._monotonic())
+        return "no NVML child runs" if child is None else child.doing()
 
     def stuck(self) -> StuckCall | None:
         child = self._child
-        return None if child is None else _stuck(child, self._monotonic())
+        return None if child is None else child.stuck()
 
     def close(self) -> None:
         if self._closed:
@@ -127,6 +135,28 @@ class NvmlSource:
                 abandoned.give_up()
             self._abandoned = []
             os.close(self._wake)
+        finally:
+            self._reading.release()
+
+    def _read(self, deadline: float, *, alone: bool) -> NvmlReport:
+        with self._turn(deadline):
+            child = self._living_child()
+            try:
+                if self._pending is not None:
+                    self._settle(child, self._pending, deadline)
+                return self._fresh(child, deadline, alone=alone)
+            except ChildEndedError as error:
+                if self._closed:
+                    raise SourceError(Cause.UNKNOWN, _CLOSED) from None
+                raise self._failed(SourceError(Cause.UNKNOWN, f"the NVML child: {error}")) from None
+
+    @contextlib.contextmanager
+    def _turn(self, deadline: float) -> Iterator[None]:
+        """Wait for the reads of other threads, at most until the deadline: one of them may hang."""
+        if not self._reading.acquire(timeout=max(0.0, deadline - self._monotonic())):
+            raise SourceError(Cause.TIMEOUT, f"waits for another read: {self.doing()}", self.stuck())
+        try:
+            yield
         finally:
             self._reading.release()
 
@@ -157,7 +187,6 @@ class NvmlSource:
             )
         except OSError as error:
             raise self._failed(SourceError(Cause.UNKNOWN, f"cannot start the NVML child: {error}")) from error
-        self._lists_at = None
         return self._child
 
     def _settle(self, child: Child, pending: _Pending, deadline: float) -> None:
@@ -170,26 +199,36 @@ class NvmlSource:
             raise self._replaced(child, deadline)
         raise self._late(child)
 
-    def _fresh(self, child: Child, deadline: float) -> NvmlReport:
+    def _fresh(self, child: Child, deadline: float, *, alone: bool) -> NvmlReport:
         now = self._monotonic()
         self._question_number += 1
-        lists = self._lists_at is None or now - self._lists_at >= self._list_interval
+        extent: Extent = "memory_alone" if alone else "everything" if now >= self._lists_due_at else "memory"
         skipped = self._suspects.to_skip(now)
         question = Question(
             id=self._question_number,
-            lists=lists,
+            extent=extent,
             skip=[self._whereabouts.described(gpu) for gpu in skipped],
             listed=self._whereabouts.listed,
         )
         pending = self._pending = _Pending(question, skipped, now)
+        if extent == "everything":
+            self._lists_due_at = now + self._list_interval
+        try:
+            report = self._history.apply(self._parsed(self._line(child, question, deadline), pending))
+        except BaseException:
+            if extent == "everything":
+                self._lists_due_at = -math.inf
+            raise
+        self._xids.told(child.xids())
+        xids = self._xids.by_gpu()
+        return replace(report, gpus=tuple(replace(gpu, xids=xids.get(gpu.uuid, ())) for gpu in report.gpus))
+
+    def _line(self, child: Child, question: Question, deadline: float) -> bytes:
         child.ask(question)
         line = child.answer(deadline)
         if line is None:
             raise self._late(child)
-        parsed = self._parsed(line, pending)
-        if lists:
-            self._lists_at = now
-        return self._history.apply(parsed)
+        return line
 
     def _parsed(self, line: bytes, pending: _Pending) -> ParsedReport:
         """Parse an answer, which shows that the child works. If it shows otherwise: drop it, and raise SourceError."""
@@ -218,8 +257,7 @@ class NvmlSource:
     def _late(self, child: Child) -> SourceError:
         if self._closed:
             return SourceError(Cause.UNKNOWN, _CLOSED)
-        now = self._monotonic()
-        return SourceError(Cause.TIMEOUT, _told(child, now), _stuck(child, now))
+        return SourceError(Cause.TIMEOUT, child.doing(), child.stuck())
 
     def _replaced(self, child: Child, deadline: float) -> SourceError:
         """Kill a child that hung for too long; a later read starts another."""
@@ -244,24 +282,12 @@ class NvmlSource:
     def _drop_child(self, reap_seconds: float) -> None:
         child, self._child = self._child, None
         self._pending = None
+        self._lists_due_at = -math.inf
         if child is None:
             return
         child.kill()
         if not child.reaped(reap_seconds):
             self._abandoned.append(child)
+        self._xids.told(child.xids())
+        self._xids.child_ended()
         child.let_go()
-
-
-def _stuck(child: Child, now: float) -> StuckCall | None:
-    crumb = child.crumb()
-    if crumb is None:
-        return None
-    return StuckCall(crumb.call, "" if crumb.gpu is None else str(crumb.gpu), max(0.0, now - crumb.since))
-
-
-def _told(child: Child, now: float) -> str:
-    crumb = child.crumb()
-    if crumb is None:
-        return "the NVML child is in no call: starting, stopped, or idle"
-    about = "" if crumb.gpu is None else f" on GPU {crumb.gpu}"
-    return f"{crumb.call}{about} for {max(0.0, now - crumb.since):.1f} s"

@@ -58,5 +58,15 @@ class FabricV2(ctypes.Structure):
     )
 
 
+class EventData(ctypes.Structure):  # nvmlEventData_t; that of nvmlEventSetWait without _v2 ends before gi
+    _fields_ = (
+        ("device", ctypes.c_void_p),
+        ("type", ctypes.c_uint64),
+        ("data", ctypes.c_uint64),
+        ("gi", ctypes.c_uint32),
+        ("ci", ctypes.c_uint32),
+    )
+
+
 def struct_version(kind: type[ctypes.Structure], number: int) -> int:
     return ctypes.sizeof(kind) | number << 24  # nvml.h: NVML_STRUCT_VERSION

@@ -3,19 +3,15 @@
 An error in one call costs that field; a GPU that is lost costs that GPU; only errors on every GPU may cost the session.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from llmhost.sources.nvml.asking import NO_SUCH_CALL, Asking, Subject
 from llmhost.sources.nvml.codes import HARMLESS, SESSION_BROKEN, Code, NvmlCallError
+from llmhost.sources.nvml.driver import Driver, Handle
 from llmhost.sources.nvml.lists import COMPUTE, ProcessLists, are_still_there
 from llmhost.sources.nvml.wire import WireError, WireGpu, WireHolder, WireMemory
-
-if TYPE_CHECKING:  # the worker imports us, and is __main__
-    from llmhost.sources.nvml.worker import Driver, Handle
 
 _NOT_FOR_US = frozenset({Code.NO_PERMISSION, Code.OPERATING_SYSTEM, Code.NOT_SUPPORTED})
 
@@ -41,6 +37,7 @@ class _Device:
     ci: int = -1
     listed: list[WireHolder] | None = None  # the holders as they were listed, and the memory in use just before
     used_when_listed: int | None = None
+    memory_alone: bool = False  # nothing else was asked of it yet
 
     @property
     def subject(self) -> Subject:
@@ -55,8 +52,10 @@ class _Device:
 class Survey:
     """Passes within one NVML session."""
 
-    def __init__(self, driver: Driver, procfs: Path, asking: Asking) -> None:
+    def __init__(self, driver: Driver, procfs: Path, asking: Asking, on_gpu: Callable[[str, Handle], None]) -> None:
+        """`on_gpu` is told of each GPU, by its UUID, as soon as it has said who it is."""
         self._driver = driver
+        self._on_gpu = on_gpu
         self._procfs = procfs
         self._asking = asking
         self._lists = ProcessLists(driver, procfs, asking)
@@ -67,16 +66,21 @@ class Survey:
         self._last = {index: self._gpu(index, skip) for index in range(listed)}
         return self._said()
 
-    def look_at_memory(self, listed: int, skip: Skip) -> list[WireGpu]:
-        """Ask for memory only and say the rest again; ask everything of a GPU that does not answer that."""
+    def look_at_memory(self, listed: int, skip: Skip, *, alone: bool) -> list[WireGpu]:
+        """Ask for memory only and say the rest again; ask everything of a GPU that does not answer that.
+
+        `alone`: of such a GPU, and of one that is new, ask who it is and its memory, and leave the rest for later.
+        """
         if len(self._last) != listed:
-            return self.look(listed, skip)
+            self._last = {index: self._gpu(index, skip, alone=alone) for index in range(listed)}
+            return self._said()
         for index, devices in self._last.items():
             said = devices[0].said
             self._driver.about(index, said["uuid"] or "")
             left_out = said["skipped"] or index in skip.indexes or said["uuid"] in skip.uuids
-            if left_out or not all(self._refresh(device) for device in devices):
-                self._last[index] = self._gpu(index, skip)
+            due = devices[0].memory_alone and not alone
+            if left_out or due or not all(self._refresh(device) for device in devices):
+                self._last[index] = self._gpu(index, skip, alone=alone)
         return self._said()
 
     def broken(self) -> WireError | None:
@@ -108,13 +112,13 @@ class Survey:
         """
         if device.used == device.used_when_listed and are_still_there(self._procfs, listed):
             return listed
-        return WireError(call=COMPUTE, code=Code.CHANGING)
+        return _not_listed()
 
-    def _gpu(self, index: int, skip: Skip) -> list[_Device]:
+    def _gpu(self, index: int, skip: Skip, *, alone: bool = False) -> list[_Device]:
         if index in skip.indexes:
             return [_Device(_blank(str(index), skipped=True))]
         self._driver.about(index)
-        device = _Device(_blank(str(index)))
+        device = _Device(_blank(str(index)), memory_alone=alone)
         instances: list[_Device] = []
         try:
             device.handle = self._driver.handle(index)
@@ -124,8 +128,11 @@ class Survey:
                 device.handle = None
                 return [device]
             self._asking.begin()
-            instances = self._ask_everything(device.handle, device)
-            fault = self._asking.dead
+            instances = self._ask_memory(device.handle, device, alone=alone)
+            fault = None
+            if not alone:  # what was asked alone does not tell how the GPU fares
+                self._ask_the_rest(device.handle, device)
+                fault = self._asking.dead
         except NvmlCallError as error:
             fault = error
         if fault is not None:
@@ -150,9 +157,10 @@ class Survey:
             uuid = f"PCI-{said['pci_bus_id']}" if said["pci_bus_id"] else f"INDEX-{said['index']}"
         said["uuid"] = uuid
         self._driver.about(int(said["index"]), uuid)
+        self._on_gpu(uuid, handle)
 
-    def _ask_everything(self, handle: Handle, device: _Device) -> list[_Device]:
-        """Fill in the rest, and return the MIG instances. Raises NvmlCallError when the GPU is lost."""
+    def _ask_memory(self, handle: Handle, device: _Device, *, alone: bool) -> list[_Device]:
+        """Fill in memory and who holds it, and return the MIG instances. Raises NvmlCallError when the GPU is lost."""
         said, driver, asking = device.said, self._driver, self._asking
         mig = asking.ask(device.subject, "mig", lambda: driver.mig_enabled(handle))
         instances: list[_Device] = []
@@ -160,18 +168,21 @@ class Survey:
             said["memory"] = said["holders"] = _wire(mig)  # the GPU's or its instances': not known
         elif mig is True:
             said["mig_parent"] = True
-            instances = self._instances(handle, device)
+            instances = self._instances(handle, device, alone=alone)
         else:
             said["memory"] = self._memory(handle, device.subject)
-            said["holders"] = self._holders(handle, device.subject, said["memory"])
-        subject = device.subject
+            said["holders"] = _not_listed() if alone else self._holders(handle, device.subject, said["memory"])
+        return instances
+
+    def _ask_the_rest(self, handle: Handle, device: _Device) -> None:
+        """Fill in what is neither memory nor who holds it. Raises NvmlCallError when the GPU is lost."""
+        said, driver, asking, subject = device.said, self._driver, self._asking, device.subject
         said["utilization_ratio"] = asking.optional(subject, "utilization", lambda: driver.utilization_ratio(handle))
         said["temperature_celsius"] = asking.optional(subject, "heat", lambda: driver.temperature_celsius(handle))
         said["power_watts"] = asking.optional(subject, "power", lambda: driver.power_watts(handle))
         said["fabric_ready"] = asking.optional(
             subject, "fabric", lambda: driver.fabric_ready(handle), _FABRIC_UNSUPPORTED_SECONDS
         )
-        return instances
 
     def _memory(self, handle: Handle, subject: Subject) -> WireMemory | WireError:
         """Read by the v2 call, by v1 where the driver has no v2."""
@@ -189,14 +200,18 @@ class Survey:
         listed = self._lists.merged(handle, subject, total)
         return _wire(listed) if isinstance(listed, NvmlCallError) else listed
 
-    def _instances(self, handle: Handle, parent: _Device) -> list[_Device]:
+    def _instances(self, handle: Handle, parent: _Device, *, alone: bool) -> list[_Device]:
         """Find the MIG instances: their positions have gaps, and they come and go between any two calls."""
         driver = self._driver
         most = self._asking.ask(parent.subject, "mig most", lambda: driver.mig_most(handle))
         positions = range(0 if isinstance(most, NvmlCallError) else most)
         found = [self._instance(handle, parent, position) for position in positions]
         instances = [instance for instance in found if instance is not None]
-        self._hand_out_holders(handle, parent, instances)
+        if alone:
+            for instance in instances:
+                instance.said["holders"] = _not_listed()
+        else:
+            self._hand_out_holders(handle, parent, instances)
         return instances
 
     def _instance(self, handle: Handle, parent: _Device, position: int) -> _Device | None:
@@ -227,6 +242,10 @@ class Survey:
                 device.said["holders"] = self._holders(device.handle, device.subject, device.said["memory"])
             else:
                 device.said["holders"] = listed
+
+
+def _not_listed() -> WireError:
+    return WireError(call=COMPUTE, code=Code.CHANGING)
 
 
 def _wire(error: NvmlCallError) -> WireError:

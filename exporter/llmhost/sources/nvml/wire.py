@@ -3,7 +3,7 @@
 Bytes, ratios, degrees and watts are already in the model's units. `index` is NVML's, "0", or "0:3" for MIG.
 """
 
-from typing import TypedDict, final
+from typing import Literal, TypedDict, final
 
 NO_INSTANCE = 0xFFFFFFFF  # gpuInstanceId and computeInstanceId of a process on a GPU without MIG (nvml.h)
 
@@ -15,9 +15,15 @@ class WireSkip(TypedDict):
     index: int | None  # None: it was not among those listed last
 
 
+# everything: of every GPU, with process lists.
+# memory: the rest is said again as it was, and asked of GPUs of which it was not asked yet or that do not answer.
+# memory_alone: as memory, but what is missing stays so; no list is read.
+Extent = Literal["everything", "memory", "memory_alone"]
+
+
 class Question(TypedDict):
     id: int
-    lists: bool  # False: only memory is read, the rest is said again as it was
+    extent: Extent
     skip: list[WireSkip]
     listed: int  # as the last answer said; 0 before the first
 

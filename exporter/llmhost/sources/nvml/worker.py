@@ -1,4 +1,4 @@
-"""The NVML child: the only process and the only module that touches the driver.
+"""The NVML child: the only process that touches the driver, and the only module that imports pynvml.
 
 Started by exec (NVML does not survive a fork) as `python -m llmhost.sources.nvml.worker`, asked by one JSON line on
 stdin, answers by one on stdout (wire). It ends when stdin ends, also while a call hangs, and when NVML as a whole
@@ -6,67 +6,33 @@ does not work: a library that was loaded cannot be replaced, so the next attempt
 """
 
 import argparse
-import ctypes
 import json
 import os
 import select
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import pynvml
 
 from llmhost.sources.nvml.asking import UNSUPPORTED_SECONDS
-from llmhost.sources.nvml.codes import Code, NvmlCallError
-from llmhost.sources.nvml.crumb import NO_GPU, CrumbWriter
-from llmhost.sources.nvml.lists import ListedProcess
+from llmhost.sources.nvml.codes import NvmlCallError
+from llmhost.sources.nvml.crumb import CrumbWriter
+from llmhost.sources.nvml.driver import Driver
+from llmhost.sources.nvml.events import EventWatch
 from llmhost.sources.nvml.session import Session
-from llmhost.sources.nvml.structs import (
-    FabricV1,
-    FabricV2,
-    MemoryV1,
-    MemoryV2,
-    PciInfo,
-    ProcessInfo,
-    Utilization,
-    struct_version,
-)
-from llmhost.sources.nvml.wire import WireMemory
-
-Handle = ctypes.c_void_p
+from llmhost.sources.nvml.tally import TallyWriter
 
 _NO_GPUS = 1  # NVML_INIT_FLAG_NO_GPUS: a host without GPUs is no failure
-_TEXT_BYTES = 96  # NVML_DEVICE_UUID_V2_BUFFER_SIZE, the longest of the texts
-_NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF  # NVML_VALUE_NOT_AVAILABLE
-_TEMPERATURE_GPU = 0
-_FABRIC_NOT_SUPPORTED = 0
-_FABRIC_COMPLETED = 3
-_FIRST_ENTRIES = 128
-_LIST_TRIES = 3
-_WIDEST_ENTRY_BYTES = 32  # drivers 535.43 to 535.86 write entries of 32 bytes where nvml.h has 24
 
 
-class Driver:
-    """NVML's calls, typed. Each raises NvmlCallError.
-
-    pynvml loads the library and finds the functions; the calls are our own, because pynvml asks for process lists twice
-    (each time under the driver's exclusive lock), gives up when a list grew in between, and raises UnicodeDecodeError
-    on names that are not UTF-8.
-    """
-
-    def __init__(self, crumb: CrumbWriter) -> None:
-        self._crumb = crumb
-        self.about()
-
-    def about(self, gpu: int = NO_GPU, uuid: str = "") -> None:
-        """Say which GPU the calls to come are about, for the crumb: its index, and its UUID once that is known."""
-        self._gpu = gpu
-        self._uuid = uuid
+class Pynvml:
+    """Library: pynvml loads it and finds its functions."""
 
     def init(self) -> None:
-        self._crumb.note("nvmlInitWithFlags")
         try:
             pynvml.nvmlInitWithFlags(_NO_GPUS)
         except pynvml.NVMLError as error:
@@ -75,135 +41,12 @@ class Driver:
             what = str(loader)[:300] if isinstance(loader, OSError) else "nvmlInitWithFlags"
             raise NvmlCallError(what, error.value) from None
 
-    def shutdown(self) -> None:
-        self._call("nvmlShutdown")
-
-    def driver_version(self) -> str:
-        return self._text("nvmlSystemGetDriverVersion")
-
-    def nvml_version(self) -> str:
-        return self._text("nvmlSystemGetNVMLVersion")
-
-    def count(self) -> int:
-        return self._number("nvmlDeviceGetCount_v2")
-
-    def handle(self, index: int) -> Handle:
-        return self._handle("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index))
-
-    def uuid(self, device: Handle) -> str:
-        return self._text("nvmlDeviceGetUUID", device)
-
-    def name(self, device: Handle) -> str:
-        return self._text("nvmlDeviceGetName", device)
-
-    def pci_bus_id(self, device: Handle) -> str:
-        info = PciInfo()
-        self._call("nvmlDeviceGetPciInfo_v3", device, ctypes.byref(info))
-        return _decoded(info.bus_id)
-
-    def mig_enabled(self, device: Handle) -> bool:
-        current, pending = ctypes.c_uint(), ctypes.c_uint()
-        self._call("nvmlDeviceGetMigMode", device, ctypes.byref(current), ctypes.byref(pending))
-        return current.value == 1
-
-    def mig_most(self, device: Handle) -> int:
-        return self._number("nvmlDeviceGetMaxMigDeviceCount", device)
-
-    def mig_handle(self, device: Handle, position: int) -> Handle:
-        return self._handle("nvmlDeviceGetMigDeviceHandleByIndex", device, ctypes.c_uint(position))
-
-    def gpu_instance(self, instance: Handle) -> int:
-        return self._number("nvmlDeviceGetGpuInstanceId", instance)
-
-    def compute_instance(self, instance: Handle) -> int:
-        return self._number("nvmlDeviceGetComputeInstanceId", instance)
-
-    def memory_v2(self, device: Handle) -> WireMemory:
-        memory = MemoryV2(version=struct_version(MemoryV2, 2))
-        self._call("nvmlDeviceGetMemoryInfo_v2", device, ctypes.byref(memory))
-        return WireMemory(api="v2", total=memory.total, used=memory.used, free=memory.free, reserved=memory.reserved)
-
-    def memory_v1(self, device: Handle) -> WireMemory:
-        memory = MemoryV1()
-        self._call("nvmlDeviceGetMemoryInfo", device, ctypes.byref(memory))
-        return WireMemory(api="v1", total=memory.total, used=memory.used, free=memory.free, reserved=None)
-
-    def processes(self, call: str, device: Handle) -> list[ListedProcess]:
-        """List by one of the `nvmlDeviceGet…RunningProcesses_v…` calls; in the usual case it takes one call."""
-        room = _FIRST_ENTRIES
-        for _ in range(_LIST_TRIES):
-            buffer = ctypes.create_string_buffer(room * _WIDEST_ENTRY_BYTES)
-            count = ctypes.c_uint(room)
-            try:
-                self._call(call, device, ctypes.byref(count), buffer)
-            except NvmlCallError as error:
-                if error.code != Code.INSUFFICIENT_SIZE:
-                    raise
-                room = max(2 * room, count.value + count.value // 4)
-                continue
-            entries = (ProcessInfo * min(count.value, room)).from_buffer(buffer)
-            return [
-                ListedProcess(entry.pid, entry.gi, entry.ci, None if entry.used == _NOT_AVAILABLE else entry.used)
-                for entry in entries
-            ]
-        raise NvmlCallError(call, Code.INSUFFICIENT_SIZE)
-
-    def utilization_ratio(self, device: Handle) -> float:
-        rates = Utilization()
-        self._call("nvmlDeviceGetUtilizationRates", device, ctypes.byref(rates))
-        return float(rates.gpu) / 100
-
-    def temperature_celsius(self, device: Handle) -> float:
-        value = ctypes.c_uint()
-        self._call("nvmlDeviceGetTemperature", device, ctypes.c_uint(_TEMPERATURE_GPU), ctypes.byref(value))
-        return float(value.value)
-
-    def power_watts(self, device: Handle) -> float:
-        return self._number("nvmlDeviceGetPowerUsage", device) / 1000
-
-    def fabric_ready(self, device: Handle) -> bool:
-        """Say whether the GPU has registered with its NVLink fabric; NOT_SUPPORTED where there is none."""
-        call = "nvmlDeviceGetGpuFabricInfoV"
-        info: FabricV1 | FabricV2 = FabricV2(version=struct_version(FabricV2, 2))
+    def function(self, call: str) -> Callable[..., int]:
         try:
-            self._call(call, device, ctypes.byref(info))
-        except NvmlCallError as error:
-            if error.code not in {Code.FUNCTION_NOT_FOUND, Code.ARGUMENT_VERSION_MISMATCH}:
-                raise
-            call, info = "nvmlDeviceGetGpuFabricInfo", FabricV1()
-            self._call(call, device, ctypes.byref(info))
-        if info.state == _FABRIC_NOT_SUPPORTED:
-            raise NvmlCallError(call, Code.NOT_SUPPORTED)
-        return bool(info.state == _FABRIC_COMPLETED and info.status == 0)
-
-    def _call(self, call: str, *arguments: object) -> None:
-        self._crumb.note(call, self._gpu, self._uuid)
-        try:
-            function = pynvml._nvmlGetFunctionPointer(call)  # noqa: SLF001  # the one way to a function that it has
+            found = pynvml._nvmlGetFunctionPointer(call)  # noqa: SLF001  # the one way to a function that it has
         except pynvml.NVMLError as error:
             raise NvmlCallError(call, error.value) from None
-        code = function(*arguments)
-        if code:
-            raise NvmlCallError(call, code)
-
-    def _text(self, call: str, *arguments: object) -> str:
-        buffer = ctypes.create_string_buffer(_TEXT_BYTES)
-        self._call(call, *arguments, buffer, ctypes.c_uint(_TEXT_BYTES))
-        return _decoded(buffer.value)
-
-    def _number(self, call: str, *arguments: object) -> int:
-        value = ctypes.c_uint()
-        self._call(call, *arguments, ctypes.byref(value))
-        return value.value
-
-    def _handle(self, call: str, *arguments: object) -> Handle:
-        handle = Handle()
-        self._call(call, *arguments, ctypes.byref(handle))
-        return handle
-
-
-def _decoded(text: bytes) -> str:
-    return text.decode(errors="replace")
+        return cast(Callable[..., int], found)
 
 
 def _end_with(pipe: int) -> None:
@@ -232,6 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="llmhost NVML child")
     parser.add_argument("--procfs", type=Path, required=True)
     parser.add_argument("--crumb-fd", type=int, required=True)
+    parser.add_argument("--tally-fd", type=int, required=True)
     parser.add_argument("--unsupported-seconds", type=float, default=UNSUPPORTED_SECONDS)
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the exporter, which then closes stdin
@@ -239,8 +83,12 @@ def main() -> None:
     os.dup2(2, 1)  # what the library prints must not get in between the answers
     threading.Thread(target=_end_with, args=(0,), daemon=True).start()
     crumb = CrumbWriter(arguments.crumb_fd)
-    session = Session(Driver(crumb), arguments.procfs, arguments.unsupported_seconds)
+    library, tally = Pynvml(), TallyWriter(arguments.tally_fd)
+    session = Session(
+        Driver(library, crumb), lambda: EventWatch(library, tally), arguments.procfs, arguments.unsupported_seconds
+    )
     serve(sys.stdin.buffer, answers, session, crumb)
+    os._exit(0)  # the library's own clean-up is not to run under a thread that waits in it
 
 
 if __name__ == "__main__":
