@@ -145,13 +145,16 @@ class OwnDirectory:
 def read_file(path: Path, most_bytes: int) -> bytes:
     """Read a regular file, not through a symbolic link; raises OSError, or ValueError for what is no such file."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a FIFO is not waited for
-    with os.fdopen(fd, "rb") as file:
+    try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise ValueError("it is no regular file")
         if found.st_size > most_bytes:
             raise ValueError(f"it is larger than {most_bytes} bytes")
-        content = file.read(most_bytes + 1)
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            content = file.read(most_bytes + 1)
+    finally:
+        os.close(fd)
     if len(content) > most_bytes:
         raise ValueError(f"it is larger than {most_bytes} bytes")
     return content

@@ -145,6 +145,11 @@ class Saving:
             self._securing = Thread(target=self._secure, name="llmhost-secure", daemon=True)
             self._securing.start()
 
+    def wait_until_secure(self) -> None:
+        """Wait for the copy that is being made, if one is."""
+        if self._securing is not None:
+            self._securing.join()
+
     def _is_securing(self) -> bool:
         return self._securing is not None and self._securing.is_alive()
 

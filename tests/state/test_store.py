@@ -1,0 +1,329 @@
+"""The ledger's file: whole or as it was, ours alone, and never a reason not to run."""
+
+import logging
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.fakes.ledgers import BIG, BOOT, FILE_1, SECOND_RUN, WRITTEN_DOWN, with_starts
+from tests.fakes.needs import needs, needs_root
+
+from llmhost.derive.ledger.ledger import Ledger
+from llmhost.state.document import ledger_of
+from llmhost.state.store import LedgerStore, Saving, StoreError, open_for_reading
+
+SAVED_AT = 1764468000.0  # 2025-11-30T02:00:00Z
+
+
+@contextmanager
+def store_in(directory: Path, *, most_bytes: int = 16 << 20, at: float = SAVED_AT) -> Iterator[LedgerStore]:
+    store = LedgerStore(directory, most_bytes=most_bytes, epoch_seconds=lambda: at)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_what_is_saved_is_loaded_by_the_next_one(tmp_path: Path) -> None:
+    for durable in (False, True):
+        with store_in(tmp_path) as store:
+            store.save(Ledger(boot_id="before"), durable=durable)
+            store.save(WRITTEN_DOWN, durable=durable)
+        with store_in(tmp_path) as store:
+            assert store.load(BOOT) == WRITTEN_DOWN
+    assert names(tmp_path) == ["ledger.json", "lock"]
+
+
+def test_where_there_is_no_file_there_is_no_ledger(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with store_in(tmp_path) as store:
+        assert store.load(BOOT) is None
+    assert caplog.text == ""
+
+
+def test_what_is_of_one_boot_is_forgotten_in_the_next(tmp_path: Path) -> None:
+    (tmp_path / "ledger.json").write_bytes(FILE_1.read_bytes())
+    with store_in(tmp_path) as store:
+        ledger = store.load("another boot")
+    assert ledger is not None
+    assert ledger.boot_id == "another boot"
+    assert ledger.belongings == {}
+    assert ledger.units[BIG].starts_total == WRITTEN_DOWN.units[BIG].starts_total
+    end = ledger.units[BIG].starts[-1].end
+    assert end is not None
+    assert end.at == 1764467990.25  # when the unit was last seen
+
+
+def test_the_file_is_for_its_owner_and_group_whatever_the_umask(tmp_path: Path) -> None:
+    for umask in (0o000, 0o077):
+        before = os.umask(umask)
+        try:
+            with store_in(tmp_path) as store:
+                store.save(WRITTEN_DOWN, durable=False)
+        finally:
+            os.umask(before)
+        assert (tmp_path / "ledger.json").stat().st_mode & 0o7777 == 0o640
+
+
+def test_a_link_in_place_of_the_file_is_neither_read_nor_written_through(tmp_path: Path) -> None:
+    state, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
+    state.mkdir()
+    elsewhere.write_bytes(FILE_1.read_bytes())
+    (state / "ledger.json").symlink_to(elsewhere)
+    (state / "ledger.json.new").symlink_to(elsewhere)
+    with store_in(state) as store:
+        assert store.load(BOOT) is None
+        (state / "ledger.json").symlink_to(elsewhere)
+        store.save(Ledger(boot_id="x"), durable=False)
+    assert elsewhere.read_bytes() == FILE_1.read_bytes()
+    assert not (state / "ledger.json").is_symlink()
+    assert ledger_of((state / "ledger.json").read_bytes()) == Ledger(boot_id="x")
+
+
+def test_a_file_cut_off_anywhere_is_put_aside_and_three_such_files_are_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = FILE_1.read_bytes()
+    for count, length in enumerate(range(0, len(whole) - 2, 50)):
+        (tmp_path / "ledger.json").write_bytes(whole[:length])
+        with store_in(tmp_path, at=SAVED_AT + count) as store:
+            assert store.load(BOOT) is None
+        (record,) = caplog.records
+        assert record.levelno == logging.ERROR
+        caplog.clear()
+        aside = [name for name in names(tmp_path) if name.startswith("ledger.json.bad-")]
+        assert len(aside) == min(3, count + 1)
+        assert (tmp_path / aside[-1]).read_bytes() == whole[:length]
+        assert not (tmp_path / "ledger.json").exists()
+    assert count > 50
+
+
+def test_the_log_says_what_is_wrong_where_and_what_became_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "ledger.json"
+    file.write_text("{}")
+    with store_in(tmp_path) as store:
+        assert store.load(BOOT) is None
+    (message,) = caplog.messages
+    assert message == (
+        f'{file} is no ledger that can be used (it is JSON, but does not say "format": "llmhost ledger"): '
+        "it is put aside as ledger.json.bad-20251130T020000Z"
+    )
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "large", "newer"])
+def test_what_is_no_file_of_ours_is_put_aside(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "ledger.json"
+    match kind:
+        case "folder":
+            file.mkdir()
+        case "fifo":
+            os.mkfifo(file)
+        case "large":
+            file.write_bytes(FILE_1.read_bytes() + b" " * 10_000)
+        case _:
+            file.write_text('{"format": "llmhost ledger", "version": 2}')
+    with store_in(tmp_path, most_bytes=10_000) as store:
+        assert store.load(BOOT) is None
+        store.save(Ledger(), durable=False)
+    expected = {
+        "folder": "it is no regular file",
+        "fifo": "it is no regular file",
+        "large": "it is larger than 10000 bytes",
+        "newer": "it is of version 2, from a newer llmhost; this one reads version 1",
+    }
+    assert expected[kind] in caplog.text
+    assert names(tmp_path) == ["ledger.json", "ledger.json.bad-20251130T020000Z", "lock"]
+
+
+def test_a_copy_that_is_on_the_disk_is_taken_where_the_file_is_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with store_in(tmp_path) as store:
+        store.save(WRITTEN_DOWN, durable=False)
+        store.secure()
+        store.secure()  # of the same file
+        assert names(tmp_path) == ["ledger.json", "ledger.json.synced", "lock"]
+        store.save(Ledger(boot_id=BOOT), durable=False)
+    (tmp_path / "ledger.json").unlink()
+    (tmp_path / "ledger.json").touch()  # as a power failure leaves it
+    with store_in(tmp_path) as store:
+        assert store.load(BOOT) == WRITTEN_DOWN
+    assert "(it is empty)" in caplog.messages[0]
+    assert caplog.messages[1] == f"history goes on from {tmp_path / 'ledger.json.synced'}"
+
+
+def test_a_directory_has_one_exporter_at_a_time(tmp_path: Path) -> None:
+    with store_in(tmp_path):
+        with pytest.raises(StoreError) as refused:
+            LedgerStore(tmp_path)
+        assert str(refused.value) == f"{tmp_path} is in use by another llmhost (pid {os.getpid()})"
+    with store_in(tmp_path):
+        pass
+
+
+def test_a_directory_that_cannot_be_used_is_told_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for directory, complaint in ((tmp_path / "none", "No such file or directory"), (file, "Not a directory")):
+        with pytest.raises(StoreError) as refused:
+            LedgerStore(directory)
+        assert str(refused.value) == f"{directory} cannot be used: {complaint}"
+        with pytest.raises(StoreError) as refused:
+            open_for_reading(directory, BOOT)
+        assert str(refused.value) == f"{directory} cannot be used: {complaint}"
+
+
+def test_a_reader_changes_nothing_and_needs_no_lock(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    unjudged = replace(WRITTEN_DOWN.units[BIG].starts[1], verdict=None, in_the_way=())
+    record = replace(WRITTEN_DOWN.units[BIG], starts=(unjudged,))
+    ledger = replace(WRITTEN_DOWN, units={BIG: record})
+    with store_in(tmp_path) as store:
+        assert open_for_reading(tmp_path, BOOT) is None
+        store.save(ledger, durable=False)
+        read = open_for_reading(tmp_path, BOOT)
+        assert read == ledger
+        assert read.units[BIG].starts[0].invocation_id == SECOND_RUN
+        rebooted = open_for_reading(tmp_path, "another boot")
+        assert rebooted is not None
+        assert rebooted.belongings == {}
+    (tmp_path / "ledger.json").write_text("{")
+    before = [(path.name, path.stat().st_mtime_ns) for path in (tmp_path, *sorted(tmp_path.iterdir()))]
+    assert open_for_reading(tmp_path, BOOT) is None
+    assert [(path.name, path.stat().st_mtime_ns) for path in (tmp_path, *sorted(tmp_path.iterdir()))] == before
+    (message,) = caplog.messages
+    assert message.startswith(f"{tmp_path / 'ledger.json'} is no ledger that can be used: it is no JSON: ")
+
+
+# Saves two ledgers by turns until it is killed, 100 times, each time 0.1 ms later after its first save.
+KILLED = """
+import os, signal, sys, time
+from pathlib import Path
+from tests.fakes.ledgers import with_starts
+from llmhost.state.document import ledger_of
+from llmhost.state.store import LedgerStore
+directory = Path(sys.argv[1])
+ledgers = [with_starts(units, 10) for units in (5, 50)]
+lengths = set()
+for number in range(100):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        store = LedgerStore(directory)
+        while True:
+            for ledger in ledgers:
+                store.save(ledger, durable=False)
+                os.write(writer, b".")
+    os.read(reader, 1)
+    time.sleep(number / 10_000)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(reader)
+    os.close(writer)
+    content = (directory / "ledger.json").read_bytes()
+    assert ledger_of(content) in ledgers
+    lengths.add(len(content) // 1000)
+    assert {path.name for path in directory.iterdir()} <= {"ledger.json", "ledger.json.new", "lock"}
+print(len(lengths))
+"""
+
+
+def test_a_file_is_whole_whenever_its_writer_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    done = subprocess.run(command, cwd=FILE_1.parents[2], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2\n", "")
+    with store_in(tmp_path) as store:
+        assert store.load(BOOT) in (with_starts(5, 10), with_starts(50, 10))
+        store.save(Ledger(), durable=False)
+    assert names(tmp_path) == ["ledger.json", "lock"]
+
+
+def test_a_disk_that_is_full_leaves_the_file_as_it_was_and_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with store_in(tmp_path) as store:
+        saving = Saving(store)
+        saving(WRITTEN_DOWN, durable=True)
+        before = (tmp_path / "ledger.json").read_bytes()
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))  # as EFBIG, in the midst of the file
+        try:
+            saving(with_starts(50, 10))
+            saving(with_starts(51, 10))
+            assert (tmp_path / "ledger.json").read_bytes() == before
+            assert names(tmp_path) == ["ledger.json", "lock"]
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        saving(with_starts(50, 10), durable=True)
+    file = tmp_path / "ledger.json"
+    assert ledger_of(file.read_bytes()) == with_starts(50, 10)
+    assert caplog.messages == [
+        f"history is not saved: {file} cannot be written: File too large; it is tried again",
+        f"history is saved again in {file}",
+    ]
+
+
+def test_a_file_system_without_space_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    needs_root()
+    subprocess.run([needs("mount"), "-t", "tmpfs", "-o", "size=64k", "llmhost-test", str(tmp_path)], check=True)
+    try:
+        with store_in(tmp_path) as store:
+            store.save(WRITTEN_DOWN, durable=True)
+            with pytest.raises(StoreError, match=r"ledger\.json cannot be written: No space left on device"):
+                store.save(with_starts(50, 10), durable=False)
+            assert store.load(BOOT) == WRITTEN_DOWN
+            assert names(tmp_path) == ["ledger.json", "lock"]
+            store.save(Ledger(), durable=False)
+    finally:
+        subprocess.run([needs("umount"), str(tmp_path)], check=True)
+
+
+def test_a_directory_that_was_gone_is_used_again_once_it_is_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    state = tmp_path / "state"
+    state.mkdir()
+    with store_in(state) as store:
+        saving = Saving(store)
+        state.rename(tmp_path / "away")
+        saving(WRITTEN_DOWN)
+        saving(WRITTEN_DOWN)
+        state.mkdir()
+        saving(WRITTEN_DOWN, durable=True)
+        with pytest.raises(StoreError, match="in use by another llmhost"):
+            LedgerStore(state)
+        assert store.load(BOOT) == WRITTEN_DOWN
+    assert caplog.messages == [
+        f"history is not saved: {state} cannot be used: No such file or directory; it is tried again",
+        f"history is saved again in {state / 'ledger.json'}",
+    ]
+
+
+def test_after_the_end_nothing_is_saved(tmp_path: Path) -> None:
+    with store_in(tmp_path) as store:
+        store.save(WRITTEN_DOWN, durable=True)
+    store.save(Ledger(), durable=False)
+    assert ledger_of((tmp_path / "ledger.json").read_bytes()) == WRITTEN_DOWN
+
+
+def test_saving_sees_to_it_that_a_copy_gets_on_the_disk(tmp_path: Path) -> None:
+    with store_in(tmp_path) as store:
+        saving = Saving(store)
+        saving(WRITTEN_DOWN)
+        saving.wait_until_secure()
+        saving(Ledger())  # the next copy is not made before five minutes
+        saving.wait_until_secure()
+    assert ledger_of((tmp_path / "ledger.json").read_bytes()) == Ledger()
+    assert ledger_of((tmp_path / "ledger.json.synced").read_bytes()) == WRITTEN_DOWN
