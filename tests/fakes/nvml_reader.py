@@ -13,7 +13,17 @@ from llmhost.model.reading import Ok
 from llmhost.sources.base import SourceError
 from llmhost.sources.nvml.source import NvmlSource
 
-__all__ = ["Clock", "NewReader", "Reader", "eventually", "fake_nvml", "holders_of", "memory_of", "new_reader"]
+__all__ = [
+    "Clock",
+    "NewReader",
+    "Reader",
+    "calls_in",
+    "eventually",
+    "fake_nvml",
+    "holders_of",
+    "memory_of",
+    "new_reader",
+]
 
 
 class Clock:
@@ -36,6 +46,9 @@ class Reader:
 
     def read(self, seconds: float = 20.0) -> NvmlReport:
         return self.source.read(self.clock() + seconds)
+
+    def read_memory(self, seconds: float = 20.0) -> NvmlReport:
+        return self.source.read_memory(self.clock() + seconds)
 
     def fail(self, seconds: float = 20.0) -> SourceError:
         """Read, and return the error that must come of it."""
@@ -75,6 +88,12 @@ def new_reader(fake_nvml: FakeNvml) -> Iterator[NewReader]:
     yield make
     for source in sources:
         source.close()
+
+
+def calls_in(trace: Path) -> list[tuple[str, int, int]]:
+    """Return what the library was asked since the trace was begun: call, GPU index or -1, return code."""
+    lines = trace.read_text().splitlines() if trace.exists() else []
+    return [(call, int(gpu), int(code)) for _, _, call, gpu, code, _ in map(str.split, lines)]
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:

@@ -15,7 +15,7 @@ from llmhost.sources.nvml.survey import Skip, Survey
 from llmhost.sources.nvml.wire import Answer, Question
 
 _RENEW_SECONDS = 10.0  # how soon after one nvmlInit that mended nothing the next is tried
-_STOP_SECONDS = 2.0  # for the thread that waits for events, at most 1 s a time
+_STOP_SECONDS = 1.5  # for the thread that waits for events, at most 1 s a time
 
 
 @dataclass(frozen=True, slots=True)
