@@ -12,7 +12,10 @@ from pathlib import Path
 from tests.fakes.daemon import LLMHOST, Daemon, environment
 from tests.fakes.needs import needs, needs_root
 from tests.fakes.nvml import FakeNvml, fake_nvml
+from tests.fakes.written_history import ledger_of
 from tests.hosts.written import read, standing, without_varying
+
+from llmhost.state.store import LedgerStore
 
 __all__ = ["fake_nvml"]
 
@@ -32,11 +35,16 @@ def once(*arguments: str, env: dict[str, str] | None = None) -> subprocess.Compl
 
 def test_once_prints_the_incident_as_it_is_written_down(tmp_path: Path) -> None:
     host = read("incident")
+    state = tmp_path / "state"
+    state.mkdir()
+    store = LedgerStore(state)
+    store.save(ledger_of(host.first["history"]), durable=False)
+    store.close()
     with standing(host, tmp_path) as (stands, _):
         config = tmp_path / "llmhost.yml"
         config.write_text(stands.config_text)
         env = stands.environment | {"DBUS_SYSTEM_BUS_ADDRESS": stands.bus_address}
-        done = once("--config", str(config), "--path.procfs", str(stands.procfs), env=env)
+        done = once("--config", str(config), "--path.procfs", str(stands.procfs), "--state-dir", str(state), env=env)
     assert done.returncode == 0, done.stderr
     loaded = "llmhost_config_reload_last_success_timestamp_seconds "
 
