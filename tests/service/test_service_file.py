@@ -1,5 +1,6 @@
 """systemd/llmhost.service: what systemd thinks of it, and, run by a real systemd, that nothing is hidden from it."""
 
+import json
 import re
 import subprocess
 import sys
@@ -142,6 +143,10 @@ def test_run_by_systemd_it_sees_everything_and_ends_quickly(inside: Booted) -> N
     inside.systemctl("stop", "llmhost.service")
     assert time.monotonic() - began < 2
     assert inside.show("llmhost.service", "Result")["Result"] == "success"
+    ledger = json.loads(inside.run(["cat", "/var/lib/llmhost/ledger.json"]).stdout)["ledger"]
+    assert ledger["boot_id"] == inside.run(["cat", "/proc/sys/kernel/random/boot_id"]).stdout.strip()
+    kept = inside.run(["ls", "/var/lib/llmhost"]).stdout.split()
+    assert {"ledger.json", "ledger.json.synced", "lock"} <= set(kept)
 
 
 def test_its_sandbox_hides_nothing_that_is_needed_and_gives_nothing_else(inside: Booted) -> None:
