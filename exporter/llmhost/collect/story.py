@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterable
 
+from llmhost.derive.in_the_way import Obstacle
 from llmhost.derive.ledger.events import Ended
 from llmhost.derive.ledger.record import Start, Verdict
-from llmhost.derive.verdict import Obstacle
 from llmhost.model.ids import SYSTEM_MANAGER, UnitId
 
 _MOST_OBSTACLES = 8

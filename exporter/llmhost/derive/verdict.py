@@ -1,28 +1,23 @@
 """What a start finds on its GPUs: clean, or memory of others in the way."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from llmhost.config.schema import Config
+from llmhost.derive.activation import is_up, main_process
+from llmhost.derive.attribution import HolderKind, attribute
+from llmhost.derive.demand import demand_of, members_by_unit
+from llmhost.derive.gpu_set import GpuSet
+from llmhost.derive.in_the_way import Obstacle, Scene, Target, failed
 from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import InTheWay, Verdict
-from llmhost.model.ids import GpuUuid, UnitId
-from llmhost.model.reading import Cause, Failed, Reading
+from llmhost.derive.ledger.record import UNATTRIBUTED, InTheWay, Verdict
+from llmhost.derive.orphans import orphans
+from llmhost.model.gpu import Gpu
+from llmhost.model.ids import GpuUuid
+from llmhost.model.reading import Cause, Failed, Ok, Reading, mapped
 from llmhost.model.snapshot import Snapshot
-from llmhost.model.unit import Unit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Obstacle:
-    """One holder in the way, for the log; pid 0 and "" for memory that nobody holds."""
-
-    uuid: GpuUuid
-    gpu: str  # NVML's index
-    kind: str
-    pid: int
-    command: str  # comm, or the title of an engine's process
-    unit: UnitId | None
-    used_bytes: int
+from llmhost.model.unit import Unit, UnitsReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +38,94 @@ def judge(
 
     `unit` is the unit as it was when its main process started, whatever the snapshot says of it by now; `used_at_start`
     is the memory in use as read right then, which counts where it differs from the snapshot's.
+
+    In the way on a GPU of the unit's set are what ended activations, orphans and processes that are gone hold, and
+    memory that nobody holds. Sessions, containers and others count with them where they leave less than the unit needs;
+    units that are up and the machine's own programs never. More than policy.resident of it on one GPU is resident. A
+    GPU on which no more than that is in use at all is told by that alone: a start that needs nearly the whole of a GPU
+    may fail there, but not because of what is in the way. What started after the unit's main process held nothing that
+    this found. A GPU of which that cannot be told leaves only `resident` to be said, of another.
+
+    Where the set is not known, or names a GPU that is split into MIG instances, it is told if all that it may be are
+    clean. In the way is then nothing: nobody knows which of it would have been.
     """
-    del snapshot, unit, used_at_start, config, ledger
-    return Failed(Cause.UNKNOWN, "not built yet")
+    if not isinstance(snapshot.nvml, Ok):
+        return failed(snapshot.nvml)
+    units_read = isinstance(snapshot.units, Ok)
+    gpus = snapshot.nvml.value.gpus
+    unit = unit if is_up(unit) else replace(unit, active_state="activating", sub_state="start")
+    units = {one.id: one for one in snapshot.units.value.units} if isinstance(snapshot.units, Ok) else {}
+    units[unit.id] = unit
+    snapshot = replace(snapshot, units=Ok(UnitsReport(systemd_version="", units=tuple(units.values()))))
+    members = mapped(snapshot.processes, lambda table: members_by_unit(table).get(unit.id, ()))
+    demand = demand_of(unit, members.value if isinstance(members, Ok) else (), snapshot, config, ledger)
+    orphaned = orphans(snapshot, ledger.orphan_since, ledger.processes_since, config.policy)
+    orphan_ids = frozenset(one.process.id for one in orphaned.value) if isinstance(orphaned, Ok) else frozenset()
+    scene = Scene(
+        snapshot=snapshot,
+        unit=unit,
+        units=units.keys(),
+        units_read=units_read,
+        used_at_start=used_at_start,
+        needed=demand.needed,
+        attribution=attribute(snapshot, units, orphan_ids, ledger.belongings),
+        main_ticks=_main_ticks(snapshot, unit),
+        policy=config.policy,
+    )
+    found = [scene.look_at(target) for target in _targets(demand.gpus, gpus)]
+    certain = [one for one in found if one.target.doubt is None]
+    obstacles = [obstacle for one in certain for obstacle in one.obstacles]
+    resident = any(one.counted_bytes > config.policy.resident_bytes for one in certain)
+    untold = next((one.untold for one in found if one.untold is not None), None)
+    if not resident and untold is not None:
+        return untold
+    return Ok(
+        Judgement(
+            verdict=Verdict.RESIDENT if resident else Verdict.CLEAN,
+            in_the_way=_summed(obstacles),
+            obstacles=tuple(sorted(obstacles, key=lambda one: -one.used_bytes)),
+        )
+    )
+
+
+def _targets(uuids: Reading[GpuSet], listed: Sequence[Gpu]) -> tuple[Target, ...]:
+    """Give the GPUs of the set, or all that may be in it."""
+    by_uuid = {gpu.uuid: gpu for gpu in listed}
+    instances: dict[GpuUuid, list[Gpu]] = {}
+    for gpu in listed:
+        if gpu.parent_uuid is not None:
+            instances.setdefault(gpu.parent_uuid, []).append(gpu)
+    if not isinstance(uuids, Ok):
+        doubt = failed(uuids)
+        return tuple(Target(uuid=gpu.uuid, gpu=gpu, doubt=doubt) for gpu in listed if gpu.uuid not in instances)
+    found: list[Target] = []
+    for uuid in dict.fromkeys(uuids.value):
+        if uuid in instances:
+            doubt = Failed(Cause.UNKNOWN, f"nobody knows which MIG instance of {uuid} the unit uses")
+            found += [Target(uuid=one.uuid, gpu=one, doubt=doubt) for one in instances[uuid]]
+        else:
+            found.append(Target(uuid=uuid, gpu=by_uuid.get(uuid)))
+    return tuple(found)
+
+
+def _main_ticks(snapshot: Snapshot, unit: Unit) -> int | None:
+    """When the unit's main process started, which may have ended by now, in ticks since boot."""
+    main = main_process(unit, snapshot.processes.value) if isinstance(snapshot.processes, Ok) else None
+    if main is not None:
+        return main.id.start_ticks
+    if unit.exec_main_start_monotonic is None or not isinstance(snapshot.host, Ok):
+        return None
+    host = snapshot.host.value
+    return math.floor((unit.exec_main_start_monotonic + host.boottime_ahead_seconds) * host.ticks_per_second)
+
+
+def _summed(obstacles: Sequence[Obstacle]) -> tuple[InTheWay, ...]:
+    """Sum up by GPU and kind, in the order of the set and of the kinds."""
+    order = [*HolderKind, UNATTRIBUTED]
+    sums: dict[tuple[GpuUuid, str], InTheWay] = {}
+    for one in obstacles:
+        before = sums.get((one.uuid, one.kind))
+        total = one.used_bytes + (before.used_bytes if before is not None else 0)
+        sums[one.uuid, one.kind] = InTheWay(uuid=one.uuid, gpu=one.gpu, kind=one.kind, used_bytes=total)
+    uuids = list(dict.fromkeys(one.uuid for one in obstacles))
+    return tuple(sorted(sums.values(), key=lambda one: (uuids.index(one.uuid), order.index(one.kind))))

@@ -1,0 +1,176 @@
+"""What was in the way of a start on each GPU, from what was read for it."""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from llmhost.config.schema import Policy
+from llmhost.derive.attribution import GpuAttribution, Holder, HolderKind
+from llmhost.derive.ledger.record import UNATTRIBUTED
+from llmhost.derive.need import Need
+from llmhost.model.gpu import Gpu
+from llmhost.model.ids import GpuUuid, UnitId
+from llmhost.model.process import Process
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
+from llmhost.model.snapshot import Snapshot
+from llmhost.model.unit import Unit
+
+_ALWAYS = frozenset({HolderKind.LEFTOVER, HolderKind.ORPHAN, HolderKind.GONE})
+_WHERE_SHORT = frozenset({HolderKind.CONTAINER, HolderKind.SESSION, HolderKind.OTHER})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """One holder in the way, for the log; pid 0 and "" for memory that nobody holds."""
+
+    uuid: GpuUuid
+    gpu: str  # NVML's index
+    kind: str
+    pid: int
+    command: str  # comm, or the title of an engine's process
+    unit: UnitId | None
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A GPU that the unit uses, or, with a doubt, may use."""
+
+    uuid: GpuUuid
+    gpu: Gpu | None  # None where the driver does not list it
+    doubt: Failed | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    target: Target
+    counted_bytes: int  # what is known to be in the way and held against policy.resident
+    obstacles: tuple[Obstacle, ...] = ()
+    untold: Failed | None = None  # why it is not known to be clean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What was read for a start."""
+
+    snapshot: Snapshot  # with the unit as it was
+    unit: Unit
+    units: AbstractSet[UnitId]  # watched ones, as far as they were read
+    units_read: bool
+    used_at_start: Mapping[GpuUuid, int]
+    needed: Reading[Need]
+    attribution: Reading[Mapping[GpuUuid, Reading[GpuAttribution]]]
+    main_ticks: int | None  # when the main process started, in ticks since boot
+    policy: Policy
+
+    def look_at(self, target: Target) -> Found:
+        gpu = target.gpu
+        if gpu is None:
+            return Found(target=target, counted_bytes=0, untold=Failed(Cause.LOST, f"{target.uuid} is not listed"))
+        used = None if gpu.unified_memory else self.used_at_start.get(gpu.uuid)
+        attribution = self.attribution if not isinstance(self.attribution, Ok) else self.attribution.value[gpu.uuid]
+        listed = attribution.value.holders if isinstance(attribution, Ok) else ()
+        holders = [one for one in listed if not self._came_later(one)]
+        in_the_way = [one for one in holders if one.kind in _ALWAYS | _WHERE_SHORT and not self._is_doubtful(one)]
+        obstacles = [self._obstacle(gpu, one) for one in in_the_way if one.used_bytes]
+        nobodys = _unattributed(used, holders) if isinstance(attribution, Ok) else None
+        if nobodys:
+            obstacles.append(_nobodys(gpu, nobodys))
+        if used is not None and used <= self.policy.resident_bytes:
+            return Found(target=target, counted_bytes=0, obstacles=tuple(obstacles))
+        held_later = sum(one.used_bytes or 0 for one in listed if self._came_later(one))
+        counting = {*_ALWAYS, UNATTRIBUTED} | (_WHERE_SHORT if self._is_short(gpu, used, held_later) else set())
+        counted = sum(one.used_bytes for one in obstacles if one.kind in counting)
+        untold: Failed | None
+        if not isinstance(attribution, Ok):
+            untold = failed(attribution)
+        elif used is None and not gpu.unified_memory:
+            untold = Failed(Cause.UNKNOWN, "its memory was not read as the unit started") if gpu.up else _fault(gpu)
+        else:
+            untold = self._untold_holders(gpu, holders, counted, counting)
+        if untold is not None:
+            untold = replace(untold, detail=f"GPU {gpu.index}: {untold.detail or untold.cause}")
+        elif counted > self.policy.resident_bytes:
+            untold = target.doubt
+        return Found(target=target, counted_bytes=counted, obstacles=tuple(obstacles), untold=untold)
+
+    def _came_later(self, holder: Holder) -> bool:
+        """Whether it is the unit's own, or of anybody who started after the unit's main process."""
+        if holder.kind is HolderKind.CURRENT and holder.unit == self.unit.id:
+            return True
+        return (
+            holder.process is not None and self.main_ticks is not None and holder.process.start_ticks >= self.main_ticks
+        )
+
+    def _is_doubtful(self, holder: Holder) -> bool:
+        """Whether it may be of a watched unit's present activation: the clocks do not tell, or systemd was not read."""
+        if holder.kind is not HolderKind.OTHER or holder.unit is None:
+            return False
+        return not self.units_read or holder.unit in self.units
+
+    def _is_short(self, gpu: Gpu, used: int | None, held_later: int) -> bool:
+        """Whether less was free than the unit needs. Of unified memory only what is free by now is known."""
+        need = self.needed.value.get(gpu.uuid) if isinstance(self.needed, Ok) else None
+        if need is None:
+            return False
+        if gpu.unified_memory:
+            host = self.snapshot.host
+            return isinstance(host, Ok) and host.value.memory_available_bytes + held_later < need
+        if used is None or not isinstance(gpu.memory, Ok):
+            return False
+        return gpu.memory.value.total_bytes - (gpu.memory.value.reserved_bytes or 0) - used < need
+
+    def _untold_holders(
+        self, gpu: Gpu, holders: Sequence[Holder], counted: int, counting: AbstractSet[str]
+    ) -> Failed | None:
+        """Say which holder may be more in the way than is counted; unified memory has no sum that it is missing in."""
+        for one in holders:
+            if one.used_bytes is None and (not gpu.unified_memory or one.kind in counting or self._is_doubtful(one)):
+                return Failed(Cause.NOT_SUPPORTED, f"the driver does not say how much process {one.pid} holds")
+        doubtful = [one for one in holders if self._is_doubtful(one)]
+        if counted + sum(one.used_bytes or 0 for one in doubtful) > max(counted, self.policy.resident_bytes):
+            if not self.units_read:
+                return Failed(Cause.UNKNOWN, "systemd does not say which units are up")
+            pids = ", ".join(str(one.pid) for one in doubtful)
+            return Failed(Cause.UNKNOWN, f"the clocks do not tell of which activation of its unit process {pids} is")
+        return None
+
+    def _obstacle(self, gpu: Gpu, holder: Holder) -> Obstacle:
+        table = self.snapshot.processes
+        process = table.value.of(holder.process) if isinstance(table, Ok) and holder.process is not None else None
+        return Obstacle(
+            uuid=gpu.uuid,
+            gpu=gpu.index,
+            kind=holder.kind,
+            pid=holder.pid,
+            command=_command(process) if process is not None else "",
+            unit=holder.unit,
+            used_bytes=holder.used_bytes or 0,
+        )
+
+
+def _unattributed(used: int | None, holders: Sequence[Holder]) -> int | None:
+    """Work out what nobody held at the start; None where that is not known, and where there is no such sum."""
+    held = [one.used_bytes for one in holders]
+    known = [one for one in held if one is not None]
+    return None if used is None or len(known) < len(held) else max(0, used - sum(known))
+
+
+def _nobodys(gpu: Gpu, used_bytes: int) -> Obstacle:
+    return Obstacle(
+        uuid=gpu.uuid, gpu=gpu.index, kind=UNATTRIBUTED, pid=0, command="", unit=None, used_bytes=used_bytes
+    )
+
+
+def _command(process: Process) -> str:
+    """Name it as `ps` does, but an engine's part by its title, of which comm has only the beginning."""
+    title = process.argv[0].rstrip() if process.argv else ""
+    return title if process.engine and "::" in title else process.comm
+
+
+def _fault(gpu: Gpu) -> Failed:
+    return Failed(gpu.fault or Cause.UNKNOWN, gpu.fault_detail)
+
+
+def failed(reading: Failed | NotApplicable) -> Failed:
+    return reading if isinstance(reading, Failed) else Failed(Cause.UNKNOWN, reading.why)
