@@ -35,9 +35,10 @@ test-vllm: ready-to-test ## hold it to a real vLLM on this CPU, as root; install
 	$(python) -m pytest -m vllm tests/vllm $(ARGS)
 
 .PHONY: bench
-bench: ready-to-test ## measure what a scrape costs, and what looking at shared memory does
+bench: ready-to-test ## measure what a scrape costs, what looking at shared memory does, and how long a verdict takes
 	$(python) -m tests.bench.scrape $(ARGS)
 	$(python) -m tests.bench.shm $(ARGS)
+	$(python) -m tests.bench.starts $(ARGS)
 
 .PHONY: golden
 golden: ready-to-test ## write the expected pages of tests/hosts anew; then read the diff

@@ -3,9 +3,10 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
 
 from llmhost.collect.books import Books
+from llmhost.collect.judge import Judge
+from llmhost.collect.release import Release
 from llmhost.collect.story import end_line
 from llmhost.derive.ledger.events import Ended, MainStarted, Step
 from llmhost.model.ids import UnitId
@@ -25,13 +26,12 @@ class Watch:
         self,
         *,
         books: Books,
-        judge: Callable[[MainStarted], None],
-        ended: Callable[[Ended], None],
+        judge: Judge,
+        release: Release,
     ) -> None:
-        """`judge` and `ended` are told of each such step; they must not block either."""
         self._books = books
         self._judge = judge
-        self._ended = ended
+        self._release = release
         self._events: deque[UnitEvent] = deque()
         self._units: dict[UnitId, Unit] = {}
         self._wake = threading.Condition()
@@ -39,6 +39,8 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="llmhost-watch", daemon=True)
 
     def start(self) -> None:
+        self._judge.start()
+        self._release.start()
         self._thread.start()
 
     def put(self, event: UnitEvent) -> None:
@@ -59,6 +61,8 @@ class Watch:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join(seconds)
+        self._judge.close()
+        self._release.close()
 
     def _run(self) -> None:
         while True:
@@ -91,7 +95,7 @@ class Watch:
     def _take(self, step: Step) -> None:
         match step:
             case MainStarted():
-                self._judge(step)
+                self._judge.put(step)
             case Ended():
                 log.info("%s", end_line(step))
-                self._ended(step)
+                self._release.put(step)

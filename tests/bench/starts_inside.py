@@ -1,0 +1,93 @@
+"""The exporter's part of tests.bench.starts: run inside the booted system, it prints one JSON object and ends.
+
+It is the exporter as `llmhost serve` makes it, in this process, so that the moment of each verdict can be noted.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from llmhost.cli.assemble import Exporter, Paths, SystemClock
+from llmhost.collect.books import Books
+from llmhost.config.schema import CollectorsConfig, Config, PidNamespace, UnitsConfig
+from llmhost.derive.ledger.record import Start, Verdict
+from llmhost.metrics.collector import Exposition, InForce
+from llmhost.metrics.exposition import encode
+from llmhost.model.ids import UnitId
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--starts", type=int, default=0, help="go on until so many starts")
+    parser.add_argument("--scrapes", type=int, default=0, help="and so many scrapes")
+    given = parser.parse_args()
+    seen: list[tuple[float, str]] = []
+    judged = Books.judged
+
+    def noted(books: Books, unit: UnitId, invocation_id: str, verdict: Verdict, **more: Any) -> Start | None:  # noqa: ANN401
+        start = judged(books, unit, invocation_id, verdict, **more)
+        if start is not None and start.main_monotonic is not None:
+            seen.append((time.monotonic() - start.main_monotonic, verdict))
+        return start
+
+    Books.judged = noted  # type: ignore[method-assign, assignment]
+    config = Config(
+        units=UnitsConfig(patterns=("loop*.service",), discover=False),
+        pid_namespace=PidNamespace.TRUST,
+        collectors=CollectorsConfig(engine=False, shm=False),
+    )
+    exporter = Exporter(config, Paths(), clock=SystemClock(), watch=True)
+    in_force = InForce(config=config, loaded_at=0.0, reload_success=True)
+    exposition = Exposition(
+        observe=exporter.observe, in_force=lambda: in_force, version="", revision="", python_version=""
+    )
+    print("ready", flush=True)
+    sys.stdin.readline()
+    began, cpu = time.monotonic(), time.process_time()
+    scrapes, sizes = 0, []
+    while True:
+        passed = time.monotonic() - began
+        if passed >= given.seconds and len(seen) >= given.starts and scrapes >= given.scrapes:
+            break
+        if given.scrapes == 0 or scrapes >= given.scrapes:
+            time.sleep(0.2)
+        else:
+            encode(exposition.metrics(time.monotonic() + 8), accept="")
+            scrapes += 1
+            if scrapes % (given.scrapes // 20) == 0:
+                sizes.append(size())
+    seconds, spent = time.monotonic() - began, time.process_time() - cpu
+    sizes.append(size())
+    latencies = sorted(latency for latency, _ in seen)
+    verdicts = {verdict: sum(1 for _, one in seen if one == verdict) for verdict in {verdict for _, verdict in seen}}
+    exporter.close()
+    told = {
+        "starts": len(seen),
+        "seconds": seconds,
+        "cpu_seconds": spent,
+        "scrapes": scrapes,
+        "verdicts": verdicts,
+        "p50_ms": latencies[len(latencies) // 2] * 1000,
+        "p99_ms": latencies[len(latencies) * 99 // 100] * 1000,
+        "most_ms": latencies[-1] * 1000,
+        "sizes": sizes,
+    }
+    print(json.dumps(told), flush=True)
+
+
+def size() -> dict[str, float]:
+    """Give resident memory in MiB, and open descriptors."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        "rss_mib": pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20),
+        "fds": sum(1 for _ in Path("/proc/self/fd").iterdir()),
+    }
+
+
+if __name__ == "__main__":
+    main()

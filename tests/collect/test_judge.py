@@ -1,0 +1,218 @@
+"""Verdicts on starts, from sources that answer as the test says; what a verdict is, is tested where it is derived."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+import pytest
+from tests.fakes.values import GIB, HOST, gpu, held, in_service, memory, process, report, table, unit
+
+from llmhost.collect.books import Books
+from llmhost.collect.judge import Judge
+from llmhost.collect.worker import Worker
+from llmhost.config.schema import Config, Policy
+from llmhost.derive.ledger.events import MainStarted
+from llmhost.derive.ledger.ledger import Ledger
+from llmhost.derive.ledger.record import Start, Trigger, UnitRecord, Verdict
+from llmhost.model.gpu import GpuHolder, NvmlReport
+from llmhost.model.process import ProcessTable
+from llmhost.model.reading import Cause, Failed, Ok
+from llmhost.model.unit import Unit, UnitSettings
+from llmhost.sources.base import SourceError
+
+T = TypeVar("T")
+
+ENGINE = UnitSettings(
+    service_type="simple",
+    exec_start=(("vllm", "serve", "m"),),
+    environment=(("CUDA_VISIBLE_DEVICES", "0"),),
+)
+CHANGING = Failed(Cause.CHANGING, "memory moved")
+
+
+class RealClock:
+    def time(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class Answering(Generic[T]):
+    """A source that gives what it is told to, and counts."""
+
+    def __init__(self, answer: Callable[[], T]) -> None:
+        self.answer = answer
+        self.reads = 0
+
+    def read(self, _deadline: float) -> T:
+        self.reads += 1
+        return self.answer()
+
+    def doing(self) -> str:
+        return "waiting"
+
+    def close(self) -> None:
+        pass
+
+
+class Bench:
+    """A judge with sources, and units that start."""
+
+    def __init__(self, memory_report: NvmlReport, lists_report: NvmlReport | None = None) -> None:
+        self.memory = Answering(lambda: memory_report)
+        self.lists = Answering(lambda: lists_report if lists_report is not None else memory_report)
+        self.processes = Answering(lambda: table([]))
+        self.due_in_seconds = 0.0
+        self.books = Books(Ledger(), policy=Policy, save=None)
+        self.units: list[Unit] = []
+        host = Worker("host", Answering(lambda: HOST), RealClock())
+        memory = Worker("memory", self.memory, RealClock())
+        nvml = Worker("nvml", self.lists, RealClock())
+        processes = Worker("procfs", self.processes, RealClock())
+        self._start = (host.start, memory.start, nvml.start, processes.start)
+        self._close = (host.close, memory.close, nvml.close, processes.close)
+        self.judge = Judge(
+            books=self.books,
+            host=host,
+            memory=memory,
+            nvml=nvml,
+            processes=processes,
+            lists_due_in_seconds=lambda: self.due_in_seconds,
+            units=lambda: tuple(self.units),
+            config=Config,
+            clock=RealClock(),
+        )
+
+    @contextmanager
+    def running(self) -> Iterator["Bench"]:
+        for start in self._start:
+            start()
+        self.judge.start()
+        try:
+            yield self
+        finally:
+            self.judge.close()
+            for close in self._close:
+                close()
+
+    def starts(self, name: str = "vllm.service", ago_seconds: float = 0.0) -> None:
+        began = time.monotonic() - ago_seconds
+        one = replace(unit(name, main_pid=50, invocation_id="now"), settings=ENGINE)
+        start = Start(
+            invocation_id="now",
+            trigger=Trigger.AUTO,
+            attempt=2,
+            at=time.time() - ago_seconds,
+            began_monotonic=began,
+            main_monotonic=began,
+        )
+        record = UnitRecord(last_seen_at=time.time(), invocation_id="now", starts=(start,))
+        self.books._ledger = replace(self.books.ledger, units={**self.books.ledger.units, one.id: record})
+        self.units.append(one)
+        self.judge.put(MainStarted(unit=one, start=start))
+
+    def verdict(self, name: str = "vllm.service", seconds: float = 8.0) -> Start:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            start = self.books.ledger.units[unit(name).id].starts[-1]
+            if start.verdict is not None:
+                return start
+            threading.Event().wait(0.002)
+        pytest.fail("no verdict")
+
+
+def test_memory_that_is_free_is_a_clean_start_without_lists() -> None:
+    with Bench(report([gpu(memory=memory(used=GIB // 2), holders=CHANGING)])).running() as bench:
+        bench.starts()
+        assert bench.verdict().verdict is Verdict.CLEAN
+        assert (bench.lists.reads, bench.processes.reads) == (0, 0)
+
+
+def test_memory_in_use_is_looked_into_with_lists_and_processes() -> None:
+    old = process(7, in_service("vllm.service"), start=100)
+    lists = report([gpu(memory=memory(used=70 * GIB), holders=held_by(7, 70 * GIB))])
+    with Bench(report([gpu(memory=memory(used=70 * GIB), holders=CHANGING)]), lists).running() as bench:
+        bench.processes.answer = lambda: table([old])
+        bench.starts()
+        start = bench.verdict()
+        assert start.verdict is Verdict.RESIDENT
+        assert [(one.kind, one.used_bytes) for one in start.in_the_way] == [("leftover", 70 * GIB)]
+        assert (bench.memory.reads, bench.lists.reads, bench.processes.reads) == (1, 1, 1)
+
+
+def test_lists_that_are_given_again_are_not_read_again() -> None:
+    again = report([gpu(memory=memory(used=70 * GIB), holders=held_by(7, 70 * GIB))])
+    with Bench(again).running() as bench:
+        bench.processes.answer = lambda: replace(
+            table([process(7, in_service("vllm.service"), start=100)]), read_at_monotonic=time.monotonic()
+        )
+        bench.due_in_seconds = 0.8
+        bench.starts()
+        assert bench.verdict(seconds=0.6).verdict is Verdict.RESIDENT
+        bench.starts("vllm-b.service")
+        assert bench.verdict("vllm-b.service", seconds=0.6).verdict is Verdict.RESIDENT
+        assert (bench.memory.reads, bench.lists.reads, bench.processes.reads) == (2, 0, 1)
+
+
+def test_a_start_waits_for_the_next_lists_and_holds_up_no_other() -> None:
+    moved = report([gpu(memory=memory(used=70 * GIB), holders=CHANGING)])
+    listed = report([gpu(memory=memory(used=70 * GIB), holders=held_by(7, 70 * GIB))])
+    with Bench(moved, listed).running() as bench:
+        bench.due_in_seconds = 0.7
+        bench.starts()
+        began = time.monotonic()
+        while bench.memory.reads == 0:
+            threading.Event().wait(0.002)
+        bench.memory.answer = lambda: report([gpu(memory=memory(used=0), holders=CHANGING)])
+        bench.starts("vllm-b.service")
+        assert bench.verdict("vllm-b.service", seconds=0.5).verdict is Verdict.CLEAN
+        bench.processes.answer = lambda: table([process(7, in_service("vllm.service"), start=100)])
+        assert bench.verdict().verdict is Verdict.RESIDENT
+        assert 0.6 <= time.monotonic() - began <= 1.5
+        assert bench.lists.reads == 1
+
+
+def test_a_driver_that_does_not_answer_in_time_makes_it_unknown_never_clean() -> None:
+    def silent() -> NvmlReport:
+        raise SourceError(Cause.TIMEOUT, "nvmlDeviceGetMemoryInfo_v2 on GPU 3 for 2.0 s")
+
+    with Bench(report([gpu()])).running() as bench:
+        bench.memory.answer = silent
+        bench.starts()
+        start = bench.verdict()
+        assert start.verdict is Verdict.UNKNOWN
+        assert start.unknown_because == "timeout: nvmlDeviceGetMemoryInfo_v2 on GPU 3 for 2.0 s"
+
+
+def test_a_start_that_is_noticed_late_is_unknown() -> None:
+    with Bench(report([gpu(memory=memory(used=0))])).running() as bench:
+        bench.starts(ago_seconds=3.0)
+        start = bench.verdict(seconds=1.0)
+        assert start.verdict is Verdict.UNKNOWN
+        assert start.unknown_because == "noticed 3.0 s after its main process began"
+
+
+def test_a_bug_costs_a_verdict_and_not_the_judge() -> None:
+    with Bench(report([gpu(memory=memory(used=70 * GIB))])).running() as bench:
+        bench.due_in_seconds = -1.0
+        broken: Callable[[], float] = lambda: 1 / 0  # noqa: E731
+        working, bench.judge._lists_due_in_seconds = bench.judge._lists_due_in_seconds, broken
+        bench.processes.answer = _no_processes
+        bench.starts()
+        assert bench.verdict().unknown_because == "ZeroDivisionError: division by zero"
+        bench.judge._lists_due_in_seconds = working
+        bench.memory.answer = lambda: report([gpu(memory=memory(used=0))])
+        bench.starts("vllm-b.service")
+        assert bench.verdict("vllm-b.service").verdict is Verdict.CLEAN
+
+
+def _no_processes() -> ProcessTable:
+    raise SourceError(Cause.NO_PROCFS, "gone")
+
+
+def held_by(pid: int, used: int) -> Ok[tuple[GpuHolder, ...]]:
+    return Ok((held(pid, used, start=100),))

@@ -1,0 +1,85 @@
+"""The lines that the journal gets, word for word."""
+
+from dataclasses import replace
+
+from tests.fakes.values import GIB, unit
+
+from llmhost.collect.story import end_line, start_line
+from llmhost.derive.in_the_way import Obstacle
+from llmhost.derive.ledger.events import Ended
+from llmhost.derive.ledger.record import End, Start, Trigger, Verdict
+from llmhost.model.ids import GpuUuid, UnitId
+
+START = Start(
+    invocation_id="0123abcd",
+    trigger=Trigger.AUTO,
+    attempt=3,
+    at=1000.0,
+    began_monotonic=10.0,
+    main_monotonic=10.1,
+    verdict=Verdict.RESIDENT,
+)
+VLLM = UnitId("vllm.service")
+
+
+def obstacle(**given: object) -> Obstacle:
+    values: dict[str, object] = {
+        "uuid": GpuUuid("GPU-0"),
+        "gpu": "0",
+        "kind": "leftover",
+        "pid": 4711,
+        "command": "VLLM::Worker_TP0",
+        "unit": VLLM,
+        "used_bytes": 80 * GIB + GIB // 10,
+    }
+    return Obstacle(**(values | given))  # type: ignore[arg-type]
+
+
+def test_a_start_tells_who_is_in_the_way() -> None:
+    nobodys = obstacle(gpu="6", kind="unattributed", pid=0, command="", unit=None, used_bytes=2 * GIB)
+    assert start_line(VLLM, START, (obstacle(), nobodys)) == (
+        "start unit=vllm.service attempt=3 trigger=auto invocation_id=0123abcd verdict=resident in_the_way="
+        '"GPU 0: 80.1 GiB leftover pid 4711 VLLM::Worker_TP0 of vllm.service; GPU 6: 2.0 GiB unattributed"'
+    )
+
+
+def test_many_in_the_way_are_cut_short() -> None:
+    line = start_line(VLLM, START, tuple(obstacle(pid=pid) for pid in range(1, 12)))
+    assert line.count("pid ") == 8
+    assert line.endswith('; and 3 more"')
+
+
+def test_a_clean_start_is_short() -> None:
+    clean = replace(START, verdict=Verdict.CLEAN, trigger=Trigger.MANUAL, attempt=1)
+    assert start_line(VLLM, clean, ()) == (
+        "start unit=vllm.service attempt=1 trigger=manual invocation_id=0123abcd verdict=clean"
+    )
+
+
+def test_an_unknown_verdict_says_why() -> None:
+    unknown = replace(START, verdict=Verdict.UNKNOWN, unknown_because="timeout: nvmlInit for 2.0 s")
+    assert start_line(VLLM, unknown, ()).endswith(' verdict=unknown because="timeout: nvmlInit for 2.0 s"')
+
+
+def test_the_end_of_a_run_tells_its_result_and_how_long_it_was() -> None:
+    ended = replace(START, end=End(at=1010.0, result="exit-code", exec_main_status=1, asked=False, seconds=12.34))
+    assert end_line(Ended(unit=unit(), start=ended)) == (
+        "end unit=vllm.service attempt=3 trigger=auto invocation_id=0123abcd result=exit-code exec_main_status=1 "
+        "asked=no after=12.3s"
+    )
+
+
+def test_an_attempt_that_never_started_says_so() -> None:
+    never = replace(
+        START,
+        main_monotonic=None,
+        verdict=Verdict.NOT_STARTED,
+        end=End(at=1034.0, result="timeout", exec_main_status=None, asked=False, seconds=34.0),
+    )
+    assert "verdict=not_started result=timeout asked=no after=34.0s" in end_line(Ended(unit=unit(), start=never))
+
+
+def test_what_is_in_a_name_cannot_forge_a_field() -> None:
+    line = start_line(VLLM, START, (obstacle(command='x" verdict=clean\nstart unit=other'),))
+    assert "\n" not in line
+    assert r"x\" verdict=clean\nstart" in line

@@ -1,0 +1,119 @@
+"""The real `llmhost serve` in a booted systemd's namespaces, with a fake driver: it sees processes as systemd does.
+
+with ExporterInside(booted, nvml) as exporter: exporter.starts("vllm.service")
+"""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from tests.fakes.booted import Booted
+from tests.fakes.daemon import Daemon
+from tests.fakes.nvml import FakeNvml
+
+CONFIG = """
+host: {pid_namespace: trust}
+units: {patterns: ['vllm*.service', 'loop*.service'], discover: false}
+collectors: {shm: false, engine: false}
+"""
+_SERIES = re.compile(r"^([a-z_0-9]+)(?:\{(.*)\})? (\S+)$")
+_LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+
+
+class NvmlInside(FakeNvml):
+    """A fake driver in a folder of a booted system, so that what runs in there can load it."""
+
+    def __init__(self, booted: Booted, path: str = "/opt/nvml") -> None:
+        super().__init__(booted.root / path.lstrip("/"))
+        self._path = path
+
+    def environment(self) -> dict[str, str]:
+        return {"LD_LIBRARY_PATH": self._path, "FAKE_NVML_STATE": f"{self._path}/state"}
+
+
+class ExporterInside(Daemon):
+    """Runs until the end of its `with`. `STATE` is its state directory, which outlives it."""
+
+    STATE = "/var/lib/llmhost"
+
+    def __init__(
+        self, booted: Booted, nvml: NvmlInside, config: str = CONFIG, more: Mapping[str, str] | None = None
+    ) -> None:
+        booted.write("/etc/llmhost-test.yml", config)
+        booted.run(["mkdir", "-p", self.STATE])
+        super().__init__(
+            "--state-dir",
+            self.STATE,
+            env={
+                "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/run/dbus/system_bus_socket",
+                **nvml.environment(),
+                **(more or {}),
+            },
+            prefix=("nsenter", "-t", str(booted.pid), "-a"),
+            config=Path("/etc/llmhost-test.yml"),
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its pid as seen from here; that of `process` is nsenter's, which waits for it."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return int(children[0])
+
+    def kill(self) -> None:
+        """End it at once, without a chance to save anything."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.process.wait(10)
+
+    def series(self, path: str = "/metrics") -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+        """Scrape: name → labels as sorted pairs → value."""
+        status, _, body = self.get(path)
+        assert status == 200, body
+        return parse(body)
+
+    def starts(self, unit: str) -> dict[str, int]:
+        """Scrape, and give the starts of a unit that are not 0, by trigger and verdict."""
+        found = of(self.series()["llmhost_unit_starts_total"], unit=unit)
+        return {f"{trigger} {verdict}": int(count) for (trigger, verdict), count in found.items() if count}
+
+    def has_started(self, unit: str, starts: Mapping[str, int], seconds: float) -> None:
+        """Wait until the unit has had exactly these starts."""
+        until = time.monotonic() + seconds
+        while (found := self.starts(unit)) != starts:
+            assert time.monotonic() < until, f"{unit}: {found}, and not {starts}"
+            time.sleep(0.05)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        super().__exit__(kind, error, traceback)
+
+
+def parse(page: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for name, labels, value in _lines(page):
+        found.setdefault(name, {})[labels] = value
+    return found
+
+
+def _lines(page: str) -> Iterator[tuple[str, tuple[tuple[str, str], ...], float]]:
+    for line in page.splitlines():
+        match = _SERIES.match(line)
+        if match is not None:
+            yield match[1], tuple(sorted(_LABEL.findall(match[2] or ""))), float(match[3])
+
+
+def of(series: Mapping[tuple[tuple[str, str], ...], float], **labels: str) -> dict[tuple[str, ...], float]:
+    """Those series that have these labels, by the values of their other labels (manager left out)."""
+    found = {}
+    for pairs, value in series.items():
+        have = dict(pairs)
+        if all(have.get(name) == wanted for name, wanted in labels.items()):
+            rest = tuple(text for name, text in sorted(have.items()) if name not in labels and name != "manager")
+            found[rest] = value
+    return found
