@@ -1,8 +1,9 @@
 """The ledger's document: what is in it, what is refused and why, and how it is kept small."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.fakes.ledgers import BIG, BOOT, FILE_1, WRITTEN_DOWN, with_starts
@@ -96,6 +97,31 @@ def test_a_document_cut_off_anywhere_is_refused() -> None:
     for length in range(0, len(whole) - 2, 50):
         with pytest.raises(UnfitError):
             ledger_of(whole[:length])
+
+
+def test_whatever_stands_in_place_of_any_one_value_it_is_read_or_refused() -> None:
+    document = json.loads(FILE_1.read_text())
+    places = list(containers(document))
+    assert len(places) > 150
+    for container, key in places:
+        before = container[key]
+        others: tuple[object, ...] = (None, True, -1, 2**64, 1e308, "", "é" * 1000, [], [[]], {}, {"": {}}, [[1, 2]])
+        for other in others:
+            container[key] = other
+            try:
+                assert isinstance(ledger_of(json.dumps(document).encode()), Ledger)
+            except UnfitError as refused:
+                assert len(str(refused)) < 300  # noqa: PT017 - most are
+        container[key] = before
+    assert ledger_of(json.dumps(document).encode()) == WRITTEN_DOWN
+
+
+def containers(value: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON
+    """Give each place of a document as what it is in, and by which key."""
+    keys: Any = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield value, key
+        yield from containers(value[key])
 
 
 def test_a_ledger_with_something_that_has_no_form_is_not_written() -> None:

@@ -2,36 +2,20 @@
 
 import logging
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.fakes.ledger_stores import SAVED_AT, names, store_in
 from tests.fakes.ledgers import BIG, BOOT, FILE_1, SECOND_RUN, WRITTEN_DOWN, with_starts
 from tests.fakes.needs import needs, needs_root
 
 from llmhost.derive.ledger.ledger import Ledger
+from llmhost.state.directory import StoreError
 from llmhost.state.document import ledger_of
-from llmhost.state.store import LedgerStore, Saving, StoreError, open_for_reading
-
-SAVED_AT = 1764468000.0  # 2025-11-30T02:00:00Z
-
-
-@contextmanager
-def store_in(directory: Path, *, most_bytes: int = 16 << 20, at: float = SAVED_AT) -> Iterator[LedgerStore]:
-    store = LedgerStore(directory, most_bytes=most_bytes, epoch_seconds=lambda: at)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-def names(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
+from llmhost.state.store import LedgerStore, open_for_reading
 
 
 def test_what_is_saved_is_loaded_by_the_next_one(tmp_path: Path) -> None:
@@ -248,32 +232,6 @@ def test_a_file_is_whole_whenever_its_writer_is_killed(tmp_path: Path) -> None:
     assert names(tmp_path) == ["ledger.json", "lock"]
 
 
-def test_a_disk_that_is_full_leaves_the_file_as_it_was_and_is_told_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    with store_in(tmp_path) as store:
-        saving = Saving(store)
-        saving(WRITTEN_DOWN, durable=True)
-        before = (tmp_path / "ledger.json").read_bytes()
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))  # as EFBIG, in the midst of the file
-        try:
-            saving(with_starts(50, 10))
-            saving(with_starts(51, 10))
-            assert (tmp_path / "ledger.json").read_bytes() == before
-            assert names(tmp_path) == ["ledger.json", "lock"]
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        saving(with_starts(50, 10), durable=True)
-    file = tmp_path / "ledger.json"
-    assert ledger_of(file.read_bytes()) == with_starts(50, 10)
-    assert caplog.messages == [
-        f"history is not saved: {file} cannot be written: File too large; it is tried again",
-        f"history is saved again in {file}",
-    ]
-
-
 def test_a_file_system_without_space_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     needs_root()
     subprocess.run([needs("mount"), "-t", "tmpfs", "-o", "size=64k", "llmhost-test", str(tmp_path)], check=True)
@@ -289,41 +247,8 @@ def test_a_file_system_without_space_leaves_the_file_as_it_was(tmp_path: Path) -
         subprocess.run([needs("umount"), str(tmp_path)], check=True)
 
 
-def test_a_directory_that_was_gone_is_used_again_once_it_is_there(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    state = tmp_path / "state"
-    state.mkdir()
-    with store_in(state) as store:
-        saving = Saving(store)
-        state.rename(tmp_path / "away")
-        saving(WRITTEN_DOWN)
-        saving(WRITTEN_DOWN)
-        state.mkdir()
-        saving(WRITTEN_DOWN, durable=True)
-        with pytest.raises(StoreError, match="in use by another llmhost"):
-            LedgerStore(state)
-        assert store.load(BOOT) == WRITTEN_DOWN
-    assert caplog.messages == [
-        f"history is not saved: {state} cannot be used: No such file or directory; it is tried again",
-        f"history is saved again in {state / 'ledger.json'}",
-    ]
-
-
 def test_after_the_end_nothing_is_saved(tmp_path: Path) -> None:
     with store_in(tmp_path) as store:
         store.save(WRITTEN_DOWN, durable=True)
     store.save(Ledger(), durable=False)
     assert ledger_of((tmp_path / "ledger.json").read_bytes()) == WRITTEN_DOWN
-
-
-def test_saving_sees_to_it_that_a_copy_gets_on_the_disk(tmp_path: Path) -> None:
-    with store_in(tmp_path) as store:
-        saving = Saving(store)
-        saving(WRITTEN_DOWN)
-        saving.wait_until_secure()
-        saving(Ledger())  # the next copy is not made before five minutes
-        saving.wait_until_secure()
-    assert ledger_of((tmp_path / "ledger.json").read_bytes()) == Ledger()
-    assert ledger_of((tmp_path / "ledger.json.synced").read_bytes()) == WRITTEN_DOWN

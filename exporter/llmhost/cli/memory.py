@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llmhost.derive.ledger.ledger import Ledger
-from llmhost.state.store import LedgerStore, Saving, StoreError, open_for_reading
+from llmhost.state.directory import StoreError
+from llmhost.state.saving import Saving
+from llmhost.state.store import LedgerStore, open_for_reading
 
 USUAL = Path("/var/lib/llmhost")
 

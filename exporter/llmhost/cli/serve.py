@@ -26,7 +26,7 @@ from llmhost.metrics.exposition import encode
 from llmhost.model.listen import ListenAddress
 from llmhost.serve.http import HttpServer, ListenError
 from llmhost.serve.routes import Request, Response, application, html, text
-from llmhost.state.store import StoreError
+from llmhost.state.directory import StoreError
 from llmhost.views.landing import landing
 
 log = logging.getLogger(__name__)

@@ -45,33 +45,12 @@ class OwnDirectory:
                 os.unlink(new, dir_fd=self._fd)
             raise StoreError(f"{self.path / name} cannot be written: {error.strerror}") from error
 
-    def secure(self, name: str, copy: str) -> None:
-        """Let `copy` be the file as it is now, also over a power failure. Waits for the disk; raises StoreError.
-
-        A file that was renamed into its place and not waited for may be empty after one (XFS) until the kernel has
-        written it. The two are one file until `name` is replaced.
-        """
-        new = f"{copy}.new"
-        directory = -1
+    def handle(self) -> int:
+        """Give a descriptor of the directory that is the caller's to close; raises StoreError."""
         try:
-            directory = os.dup(self._fd)  # others may write meanwhile, and close us
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(new, dir_fd=directory)
-            os.link(name, new, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
-            fd = os.open(new, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-            os.rename(new, copy, src_dir_fd=directory, dst_dir_fd=directory)
-            with contextlib.suppress(FileNotFoundError):  # rename(2) does nothing where both are one file already
-                os.unlink(new, dir_fd=directory)
-            os.fsync(directory)
+            return os.dup(self._fd)
         except OSError as error:
-            raise StoreError(f"{self.path / copy} cannot be written: {error.strerror}") from error
-        finally:
-            if directory >= 0:
-                os.close(directory)
+            raise StoreError(f"{self.path} cannot be used: {error.strerror}") from error
 
     def put_aside(self, name: str, stamp: str) -> str:
         """Rename a file to NAME.bad-STAMP, remove all such files but the latest three; give its new name."""
@@ -140,6 +119,27 @@ class OwnDirectory:
                 os.fsync(fd)
         finally:
             os.close(fd)  # NFS tells here that it has no space
+
+
+def secure(directory: int, name: str, copy: str) -> None:
+    """Let `copy` be the file as it is now, also over a power failure. Waits for the disk; raises OSError.
+
+    A file that was renamed into its place and not waited for may be empty after one (XFS) until the kernel has written
+    it. The two are one file until `name` is replaced.
+    """
+    new = f"{copy}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new, dir_fd=directory)
+    os.link(name, new, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    fd = os.open(new, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(new, copy, src_dir_fd=directory, dst_dir_fd=directory)
+    with contextlib.suppress(FileNotFoundError):  # rename(2) does nothing where both are one file already
+        os.unlink(new, dir_fd=directory)
+    os.fsync(directory)
 
 
 def read_file(path: Path, most_bytes: int) -> bytes:

@@ -1,20 +1,20 @@
 """The ledger's file, `ledger.json` in the state directory."""
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 
 from llmhost import __version__
 from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.ledger.resume import resumed
-from llmhost.state.directory import OwnDirectory, StoreError, read_file
+from llmhost.state.directory import OwnDirectory, StoreError, read_file, secure
 from llmhost.state.document import MOST_BYTES, document_of, ledger_of, words
 
 LEDGER = "ledger.json"
 SYNCED = "ledger.json.synced"  # as it was a while ago, but surely on the disk
-_SECURE_SECONDS = 300.0
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,16 @@ class LedgerStore:
 
     def secure(self) -> None:
         """Keep a copy of what was saved last, also if the power fails. Waits for the disk; raises StoreError."""
-        self._directory.secure(LEDGER, SYNCED)
+        with self._lock:
+            if self._closed:
+                return
+            directory = self._directory.handle()
+        try:
+            secure(directory, LEDGER, SYNCED)
+        except OSError as error:
+            raise StoreError(f"{self._directory.path / SYNCED} cannot be written: {error.strerror}") from error
+        finally:
+            os.close(directory)
 
     def close(self) -> None:
         """Let go of the directory; after it nothing is saved."""
@@ -114,56 +123,5 @@ def open_for_reading(directory: Path, boot_id: str) -> Ledger | None:
     return ledger if boot_id and ledger.boot_id == boot_id else resumed(ledger, boot_id)
 
 
-class Saving:
-    """Saves, and says in the log when that fails and when it works again: once each, not each time.
-
-    A ledger that cannot be saved is no reason not to serve. The next call tries again. No call waits for the disk but
-    a durable one: every five minutes a thread does, so that a power failure costs no more than those.
-    """
-
-    def __init__(self, store: LedgerStore) -> None:
-        self._store = store
-        self._fault = ""
-        self._secured = -_SECURE_SECONDS
-        self._unsecured = ""
-        self._securing: Thread | None = None
-
-    def __call__(self, ledger: Ledger, *, durable: bool = False) -> None:
-        try:
-            self._store.save(ledger, durable=durable)
-        except StoreError as error:
-            if str(error) != self._fault:
-                self._fault = str(error)
-                log.warning("history is not saved: %s; it is tried again", error)
-            return
-        if self._fault:
-            self._fault = ""
-            log.info("history is saved again in %s", self._store.path)
-        now = time.monotonic()
-        if not durable and now - self._secured >= _SECURE_SECONDS and not self._is_securing():
-            self._secured = now
-            self._securing = Thread(target=self._secure, name="llmhost-secure", daemon=True)
-            self._securing.start()
-
-    def wait_until_secure(self) -> None:
-        """Wait for the copy that is being made, if one is."""
-        if self._securing is not None:
-            self._securing.join()
-
-    def _is_securing(self) -> bool:
-        return self._securing is not None and self._securing.is_alive()
-
-    def _secure(self) -> None:
-        try:
-            self._store.secure()
-        except StoreError as error:
-            if not self._unsecured:
-                self._unsecured = str(error)
-                log.info("history may be lost if the power fails: %s", error)
-
-
 def _reason(error: OSError | ValueError) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
-
-
-__all__ = ["LedgerStore", "Saving", "StoreError", "open_for_reading"]
