@@ -3,12 +3,14 @@
 import logging
 import signal
 import subprocess
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.fakes.daemon import LLMHOST, Daemon, environment
 from tests.fakes.ledgers import BIG, FILE_1, OLLAMA, WRITTEN_DOWN
+from tests.fakes.needs import needs, needs_root
 
 from llmhost.cli import memory
 from llmhost.derive.ledger.ledger import Ledger
@@ -45,6 +47,21 @@ def test_a_directory_that_was_given_and_cannot_be_used_is_one_line(once: tuple[s
         done = llmhost("serve", "--web.listen-address", "127.0.0.1:0", "--state-dir", str(directory), *once)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == f"llmhost: {directory} cannot be used: {complaint}\n"
+
+
+def test_a_directory_that_may_not_be_written_to_is_one_line(tmp_path: Path) -> None:
+    needs_root()
+    nobody = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all")
+    command = [*nobody, *LLMHOST, "serve", "--web.listen-address", "127.0.0.1:0", "--state-dir"]
+    with tempfile.TemporaryDirectory() as state:
+        Path(state).chmod(0o755)
+        for _ in range(2):
+            done = subprocess.run(
+                [*command, state], env=environment(), capture_output=True, text=True, check=False, timeout=30
+            )
+            assert (done.returncode, done.stdout) == (2, "")
+            assert done.stderr == f"llmhost: {state} cannot be used: Permission denied\n"
+            of_this_boot(Path(state))  # now there is a lock file of root's
 
 
 def test_a_second_daemon_is_told_who_has_the_directory(tmp_path: Path) -> None:
