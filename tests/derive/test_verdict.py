@@ -1,0 +1,350 @@
+"""What a start finds in its way, worked out by hand: 80 GiB each, 1 GiB reserved, policy.resident 1000 MiB."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+from tests.fakes.values import GIB, HOST, MIB, gpu, held, in_service, memory, process, settings, snapshot, table, unit
+
+from llmhost.config.schema import Config, UnitGpus, UnitsConfig
+from llmhost.derive.ledger.ledger import Belonging, LearntGpus, Ledger
+from llmhost.derive.ledger.record import Verdict
+from llmhost.derive.verdict import Judgement, judge
+from llmhost.model.gpu import Gpu, GpuHolder
+from llmhost.model.ids import GpuUuid, ProcessId, UnitId
+from llmhost.model.process import Home, Placement, Process, Role
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
+from llmhost.model.unit import Unit
+
+ME = UnitId("vllm.service")
+MINE = in_service("vllm.service")
+NOTEBOOK = process(7, Placement(Home.SESSION), start=2000, comm="jupyter-noteboo")
+# The run before ended at 290 s. The start began at 300 s; systemd shows its InvocationID in the state of before.
+MAIN = process(900, MINE, start=30001)
+
+
+def starting(command: str = "/usr/bin/vllm serve m", environment: Mapping[str, str] | None = None) -> Unit:
+    return unit(
+        "vllm.service",
+        "inactive",
+        "dead",
+        invocation_id="new",
+        main_pid=900,
+        condition_monotonic=300.0,
+        inactive_exit_monotonic=100.0,
+        inactive_enter_monotonic=290.0,
+        exec_main_start_monotonic=300.01,
+        settings=settings(command, environment),
+    )
+
+
+def in_use(index: int, used: int, *holders: GpuHolder) -> Gpu:
+    return gpu(index, memory=memory(used=used), holders=Ok(holders))
+
+
+def judged(
+    gpus: Iterable[Gpu],
+    there: Iterable[Process] = (MAIN,),
+    one: Unit | None = None,
+    *,
+    used: Mapping[int, int] | None = None,
+    units: Iterable[Unit] = (),
+    ledger: Ledger | None = None,
+    config: Config | None = None,
+    **given: object,
+) -> Reading[Judgement]:
+    """Judge a start; what was in use at the start is what is in use now, except as `used` says by index."""
+    gpus, one = tuple(gpus), one or starting()
+    by_uuid = {one.uuid: one.memory.value.used_bytes for one in gpus if isinstance(one.memory, Ok)}
+    by_uuid |= {GpuUuid(f"GPU-{index}"): size for index, size in (used or {}).items()}
+    read = snapshot(gpus=gpus, processes=there, units=[one, *units])
+    return judge(replace(read, **given), one, by_uuid, config or Config(), ledger or Ledger())  # type: ignore[arg-type]
+
+
+def said(reading: Reading[Judgement]) -> tuple[Verdict, list[tuple[str, str, int]]]:
+    assert isinstance(reading, Ok), reading
+    return reading.value.verdict, [(one.gpu, one.kind, one.used_bytes) for one in reading.value.in_the_way]
+
+
+def test_weights_of_the_run_before_are_in_the_way_on_each_of_its_eight_gpus() -> None:
+    workers = [
+        process(500 + index, MINE, start=12000, engine="vllm", role=Role.WORKER, argv=(f"VLLM::Worker_TP{index}",))
+        for index in range(8)
+    ]
+    gpus = [in_use(index, 70 * GIB, held(500 + index, 70 * GIB, 12000)) for index in range(8)]
+    result = judged(gpus, [MAIN, *workers], starting("/usr/bin/vllm serve m -tp 8"))
+    assert said(result) == (Verdict.RESIDENT, [(str(index), "leftover", 70 * GIB) for index in range(8)])
+    assert isinstance(result, Ok)
+    first = result.value.obstacles[0]
+    assert (first.pid, first.command, first.unit, first.gpu, first.uuid) == (500, "VLLM::Worker_TP0", ME, "0", "GPU-0")
+
+
+def test_memory_that_was_back_before_the_lists_were_read_was_in_the_way_all_the_same() -> None:
+    assert said(judged([in_use(0, 0)], used={0: 70 * GIB})) == (Verdict.RESIDENT, [("0", "unattributed", 70 * GIB)])
+
+
+def test_the_largest_obstacle_comes_first_and_each_has_its_pid_and_name() -> None:
+    worker = process(500, MINE, start=12000, comm="python3")
+    holders = (held(500, 3 * GIB, 12000), held(501, 20 * GIB, None))
+    result = judged([in_use(0, 24 * GIB, *holders)], [MAIN, worker])
+    assert isinstance(result, Ok)
+    assert [(one.kind, one.pid, one.command, one.used_bytes) for one in result.value.obstacles] == [
+        ("gone", 501, "", 20 * GIB),
+        ("leftover", 500, "python3", 3 * GIB),
+        ("unattributed", 0, "", 1 * GIB),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "config", "ledger"),
+    [
+        (starting("vllm serve m", {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}), Config(), Ledger()),
+        (starting("vllm serve m -tp 4"), Config(), Ledger()),
+        (
+            starting("/opt/run.sh"),
+            Config(),
+            Ledger(gpu_sets={ME: LearntGpus(invocation_id="a", uuids=tuple(GpuUuid(f"GPU-{n}") for n in range(4)))}),
+        ),
+        (
+            starting("/opt/run.sh"),
+            Config(units=UnitsConfig(gpus=(UnitGpus(pattern="vllm*", gpus=("0", "1", "2", "3")),))),
+            Ledger(),
+        ),
+    ],
+    ids=["CUDA_VISIBLE_DEVICES", "tensor parallel", "learnt", "configured"],
+)
+def test_what_is_on_other_gpus_than_the_units_is_in_nobodys_way(one: Unit, config: Config, ledger: Ledger) -> None:
+    tenant = unit("sglang.service", invocation_id="t")  # up since 9 s
+    worker = process(600, in_service("sglang.service"), start=1000)
+    left = process(601, in_service("sglang.service"), start=100)
+    gpus = [in_use(index, 0) for index in range(4)]
+    gpus += [in_use(index, 75 * GIB, held(600, 40 * GIB), held(601, 35 * GIB, 100)) for index in range(4, 8)]
+    processes = [MAIN, worker, left]
+    assert said(judged(gpus, processes, one, units=[tenant], config=config, ledger=ledger)) == (Verdict.CLEAN, [])
+    nearer = [*gpus[:3], replace(gpus[4], uuid=GpuUuid("GPU-3"), index="3"), *gpus[4:]]
+    assert said(judged(nearer, processes, one, units=[tenant], config=config, ledger=ledger)) == (
+        Verdict.RESIDENT,
+        [("3", "leftover", 35 * GIB)],  # its co-tenant, which is up, is not
+    )
+
+
+def test_memory_that_no_visible_process_holds_is_in_the_way() -> None:
+    assert said(judged([in_use(0, 1001 * MIB)])) == (Verdict.RESIDENT, [("0", "unattributed", 1001 * MIB)])
+    assert said(judged([in_use(0, 1000 * MIB)])) == (Verdict.CLEAN, [("0", "unattributed", 1000 * MIB)])
+
+
+def test_kinds_that_are_in_the_way_add_up_on_one_gpu_and_not_over_gpus() -> None:
+    worker = process(500, MINE, start=12000)
+    both = in_use(0, 1200 * MIB, held(500, 600 * MIB, 12000))
+    assert said(judged([both], [MAIN, worker])) == (
+        Verdict.RESIDENT,
+        [("0", "leftover", 600 * MIB), ("0", "unattributed", 600 * MIB)],
+    )
+    apart = [in_use(0, 600 * MIB, held(500, 600 * MIB, 12000)), in_use(1, 600 * MIB)]
+    assert said(judged(apart, [MAIN, worker], starting("vllm serve m -tp 2"))) == (
+        Verdict.CLEAN,
+        [("0", "leftover", 600 * MIB), ("1", "unattributed", 600 * MIB)],
+    )
+
+
+def test_a_pid_that_is_gone_is_in_the_way_with_the_unit_that_it_was_of() -> None:
+    ledger = Ledger(belongings={ProcessId(501, 12000): Belonging(unit=ME, invocation_id="old")})
+    result = judged([in_use(0, 20 * GIB, held(501, 20 * GIB, 12000))], ledger=ledger)
+    assert said(result) == (Verdict.RESIDENT, [("0", "gone", 20 * GIB)])
+    assert isinstance(result, Ok)
+    assert result.value.obstacles[0].unit == ME
+
+
+def test_an_orphan_is_in_the_way_once_it_is_known_to_be_one() -> None:
+    core = process(502, Placement(Home.SESSION), start=2000, engine="vllm", role=Role.CORE, argv=("VLLM::EngineCore",))
+    gpus = [in_use(0, 5 * GIB, held(502, 5 * GIB, 2000))]
+    since = Ledger(orphan_since={core.id: 900.0}, processes_since=0.0)  # at 1000 s it is one for 100 s
+    assert said(judged(gpus, [MAIN, core], ledger=since)) == (Verdict.RESIDENT, [("0", "orphan", 5 * GIB)])
+    assert said(judged(gpus, [MAIN, core])) == (Verdict.CLEAN, [("0", "session", 5 * GIB)])
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict"),
+    [
+        ("0.9", Verdict.CLEAN),  # 71.1 GiB of 79, and 72 are free
+        ("0.92", Verdict.RESIDENT),  # 72.68 GiB
+    ],
+)
+def test_a_persons_notebook_is_in_the_way_where_it_leaves_too_little(share: str, verdict: Verdict) -> None:
+    one = starting(f"vllm serve m --gpu-memory-utilization {share}")
+    result = judged([in_use(0, 7 * GIB, held(7, 7 * GIB, 2000))], [MAIN, NOTEBOOK], one)
+    assert said(result) == (verdict, [("0", "session", 7 * GIB)])
+
+
+def test_a_small_notebook_is_not_what_leaves_too_little() -> None:
+    tenant = unit("sglang.service", invocation_id="t")
+    worker = process(600, in_service("sglang.service"), start=1000)
+    gpus = [in_use(0, 40 * GIB, held(600, 40 * GIB - 500 * MIB), held(7, 500 * MIB, 2000))]
+    result = judged(gpus, [MAIN, worker, NOTEBOOK], units=[tenant])
+    assert said(result) == (Verdict.CLEAN, [("0", "session", 500 * MIB)])
+
+
+def test_where_it_is_not_known_what_is_needed_a_notebook_does_not_count() -> None:
+    one = starting("vllm serve m --gpu-memory-utilization ${SHARE}")
+    result = judged([in_use(0, 70 * GIB, held(7, 70 * GIB, 2000))], [MAIN, NOTEBOOK], one)
+    assert said(result) == (Verdict.CLEAN, [("0", "session", 70 * GIB)])
+
+
+def test_the_machines_own_programs_are_in_nobodys_way() -> None:
+    server = process(8, Placement(Home.SESSION), start=500, comm="Xorg")
+    assert said(judged([in_use(0, 9 * GIB, held(8, 9 * GIB, 500))], [MAIN, server])) == (Verdict.CLEAN, [])
+
+
+def test_what_its_own_new_process_has_allocated_by_now_is_not_in_its_way() -> None:
+    worker = process(901, MINE, start=30050)
+    now = [in_use(0, 2 * GIB, held(901, 2 * GIB, 30050))]
+    assert said(judged(now, [MAIN, worker], used={0: 0})) == (Verdict.CLEAN, [])
+    # nor does it explain away what nobody held at the start
+    assert said(judged(now, [MAIN, worker], used={0: 2 * GIB})) == (
+        Verdict.RESIDENT,
+        [("0", "unattributed", 2 * GIB)],
+    )
+
+
+def test_who_came_after_its_main_process_was_not_there() -> None:
+    late = process(9, Placement(Home.SESSION), start=30002)
+    now = [in_use(0, 70 * GIB, held(9, 60 * GIB, 30002), held(10, 10 * GIB, 30003))]  # 10 is gone again
+    assert said(judged(now, [MAIN, late], used={0: 0})) == (Verdict.CLEAN, [])
+    # also where the main process has ended by now: it began at 300.01 s
+    assert said(judged(now, [late], used={0: 0})) == (Verdict.CLEAN, [])
+    before = [in_use(0, 10 * GIB, held(10, 10 * GIB, 30000))]
+    assert said(judged(before, [])) == (Verdict.RESIDENT, [("0", "gone", 10 * GIB)])
+
+
+def test_a_planned_restart_finds_the_old_worker_that_lives_on_in_the_cgroup() -> None:
+    old = process(500, MINE, start=28990)  # forked right before its run ended
+    result = judged([in_use(0, 3 * GIB, held(500, 3 * GIB, 28990))], [MAIN, old])
+    assert said(result) == (Verdict.RESIDENT, [("0", "leftover", 3 * GIB)])
+
+
+def test_the_unit_counts_as_it_was_whatever_systemd_says_of_it_by_now() -> None:
+    one = starting()
+    gone = replace(one, active_state="failed", sub_state="failed", main_pid=0, inactive_enter_monotonic=305.0)
+    worker = process(901, MINE, start=30050)
+    now = [in_use(0, 2 * GIB, held(901, 2 * GIB, 30050))]
+    read = snapshot(gpus=now, processes=[worker], units=[gone])
+    assert said(judge(read, one, {GpuUuid("GPU-0"): 0}, Config(), Ledger())) == (Verdict.CLEAN, [])
+
+
+def test_on_unified_memory_the_holders_alone_tell() -> None:
+    spark = gpu(memory=NotApplicable("unified"), unified_memory=True, holders=Ok((held(500, 30 * GIB, 12000),)))
+    worker = process(500, MINE, start=12000)
+    assert said(judged([spark], [MAIN, worker])) == (Verdict.RESIDENT, [("0", "leftover", 30 * GIB)])
+    assert said(judged([replace(spark, holders=Ok(()))])) == (Verdict.CLEAN, [])
+    # 0.8 of 128 GiB is 102.4 GiB; 100 are free
+    notebook = replace(spark, holders=Ok((held(7, 2 * GIB, 2000),)))
+    one = starting("vllm serve m --gpu-memory-utilization 0.8")
+    assert said(judged([notebook], [MAIN, NOTEBOOK], one))[0] is Verdict.RESIDENT
+    # and 103 were, before the unit's own process took 3
+    own = replace(spark, holders=Ok((held(7, 2 * GIB, 2000), held(900, 3 * GIB, 30001))))
+    assert said(judged([own], [MAIN, NOTEBOOK], one))[0] is Verdict.CLEAN
+
+
+LOST = gpu(1, memory=Failed(Cause.LOST), holders=Failed(Cause.LOST, "fell off the bus"), fault=Cause.LOST)
+CHANGING = Failed(Cause.CHANGING, "memory moved")
+
+
+def test_a_lost_gpu_of_the_set_leaves_it_unknown_unless_another_is_full() -> None:
+    two = starting("vllm serve m -tp 2")
+    assert judged([in_use(0, 0), LOST], one=two) == Failed(Cause.LOST, "GPU 1: fell off the bus")
+    assert said(judged([in_use(0, 70 * GIB), LOST], one=two)) == (
+        Verdict.RESIDENT,
+        [("0", "unattributed", 70 * GIB)],
+    )
+    assert said(judged([in_use(0, 0), LOST], one=starting("vllm serve m -tp 1"))) == (Verdict.CLEAN, [])
+    unlisted = Ledger(gpu_sets={ME: LearntGpus(invocation_id="a", uuids=(GpuUuid("GPU-0"), GpuUuid("GPU-9")))})
+    assert judged([in_use(0, 0)], ledger=unlisted) == Failed(Cause.LOST, "GPU-9 is not listed")
+
+
+def test_little_in_use_is_clean_without_lists_and_much_is_not_told_without() -> None:
+    assert said(judged([gpu(memory=memory(used=GIB // 2), holders=CHANGING)])) == (Verdict.CLEAN, [])
+    full = gpu(memory=memory(used=2 * GIB), holders=CHANGING)
+    assert judged([full]) == Failed(Cause.CHANGING, "GPU 0: memory moved")
+    unread = Failed(Cause.TIMEOUT, "/proc")
+    assert said(judged([in_use(0, GIB // 2)], processes=unread)) == (Verdict.CLEAN, [])
+    assert judged([in_use(0, 2 * GIB)], processes=unread) == Failed(Cause.TIMEOUT, "GPU 0: /proc")
+
+
+def test_memory_that_was_not_read_at_the_start_is_unknown_whatever_it_is_by_now() -> None:
+    read = snapshot(gpus=[in_use(0, 0)], processes=[MAIN], units=[starting()])
+    result = judge(read, starting(), {}, Config(), Ledger())
+    assert result == Failed(Cause.UNKNOWN, "GPU 0: its memory was not read as the unit started")
+
+
+def test_without_the_driver_nothing_is_told() -> None:
+    failed = Failed(Cause.TIMEOUT, "hung")
+    assert judged([], nvml=failed) == failed
+    assert judged([], nvml=NotApplicable("disabled by the config")) == Failed(Cause.UNKNOWN, "disabled by the config")
+
+
+def test_a_holder_of_unknown_size_leaves_only_what_is_known_to_be_said() -> None:
+    hidden, worker = process(8, Placement(Home.CONTAINER), start=500), process(500, MINE, start=12000)
+    gpus = [in_use(0, 9 * GIB, held(8, None, 500), held(500, 3 * GIB, 12000))]
+    assert said(judged(gpus, [MAIN, hidden, worker])) == (Verdict.RESIDENT, [("0", "leftover", 3 * GIB)])
+    result = judged([in_use(0, 9 * GIB, held(8, None, 500))], [MAIN, hidden])
+    assert result == Failed(Cause.NOT_SUPPORTED, "GPU 0: the driver does not say how much process 8 holds")
+    # of its own new one it does not matter
+    assert said(judged([in_use(0, 9 * GIB, held(900, None, 30001))], used={0: 2 * GIB})) == (
+        Verdict.RESIDENT,
+        [("0", "unattributed", 2 * GIB)],
+    )
+
+
+def test_a_unit_without_gpus_starts_clean_and_one_of_unknown_gpus_where_all_are() -> None:
+    none = starting("vllm serve m", {"CUDA_VISIBLE_DEVICES": ""})
+    assert said(judged([in_use(0, 70 * GIB)], one=none)) == (Verdict.CLEAN, [])
+    unknown = starting("/usr/bin/vllm serve m --config c.yaml")
+    assert said(judged([in_use(0, 0), in_use(1, GIB // 2)], one=unknown)) == (Verdict.CLEAN, [])
+    why = Failed(Cause.UNKNOWN, "a config file of the engine may say how many GPUs it uses")
+    assert judged([in_use(0, 0), in_use(1, 70 * GIB)], [], unknown) == why
+
+
+def instance(number: int, used: int) -> Gpu:
+    uuid, index = GpuUuid(f"MIG-{number}"), f"0:{number}"
+    return gpu(uuid=uuid, index=index, parent_uuid=GpuUuid("GPU-0"), memory=memory(used=used, total=20 * GIB))
+
+
+PARENT = gpu(memory=NotApplicable("its MIG instances have it"), holders=NotApplicable("its MIG instances have them"))
+
+
+def test_a_mig_instance_is_a_gpu_of_its_own_and_its_parent_none() -> None:
+    gpus = [PARENT, instance(0, 0), instance(1, 9 * GIB)]
+    named = starting("vllm serve m", {"CUDA_VISIBLE_DEVICES": "MIG-0"})
+    assert said(judged(gpus, one=named)) == (Verdict.CLEAN, [])
+    other = starting("vllm serve m", {"CUDA_VISIBLE_DEVICES": "MIG-1"})
+    assert said(judged(gpus, one=other)) == (Verdict.RESIDENT, [("0:1", "unattributed", 9 * GIB)])
+    unnamed = Failed(Cause.UNKNOWN, "nobody knows which MIG instance of GPU-0 the unit uses")
+    assert judged(gpus) == unnamed
+    assert said(judged([PARENT, instance(0, 0), instance(1, 0)])) == (Verdict.CLEAN, [])
+
+
+def test_a_machine_that_was_suspended_does_not_tell_of_its_own_processes_and_the_ledger_does() -> None:
+    asleep = Ok(replace(HOST, boottime_ahead_seconds=200.0))
+    one = replace(starting(), main_pid=0, exec_main_start_monotonic=None)
+    worker = process(500, MINE, start=29900)  # at 299 s, or 200 s earlier
+    gpus = [in_use(0, 3 * GIB, held(500, 3 * GIB, 29900))]
+    result = judged(gpus, [worker], one, host=asleep)
+    why = "GPU 0: the clocks do not tell of which activation of its unit process 500 is"
+    assert result == Failed(Cause.UNKNOWN, why)
+    ledger = Ledger(belongings={worker.id: Belonging(unit=ME, invocation_id="old")})
+    assert said(judged(gpus, [worker], one, ledger=ledger, host=asleep))[0] is Verdict.RESIDENT
+
+
+def test_without_systemd_a_service_on_the_gpu_may_be_one_that_is_up() -> None:
+    worker = process(600, in_service("sglang.service"), start=1000)
+    gpus = [in_use(0, 40 * GIB, held(600, 40 * GIB))]
+    read = replace(snapshot(gpus=gpus, processes=[MAIN, worker]), units=Failed(Cause.NO_BUS))
+    assert judge(read, starting(), {GpuUuid("GPU-0"): 40 * GIB}, Config(), Ledger()) == Failed(
+        Cause.UNKNOWN, "GPU 0: systemd does not say which units are up"
+    )
+
+
+def test_a_process_that_is_not_in_the_table_because_it_is_younger_was_not_there() -> None:
+    read = replace(table([MAIN]), read_from_ticks=30010)
+    now = [in_use(0, 2 * GIB, held(901, 2 * GIB, 30020))]
+    assert said(judged(now, used={0: 0}, processes=Ok(read))) == (Verdict.CLEAN, [])
