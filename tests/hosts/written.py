@@ -12,6 +12,7 @@ import yaml
 from tests.fakes.bus import FakeSystemd, PrivateBus
 from tests.fakes.loopback_engines import LoopbackEngines, listen
 from tests.fakes.nvml import DRIVER_VERSION, FakeNvml
+from tests.fakes.nvml_reader import calls_in, eventually
 from tests.fakes.procfs import write_proc
 from tests.fakes.written_history import ledger_of
 from tests.fakes.written_shm import hold, mounted
@@ -33,7 +34,7 @@ UP_SECONDS = 86_400.0  # what CLOCK_BOOTTIME says on every written host
 _VARYING = re.compile(
     r"(?:# (?:HELP|TYPE) )?(?:"
     r"llmhost_collector_duration_seconds|llmhost_collector_last_success_timestamp_seconds"
-    r"|llmhost_build_info|process_|python_)"
+    r"|llmhost_gpu_last_xid_timestamp_seconds|llmhost_build_info|process_|python_)"
 )
 _STUCK = re.compile(r"^(llmhost_nvml_stuck_call_seconds\{.*\}) [0-9.]+$", re.MULTILINE)
 _LATER_KEYS = {"after", "nvml", "library", "memory", "processes", "units"}
@@ -148,6 +149,8 @@ def page_of(host: WrittenHost, directory: Path) -> str:
                 later()
                 clock.ahead_seconds = float(host.later.get("after", 0))
                 _wait_for_units(exporter, clock, host.later.get("units", []))
+                if _events(host.later):
+                    _wait_for_events(exporter, clock, _events(host.later))
                 page = look()
         finally:
             exporter.close()
@@ -168,6 +171,7 @@ def standing(host: WrittenHost, directory: Path) -> Iterator[tuple[Standing, Cal
             config["collectors"] = {collector: False, **config.get("collectors", {})}
     config_text = yaml.safe_dump(config)
     nvml = FakeNvml(directory / "nvml")
+    trace = directory / "nvml" / "trace" if _events(host.later or {}) else None
     procfs = directory / "proc"
     shm = host.first.get("shm")
     with (
@@ -178,13 +182,17 @@ def standing(host: WrittenHost, directory: Path) -> Iterator[tuple[Standing, Cal
 
         def show(look: dict[str, Any]) -> None:
             nvml.install_library(look.get("library", DRIVER_VERSION))
-            _drive(nvml, look.get("nvml", []))
+            _drive(nvml, look.get("nvml", []), trace)
             _write_proc(procfs, look, engines)
             if shm is not None:
                 hold(shm, mount, procfs, [*look["processes"], {"pid": 1}])
 
         def later() -> None:
             assert host.later is not None
+            if trace is not None:
+                watched = sum(line.startswith("gpu ") for line in host.first["nvml"])
+                registered = ("nvmlDeviceRegisterEvents", 0)
+                eventually(lambda: [(call, code) for call, _, code in calls_in(trace)].count(registered) == watched)
             show(host.first | host.later)
             for unit in host.later.get("units", []):
                 assert systemd is not None
@@ -226,12 +234,27 @@ def _wait_for_units(exporter: Exporter, clock: _Clock, changed: list[dict[str, A
         assert SystemClock().monotonic() < until, f"never seen: {states}"
 
 
-def _drive(nvml: FakeNvml, state: list[str] | str) -> None:
+def _events(look: dict[str, Any]) -> int:
+    return sum(line.startswith("event ") for line in look.get("nvml", []))
+
+
+def _wait_for_events(exporter: Exporter, clock: _Clock, count: int) -> None:
+    """Events come from the driver by themselves."""
+
+    def seen() -> int:
+        report = exporter.observe(clock.monotonic() + 10).snapshot.nvml
+        assert isinstance(report, Ok)
+        return sum(xid.count for gpu in report.value.gpus for xid in gpu.xids)
+
+    eventually(lambda: seen() == count)
+
+
+def _drive(nvml: FakeNvml, state: list[str] | str, trace: Path | None) -> None:
     if isinstance(state, str):
         assert state in {"no library", "no driver"}
         nvml.unload()
     else:
-        nvml.write(state)
+        nvml.write([*state, *([f"system x trace={trace}"] if trace is not None else [])])
 
 
 def _write_proc(procfs: Path, look: dict[str, Any], engines: LoopbackEngines) -> None:

@@ -25,8 +25,9 @@ NOT_EVERY_UNIT = {  # that has been seen just now
     "llmhost_unit_last_start_in_the_way_bytes",
     "llmhost_unit_last_failure_timestamp_seconds",
     "llmhost_unit_last_release_seconds",
+    "llmhost_unit_gives_up",
 }
-HISTORY = {name for name, family in FAMILIES.items() if family.section is Section.STARTS} - {"llmhost_unit_gives_up"}
+HISTORY = {name for name, family in FAMILIES.items() if family.section is Section.STARTS}
 
 MOST_OF_SHARED_MEMORY = 10 * 4 * 3 + 6  # series: kinds, states, families; and the tmpfs's own
 
@@ -146,6 +147,18 @@ def test_times_are_told_where_there_was_one() -> None:
     assert found["llmhost_unit_last_resident_start_timestamp_seconds"] == {"": 1767225420.5}
     assert found["llmhost_unit_last_failure_timestamp_seconds"] == {"unknown": 1767225590.25}
     assert found["llmhost_unit_last_release_seconds"] == {"": 12.5}
+
+
+def test_whether_a_unit_ever_gives_up_is_told_where_it_can_be() -> None:
+    def gives_up(**settings: float) -> dict[Any, float]:
+        one = unit(settings=UnitSettings(restart="always", start_limit_burst=5, **settings))  # type: ignore[arg-type]
+        found = told(snapshot(gpus=[], processes=[], units=[one]), {}, "unit", "manager")
+        return found.get("llmhost_unit_gives_up", {})
+
+    never = gives_up(restart_delay_seconds=10.0, start_limit_interval_seconds=10.0)  # 5 of them take 50 s at least
+    assert never == {("vllm.service", "system"): 0}
+    assert gives_up(restart_delay_seconds=10.0) == {("vllm.service", "system"): 1}  # within an infinite interval
+    assert gives_up(restart_delay_seconds=0.1, start_limit_interval_seconds=10.0) == {}  # no run was seen
 
 
 def in_the_way(*starts: Start, gpus: tuple[Gpu, ...] = ()) -> dict[Any, float]:

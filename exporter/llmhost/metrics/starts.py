@@ -7,7 +7,7 @@ from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
 from llmhost.metrics.view import View
 from llmhost.model.ids import GpuUuid
-from llmhost.model.reading import Ok
+from llmhost.model.reading import Ok, value_or_none
 from llmhost.model.unit import ACTIVE_STATES, SERVICE_RESULTS
 
 _FAILURES = tuple(result for result in SERVICE_RESULTS if result != "success")
@@ -28,6 +28,7 @@ def history_series(view: View, page: Page) -> None:
         _counts(record, labels, page)
         _latest(record, labels, page)
         _in_the_way(record, indexes, labels, page)
+        page.add(catalog.UNIT_GIVES_UP, value_or_none(one.gives_up), **labels)
 
 
 def _counts(record: UnitRecord, labels: Mapping[str, str], page: Page) -> None:
