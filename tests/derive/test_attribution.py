@@ -6,6 +6,8 @@ import pytest
 from tests.fakes.values import GIB, gpu, held, in_service, memory, process, snapshot, table, unit
 
 from llmhost.derive.attribution import GpuAttribution, HolderKind, attribute
+from llmhost.derive.belonging import Belongings
+from llmhost.derive.ledger.ledger import Belonging
 from llmhost.model.gpu import Gpu, GpuHolder
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Home, Placement, Process
@@ -14,9 +16,14 @@ from llmhost.model.unit import Unit
 
 
 def attributed(
-    gpus: list[Gpu], processes: list[Process], *units: Unit, orphans: frozenset[ProcessId] = frozenset()
+    gpus: list[Gpu],
+    processes: list[Process],
+    *units: Unit,
+    orphans: frozenset[ProcessId] = frozenset(),
+    belongings: Belongings | None = None,
 ) -> GpuAttribution:
-    result = attribute(snapshot(gpus=gpus, processes=processes), {one.id: one for one in units}, orphans, {})
+    by_id = {one.id: one for one in units}
+    result = attribute(snapshot(gpus=gpus, processes=processes), by_id, orphans, belongings or {})
     assert isinstance(result, Ok)
     first = result.value[GpuUuid("GPU-0")]
     assert isinstance(first, Ok)
@@ -130,3 +137,58 @@ def test_a_gpu_whose_lists_failed_costs_itself_only() -> None:
     assert isinstance(result, Ok)
     assert isinstance(result.value[GpuUuid("GPU-0")], Ok)
     assert result.value[GpuUuid("GPU-1")] == Failed(Cause.LOST)
+
+
+INVOKED = unit(invocation_id="now")
+ELSEWHERE = Placement(Home.SESSION)
+
+
+def known_as(invocation: str, name: str = "vllm.service") -> dict[ProcessId, Belonging]:
+    return {ProcessId(7, 950): Belonging(unit=UnitId(name), invocation_id=invocation)}
+
+
+@pytest.mark.parametrize(
+    ("placement", "belongings", "kind", "of"),
+    [
+        # it is where it was: that beats the clock, which says present
+        (in_service("vllm.service"), known_as("now"), HolderKind.CURRENT, "vllm.service"),
+        (in_service("vllm.service"), known_as("before"), HolderKind.LEFTOVER, "vllm.service"),
+        # it has moved to a session
+        (ELSEWHERE, known_as("now"), HolderKind.CURRENT, "vllm.service"),
+        (ELSEWHERE, known_as("before"), HolderKind.LEFTOVER, "vllm.service"),
+        (in_service("sshd.service"), known_as("before"), HolderKind.LEFTOVER, "vllm.service"),
+        # or to another watched unit, which has it now
+        (in_service("vllm.service"), known_as("before", "sglang.service"), HolderKind.CURRENT, "vllm.service"),
+        # it was of a unit that is not watched any more
+        (ELSEWHERE, known_as("before", "gone.service"), HolderKind.SESSION, None),
+    ],
+)
+def test_a_process_that_was_seen_in_an_activation_is_of_that_wherever_it_is(
+    placement: Placement, belongings: dict[ProcessId, Belonging], kind: HolderKind, of: str | None
+) -> None:
+    holding = gpu(holders=Ok((held(7, GIB, 950),)))
+    (holder,) = attributed([holding], [process(7, placement, start=950)], INVOKED, belongings=belongings).holders
+    assert (holder.kind, holder.unit) == (kind, None if of is None else UnitId(of))
+
+
+def test_of_a_unit_that_waits_to_restart_what_is_left_is_of_the_run_that_has_ended() -> None:
+    waiting = unit(active="activating", sub="auto-restart", invocation_id="now")
+    holding = gpu(holders=Ok((held(7, GIB, 950),)))
+    found = attributed([holding], [process(7, ELSEWHERE, start=950)], waiting, belongings=known_as("now"))
+    assert found.holders[0].kind is HolderKind.LEFTOVER
+
+
+def test_what_has_gone_was_a_units_if_it_was_seen_there_and_stays_gone() -> None:
+    holding = gpu(holders=Ok((held(7, GIB, 950), held(8, GIB, None))))
+    found = attributed([holding], [], INVOKED, belongings=known_as("now"))
+    assert [(one.kind, one.unit) for one in found.holders] == [
+        (HolderKind.GONE, UnitId("vllm.service")),
+        (HolderKind.GONE, None),
+    ]
+
+
+def test_the_name_of_a_system_program_hides_no_process_that_a_unit_left() -> None:
+    holding = gpu(holders=Ok((held(7, GIB, 950),)))
+    hidden = process(7, ELSEWHERE, start=950, comm="Xorg")
+    assert attributed([holding], [hidden], INVOKED).holders[0].kind is HolderKind.SYSTEM
+    assert attributed([holding], [hidden], INVOKED, belongings=known_as("old")).holders[0].kind is HolderKind.LEFTOVER

@@ -7,7 +7,7 @@ from tests.fakes.values import GIB, HOST, MIB, gpu, memory, process, report, set
 
 from llmhost.config.schema import Config, Policy
 from llmhost.derive.facts import UnitFacts, derive
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.derive.ledger.ledger import Belonging, Ledger
 from llmhost.derive.need import needed_ratio
 from llmhost.model.engine_arguments import parse_engine_arguments
 from llmhost.model.gpu import Gpu
@@ -145,6 +145,20 @@ def test_leftovers_are_counted_and_zombies_are_not() -> None:
     found = derive(snapshot(processes=members, units=[unit(), unit("vllm@b.service")]), Config(), Ledger()).units
     assert isinstance(found, Ok)
     assert [one.leftovers for one in found.value] == [Ok(1), Ok(0)]
+
+
+def test_leftovers_are_counted_wherever_they_have_moved_to() -> None:
+    up = unit(invocation_id="now")  # its activation began at tick 900
+    moved, present = process(3, Placement(Home.SESSION), start=1000), process(4, Placement(Home.SESSION), start=1001)
+    ledger = Ledger(
+        belongings={
+            moved.id: Belonging(unit=up.id, invocation_id="before"),
+            present.id: Belonging(unit=up.id, invocation_id="now"),
+        }
+    )
+    found = derive(snapshot(processes=[moved, present], units=[up]), Config(), ledger).units
+    assert isinstance(found, Ok)
+    assert [one.leftovers for one in found.value] == [Ok(1)]
 
 
 def test_leftovers_are_not_counted_where_the_clocks_do_not_tell_of_one() -> None:

@@ -70,9 +70,25 @@ def test_an_engine_that_stops_answering_keeps_its_time_and_a_unit_that_is_down_i
     assert found.past_seconds == (10.0,)
 
 
-def test_a_look_without_engines_changes_nothing_and_a_unit_that_is_gone_is_forgotten() -> None:
+def test_a_look_without_engines_changes_nothing_and_of_a_unit_that_is_gone_its_past_stays() -> None:
     one = started("a", 100.0)
     blind = snapshot(units=[one], engines=Failed(Cause.UNKNOWN), at_monotonic=106.0)
     assert after(look(105, one, LOADING), blind, look(120, one, SERVING)).seconds == {HERE: 20.0}
     gone = snapshot(units=[], engines=Ok(EnginesReport(answers=())), at_monotonic=130.0)
+    assert after(look(105, one, LOADING), look(120, one, SERVING), gone).past_seconds == (20.0,)
+    again = started("b", 200.0)
+    assert after(
+        look(105, one, LOADING), look(120, one, SERVING), gone, look(201, again, LOADING), look(230, again, SERVING)
+    ).past_seconds == (20.0, 30.0)
+    # who was never timed is forgotten
     assert advance(advance(Ledger(), look(105, one, LOADING), Policy()), gone, Policy()).readiness == {}
+
+
+def test_the_past_of_at_most_a_thousand_units_is_remembered_and_that_of_those_that_are_there() -> None:
+    past = Readiness(invocation_id="", start_seen=True, past_seconds=(5.0,))
+    before = {UnitId(f"run-{number}.service"): past for number in range(1000)}
+    kept = advance(Ledger(readiness=before), look(105, started("a", 100.0), LOADING), Policy()).readiness
+    assert len(kept) == 1000
+    assert ME in kept
+    assert UnitId("run-0.service") not in kept
+    assert UnitId("run-1.service") in kept

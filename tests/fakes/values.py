@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from llmhost.derive.ledger.record import End, Start
 from llmhost.model.gpu import Gpu, GpuHolder, GpuMemory, MemoryApi, NvmlReport
 from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Home, Placement, Process, ProcessTable, Role
 from llmhost.model.reading import NotApplicable, Ok, Reading
+from llmhost.model.segment import Segment, SegmentId, SegmentKind, SharedMemory
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit, UnitSettings, UnitsReport
 
@@ -132,3 +134,39 @@ def snapshot(
         "units": NOT_ASKED if units is None else Ok(UnitsReport(systemd_version="252", units=tuple(units))),
     }
     return Snapshot(**(values | given))
+
+
+def started(invocation: str, **given: Any) -> Start:  # noqa: ANN401
+    values: dict[str, Any] = {"trigger": None, "attempt": 1, "at": 0.0, "began_monotonic": 0.0, "main_monotonic": 0.0}
+    return Start(invocation_id=invocation, **(values | given))
+
+
+def ended(result: str = "exit-code", seconds: float = 10.0, *, asked: bool | None = False) -> End:
+    return End(at=0.0, result=result, exec_main_status=None, asked=asked, seconds=seconds)
+
+
+def segment(inode: int, *holders: ProcessId, **given: Any) -> Segment:  # noqa: ANN401
+    values: dict[str, Any] = {
+        "path": f"psm_{inode:08x}",
+        "kind": SegmentKind.PYTHON_SHM,
+        "creator_pid": None,
+        "size_bytes": 0,
+        "allocated_bytes": 0,
+        "changed_at": 1.0,
+        "uid": 0,
+        "looked_at": 1000.0,
+    }
+    return Segment(id=SegmentId(27, inode), holders=frozenset(holders), **(values | given))
+
+
+def shared_memory(*segments: Segment, read_at: float = 1000.0) -> SharedMemory:
+    return SharedMemory(
+        read_at=read_at,
+        size_bytes=None,
+        used_bytes=None,
+        inodes=None,
+        inodes_used=None,
+        segments=segments,
+        unlisted=0,
+        uninspected=0,
+    )

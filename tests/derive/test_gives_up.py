@@ -1,0 +1,75 @@
+"""Whether a start limit can trip: five starts in ten seconds, and others."""
+
+from dataclasses import replace
+
+import pytest
+from tests.fakes.values import ended, started, unit
+
+from llmhost.derive.gives_up import gives_up
+from llmhost.derive.ledger.record import Start, UnitRecord
+from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
+from llmhost.model.unit import UnitSettings
+
+LIMIT = UnitSettings(
+    restart="on-failure", restart_delay_seconds=0.1, start_limit_burst=5, start_limit_interval_seconds=10.0
+)
+
+
+def of(settings: UnitSettings | None, *starts: Start) -> Reading[bool]:
+    return gives_up(unit(settings=settings), UnitRecord(last_seen_at=0.0, starts=starts))
+
+
+def failed(seconds: float) -> Start:
+    return started("a", end=ended("exit-code", seconds))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "answer"),
+    [
+        (1.9, True),  # 5 × 2.0 s is not more than 10 s
+        (1.91, False),
+        (140.0, False),  # it loads for two minutes, and then fails
+    ],
+)
+def test_it_is_given_up_on_if_so_many_runs_fit_into_the_interval(seconds: float, answer: bool) -> None:
+    assert of(LIMIT, failed(seconds)) == Ok(answer)
+
+
+def test_the_shortest_of_the_last_ten_runs_that_failed_counts() -> None:
+    assert of(LIMIT, failed(300.0), failed(1.0), failed(200.0)) == Ok(True)
+    assert of(LIMIT, failed(1.0), *[failed(200.0)] * 10) == Ok(False)
+    # neither a run that was stopped, nor one of which nobody saw the end, nor one that is under way
+    stopped = started("a", end=ended("exit-code", 1.0, asked=True))
+    unseen = started("b", end=ended("", 1.0, asked=None))
+    assert of(LIMIT, failed(200.0), stopped, unseen, started("c")) == Ok(False)
+    succeeded = started("d", end=ended("success", 1.0))
+    assert of(LIMIT, failed(200.0), succeeded) == Ok(False)
+
+
+def test_which_ends_count_is_what_restart_is_about() -> None:
+    succeeded = started("d", end=ended("success", 1.0))
+    assert of(replace(LIMIT, restart="always"), failed(200.0), succeeded) == Ok(True)
+    assert of(replace(LIMIT, restart="on-success"), failed(1.0), started("e", end=ended("success", 60.0))) == Ok(False)
+
+
+def test_the_usual_delay_of_ten_seconds_never_trips_the_usual_limit_however_short_the_runs() -> None:
+    assert of(replace(LIMIT, restart_delay_seconds=10.0)) == Ok(False)
+    assert gives_up(unit(settings=replace(LIMIT, restart_delay_seconds=10.0)), None) == Ok(False)
+    assert of(replace(LIMIT, restart_delay_seconds=None), failed(1.0)) == Ok(False)  # infinite
+
+
+def test_without_a_failed_run_it_is_not_known_where_it_depends_on_that() -> None:
+    assert isinstance(of(LIMIT), Failed)
+    assert isinstance(of(LIMIT, started("a")), Failed)
+
+
+def test_a_limit_that_is_off_never_trips_and_one_without_end_always_does() -> None:
+    assert of(replace(LIMIT, start_limit_burst=0), failed(0.1)) == Ok(False)
+    assert of(replace(LIMIT, start_limit_interval_seconds=0.0), failed(0.1)) == Ok(False)
+    assert of(replace(LIMIT, start_limit_interval_seconds=None), failed(900.0)) == Ok(True)
+
+
+def test_what_is_not_restarted_or_not_loaded_gives_nothing_up() -> None:
+    assert isinstance(of(replace(LIMIT, restart="no"), failed(1.0)), NotApplicable)
+    assert isinstance(of(None), NotApplicable)
+    assert isinstance(of(UnitSettings()), Failed)  # systemd did not say
