@@ -31,11 +31,11 @@ series of value 1. There are no pids, command lines, users, container ids or hos
 - On unified memory (GB10, Thor) GPUs have no memory series; need and room are then the host's MemTotal and
   MemAvailable (node_exporter has them).
 - The history of a unit begins when the exporter first sees it, with all counters at 0, and outlives the exporter and
-  the boot. A start attempt is each that systemd makes an InvocationID for. Its `trigger` is `auto` where systemd
-  scheduled it after the run before, else `manual` (a person, a script, the boot, another unit). Its `verdict` is what
-  it found on the unit's GPUs as its main process started: `clean`, `resident` (memory of others, of ended runs or
-  of nobody, above policy.resident), `unknown` (it could not be told in time, or nobody saw the start), `not_started`
-  (the attempt ended before its main process). A refused attempt (`start-limit-hit`) is no start.
+  the boot where there is a state directory. A start attempt is each that systemd makes an InvocationID for; one that
+  the start limit refuses is none. Its `trigger` is `auto` where systemd scheduled it after the run before, else
+  `manual` (a person, a script, the boot, another unit). Its `verdict` is what it found on the unit's GPUs as its main
+  process started: `clean`, `resident` (memory of others, of ended runs or of nobody, above policy.resident), `unknown`
+  (it could not be told in time, or nobody saw the start), `not_started` (it ended before its main process).
 - `gpu` of what was in a start's way is the index that the GPU has now.
 - `process_*` and `python_info` are the Prometheus client library's.
 """

@@ -61,5 +61,6 @@ UNIT_GIVES_UP = of_past(
 )
 UNIT_LAST_RELEASE = of_past(
     "last_release_seconds",
-    "For how long the GPUs' memory was still in use after the unit's last run had ended. Absent: it was not seen.",
+    "How long the GPUs' memory took to come back after the end of the last run of which that was seen: not back at "
+    "once, but within 3 minutes. Absent: it was never seen.",
 )
