@@ -27,6 +27,7 @@ UNIT_SIGNATURES = {
     "Transient": "b",
     "NeedDaemonReload": "b",
     "InvocationID": "ay",
+    "Job": "(uo)",
     "StartLimitIntervalUSec": "t",
     "StartLimitBurst": "u",
     **{f"{time}Timestamp{clock}": "t" for time in _TIMES for clock in ("", "Monotonic")},
@@ -45,10 +46,21 @@ SERVICE_SIGNATURES = {
     "MemoryCurrent": "t",
 }
 SIGNATURES = UNIT_SIGNATURES | SERVICE_SIGNATURES
-_EMPTY: dict[str, Any] = {"s": "", "t": 0, "u": 0, "i": 0, "b": False, "as": [], "ay": b"", "a(sb)": [], _EXEC: []}
+_EMPTY: dict[str, Any] = {
+    "s": "",
+    "t": 0,
+    "u": 0,
+    "i": 0,
+    "b": False,
+    "as": [],
+    "ay": b"",
+    "(uo)": [0, "/"],
+    "a(sb)": [],
+    _EXEC: [],
+}
 _SUB_STATES = {"active": "running", "inactive": "dead", "activating": "start", "deactivating": "stop-sigterm"}
 # In PropertiesChanged of systemd 252; the rest is constant until a reload, or never told.
-SIGNALLED_UNIT = {"ActiveState", "SubState", "FreezerState", "InvocationID"} | {
+SIGNALLED_UNIT = {"ActiveState", "SubState", "FreezerState", "InvocationID", "Job"} | {
     name for name in UNIT_SIGNATURES if "Timestamp" in name
 }
 SIGNALLED_SERVICE = {"MainPID", "ControlPID", "StatusText", "Result", "NRestarts"} | {

@@ -64,18 +64,15 @@ class Callee:
 BUS_DRIVER = Callee(BUS, BUS_PATH, BUS)
 
 
+@dataclass(slots=True, eq=False)
 class _Pending:
     """A call that waits for its reply."""
 
-    __slots__ = ("callee", "future", "on_reply", "what")
-
-    def __init__(
-        self, what: str, callee: str, future: asyncio.Future[list[Any]], on_reply: Callable[[list[Any]], None] | None
-    ) -> None:
-        self.what = what
-        self.callee = callee
-        self.future = future
-        self.on_reply = on_reply
+    what: str
+    callee: str
+    future: asyncio.Future[list[Any]]
+    on_reply: Callable[[list[Any]], None] | None
+    on_error: Callable[[str], None] | None
 
     def fail(self, error: Exception) -> None:
         if not self.future.done():
@@ -168,12 +165,13 @@ class SafeBus:
         signature: str = "",
         *body: Any,  # noqa: ANN401 - D-Bus values are of any type
         on_reply: Callable[[list[Any]], None] | None = None,
+        on_error: Callable[[str], None] | None = None,
     ) -> list[Any]:
         """Call a method and return the body of its reply, variants as their values.
 
-        `on_reply` is called with that body at its place among the signals; by the time that this coroutine goes on,
-        later messages may have been handled. Raises CallFailedError, CallTimeoutError, BusClosedError, and ValueError
-        for what D-Bus cannot carry.
+        `on_reply` is called with that body at its place among the signals, `on_error` with the name of the error that
+        was answered instead; by the time that this coroutine goes on, later messages may have been handled. Raises
+        CallFailedError, CallTimeoutError, BusClosedError, and ValueError for what D-Bus cannot carry.
         """
         what = f"{member}({', '.join(map(str, body))})"
         async with self._in_flight:
@@ -191,7 +189,7 @@ class SafeBus:
                 serial=serial,
             )
             frame = bytes(message._marshall())  # type: ignore[no-untyped-call]  # noqa: SLF001
-            pending = _Pending(what, callee.name, asyncio.get_running_loop().create_future(), on_reply)
+            pending = _Pending(what, callee.name, asyncio.get_running_loop().create_future(), on_reply, on_error)
             self._pending[serial] = pending
             try:
                 # What is in flight is bounded, and so is what the transport keeps for a bus that reads slowly.
@@ -279,6 +277,8 @@ class SafeBus:
         try:
             body = message.body()
             if message.kind == Kind.ERROR:
+                if pending.on_error is not None:
+                    pending.on_error(message.error_name)
                 pending.fail(CallFailedError(pending.what, message.error_name, " ".join(map(str, body[:1]))))
                 return
             if pending.on_reply is not None:

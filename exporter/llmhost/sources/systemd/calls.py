@@ -89,10 +89,18 @@ class Systemd:
         names = [row[0].rpartition("/")[2] for row in rows]
         return [name for name in names if matches(name, globs)]
 
-    async def unit_path(self, name: str) -> str | None:
-        """Object path of a unit, of an alias that of the unit itself; None where it is not loaded. Loads nothing."""
+    async def unit_path(self, name: str, on_none: Callable[[], None] = lambda: None) -> str | None:
+        """Object path of a unit, of an alias that of the unit itself; None where it is not loaded. Loads nothing.
+
+        `on_none` is called for the latter at the answer's place among the signals.
+        """
+
+        def on_error(error: str) -> None:
+            if error in _NOT_LOADED:
+                on_none()
+
         try:
-            (path,) = await self.bus.call(self._manager, "GetUnit", "s", name)
+            (path,) = await self.bus.call(self._manager, "GetUnit", "s", name, on_error=on_error)
         except CallFailedError as error:
             if error.name in _NOT_LOADED:
                 return None

@@ -171,6 +171,16 @@ def parse_unit(properties: Properties) -> Parsed:
     Raises UnreadableUnitError, naming the property, where name, load state, active state or sub state are missing.
     """
     checked = _Checked(properties)
+    loaded = properties.get("LoadState") == "loaded"
+    return _parsed(checked, properties, _settings(checked) if loaded else None)
+
+
+def parse_state(properties: Properties, settings: UnitSettings | None) -> Parsed:
+    """Do the same where the settings are known: they are most of the work, and change with no signal."""
+    return _parsed(_Checked(properties), properties, settings)
+
+
+def _parsed(checked: _Checked, properties: Properties, settings: UnitSettings | None) -> Parsed:
     required = {name: checked.text(name) for name in ("Id", "LoadState", "ActiveState", "SubState")}
     for name, value in required.items():
         if not value:
@@ -198,7 +208,7 @@ def parse_unit(properties: Properties) -> Parsed:
         condition_monotonic=checked.point_seconds("ConditionTimestampMonotonic"),
         exec_main_start_monotonic=checked.point_seconds("ExecMainStartTimestampMonotonic"),
         exec_main_exit_monotonic=checked.point_seconds("ExecMainExitTimestampMonotonic"),
-        settings=_settings(checked) if required["LoadState"] == "loaded" else None,
+        settings=settings,
     )
     return Parsed(unit, tuple(checked.wrong))
 

@@ -21,10 +21,11 @@ class UnitReader:
     async def read(self, entry: Entry) -> str:
         """Bring an entry up to date. Returns the unit's own name; where that is another, nothing more was read."""
         if not is_unit_name(entry.name):
+            entry.found_absent()
             entry.unload(None)
             return entry.name
         await self._rules.follow(entry.path)
-        path = await self._systemd.unit_path(entry.name)
+        path = await self._systemd.unit_path(entry.name, entry.found_absent)
         if path is None:
             return await self._read_unloaded(entry)
         name = unit_name(path)

@@ -75,7 +75,7 @@ class Session:
                 while True:
                     await self._one_owner(bus)
         finally:
-            self.units = None
+            self._end_units()
             await bus.close()
 
     async def _one_owner(self, bus: SafeBus) -> None:
@@ -125,13 +125,18 @@ class Session:
     def _set_owner(self, owner: str) -> None:
         if owner != self._owner:
             self._owner = owner
-            self.units = None  # of another systemd
+            self._end_units()  # of another systemd
             self._progress.made()
+
+    def _end_units(self) -> None:
+        if self.units is not None:
+            self.units.end()
+        self.units = None
 
     def _on_skipped(self) -> None:
         """Look at everything again: what could not be understood may have told of a change."""
         if self.units is not None:
-            self.units.resync()
+            self.units.resync(lost=True)
 
     def _on_signal(self, message: Received) -> None:
         if message.sender == BUS:

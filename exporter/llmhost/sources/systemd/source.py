@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from llmhost.model.reading import Cause
-from llmhost.model.unit import UnitsReport
+from llmhost.model.unit import Unit, UnitsReport
+from llmhost.model.unit_event import UnitEvent
 from llmhost.sources.base import SourceError
-from llmhost.sources.systemd.bus import (
-    BusClosedError,
-    CallFailedError,
-    CallTimeoutError,
-)
+from llmhost.sources.systemd.bus import CallTimeoutError
 from llmhost.sources.systemd.calls import Systemd
-from llmhost.sources.systemd.opening import BusUnreachableError, system_bus_address
+from llmhost.sources.systemd.faults import fault_of
+from llmhost.sources.systemd.opening import system_bus_address
 from llmhost.sources.systemd.parse import UnreadableUnitError
 from llmhost.sources.systemd.progress import Progress
 from llmhost.sources.systemd.seldom import Seldom
@@ -37,7 +35,9 @@ _CLOSE_SECONDS = 1.0
 
 
 class SystemdSource:
-    """Reads service units of the system's manager. Starts its thread and connection with the first read.
+    """Reads service units of the system's manager, and tells of each change as it happens.
+
+    Thread and connection start with `start` or the first read.
 
     A read costs no message as long as nothing happened. It waits, within its deadline, for a connection or a resync
     that is under way, and fails at once while the last attempt has failed and the next is not due.
@@ -53,15 +53,23 @@ class SystemdSource:
         root: Path = Path("/"),
         call_timeout_seconds: float = 5.0,
         ping_seconds: float = 30.0,
+        on_event: Callable[[UnitEvent], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`address` None: DBUS_SYSTEM_BUS_ADDRESS, or the usual one. `clock`, in seconds, ages transient units."""
+        """`address` None: DBUS_SYSTEM_BUS_ADDRESS, or the usual one. `clock`, in seconds, ages transient units.
+
+        `on_event` is called from the source's thread, in the order of what systemd told, and nothing more is read
+        until it returns: it must only pass on what it is given.
+        """
         self._address = address
         self._is_engine_command = is_engine_command
         self._root = root
         self._call_timeout_seconds = call_timeout_seconds
         self._ping_seconds = ping_seconds
+        self._on_event = on_event
         self._clock = clock
+        self._wall_clock = wall_clock
         self._watchlist = Watchlist(patterns, discover=discover)
         self._resyncs = Counter(dict.fromkeys(RESYNC_REASONS, 0))
         self._progress = Progress()
@@ -78,6 +86,11 @@ class SystemdSource:
         self._closed = False
 
     # called from any thread
+
+    def start(self) -> None:
+        """Have it connect and tell of changes, without waiting for anything. Does nothing if it has, or is closed."""
+        with contextlib.suppress(SourceError):
+            self._started()
 
     def read(self, deadline: float) -> UnitsReport:
         loop = self._started()
@@ -103,7 +116,7 @@ class SystemdSource:
             units = self._units()
             for name in self._watchlist.ask_for(wanted):
                 if units is not None:
-                    units.watch(name)
+                    units.watch(name, born=False)  # what holds memory was there before
 
         self._on_loop(ask)
 
@@ -188,7 +201,7 @@ class SystemdSource:
             try:
                 await session.run(self._address if self._address is not None else system_bus_address())
             except Exception as error:  # the next read tells it
-                fault = _fault_of(error)
+                fault = fault_of(error)
                 if fault.cause is Cause.UNKNOWN and self._seldom.due("bug"):
                     log.exception("a bug in the systemd source")
             else:
@@ -209,9 +222,20 @@ class SystemdSource:
             is_engine_command=self._is_engine_command,
             on_synced=self._on_synced,
             on_reload=lambda: self._resyncs.update(["reload"]),
+            tell=self._tell if self._on_event is not None else None,
             root=self._root,
             clock=self._clock,
         )
+
+    def _tell(self, unit: Unit, gap: bool) -> None:
+        """Tell of a unit. A bug of who is told must cost neither this thread nor a message."""
+        event = UnitEvent(unit=unit, at=self._wall_clock(), at_monotonic=self._clock(), gap=gap)
+        try:
+            if self._on_event is not None:
+                self._on_event(event)
+        except Exception:
+            if self._seldom.due("event"):
+                log.exception("a bug in who is told of units: an event of %s is lost", unit.id.name)
 
     def _on_synced(self) -> None:
         """Count what came back; called once for each run of systemd."""
@@ -231,7 +255,7 @@ class SystemdSource:
             cause = Cause.TIMEOUT if self._ever_synced else Cause.STARTING
             raise SourceError(cause, self.doing()) from None
         except (CallTimeoutError, UnreadableUnitError) as error:
-            raise _fault_of(error) from None
+            raise fault_of(error) from None
 
     async def _read_once(self) -> UnitsReport | None:
         """Read from one run of systemd; None when it ended meanwhile."""
@@ -264,24 +288,3 @@ class SystemdSource:
 
 async def _until(progress: Progress, ended: Callable[[], bool], condition: Callable[[], bool]) -> None:
     await progress.until(lambda: ended() or condition())
-
-
-def _fault_of(error: BaseException) -> SourceError:
-    leaves = _leaves(error)
-    for kind, cause in (
-        (BusUnreachableError, Cause.NO_BUS),
-        (BusClosedError, Cause.NO_BUS),  # before the others: they follow from it
-        (CallTimeoutError, Cause.TIMEOUT),
-        (CallFailedError, Cause.BUS_ERROR),
-        (UnreadableUnitError, Cause.BUS_ERROR),
-    ):
-        for leaf in leaves:
-            if isinstance(leaf, kind):
-                return SourceError(cause, str(leaf))
-    return SourceError(Cause.UNKNOWN, repr(leaves[0]))
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-    return [error]

@@ -10,10 +10,12 @@ from llmhost.model.unit import UnitsReport
 from llmhost.sources.systemd.bus import CallFailedError
 from llmhost.sources.systemd.calls import CALLEE_GONE, PROPERTIES, Systemd
 from llmhost.sources.systemd.discovery import Discovery
-from llmhost.sources.systemd.entry import Entry
-from llmhost.sources.systemd.parse import UnreadableUnitError, unloaded_unit
+from llmhost.sources.systemd.entry import Entry, Tell
+from llmhost.sources.systemd.listing import list_units
+from llmhost.sources.systemd.newcomers import Newcomers
 from llmhost.sources.systemd.progress import Progress
 from llmhost.sources.systemd.reader import UnitReader
+from llmhost.sources.systemd.reading import read_all, refreshed
 from llmhost.sources.systemd.rules import UnitRules
 from llmhost.sources.systemd.seldom import Once
 from llmhost.sources.systemd.watchlist import Watchlist
@@ -21,7 +23,6 @@ from llmhost.sources.systemd.wire import Received
 
 REFRESH_SECONDS = 0.25  # no more often per unit: what has just been unloaded would be loaded again by being looked at
 MAX_UNITS = 1000  # watched at a time; anybody may have systemd load units whose names match a glob
-SERVICES = "*.service"
 
 
 class Units:
@@ -36,6 +37,7 @@ class Units:
         is_engine_command: Callable[[tuple[str, ...]], bool],
         on_synced: Callable[[], None],
         on_reload: Callable[[], None],
+        tell: Tell | None,
         root: Path,
         clock: Callable[[], float],
     ) -> None:
@@ -44,7 +46,9 @@ class Units:
         self._progress = progress
         self._on_synced = on_synced
         self._on_reload = on_reload
+        self._tell = tell
         self._clock = clock
+        self._newcomers = Newcomers()
         self._discovery = Discovery(systemd, is_engine_command, found=self._discovered, progressed=progress.made)
         self._entries: dict[str, Entry] = {}
         self._by_path: dict[str, Entry] = {}
@@ -69,21 +73,19 @@ class Units:
             self._running = True  # what came before is in the snapshots that follow
             self.resync()
 
+    def end(self) -> None:
+        """Tell nothing more: another run of systemd, or another connection, has taken over."""
+        self._running = False
+        for entry in self._entries.values():
+            entry.dropped = True
+
     # what a read needs
 
     def caught_up(self) -> Callable[[], bool]:
         """Make a predicate: whether all is in that has been asked for by now, and no reload is going on."""
         sync = max(1, self._sync_wanted)
-        wanted = {entry: entry.wanted for entry in self._entries.values()}
-
-        def is_caught_up() -> bool:
-            return (
-                not self._reloading
-                and self._sync_done >= sync
-                and all(entry.done >= count for entry, count in wanted.items())
-            )
-
-        return is_caught_up
+        read = refreshed(self._entries.values())
+        return lambda: not self._reloading and self._sync_done >= sync and read()
 
     def retry(self) -> None:
         """Look again at what could not be read."""
@@ -100,29 +102,12 @@ class Units:
 
     def report(self, resyncs: tuple[tuple[str, int], ...]) -> UnitsReport:
         """All that is known. Raises UnreadableUnitError where there are units and none can be read."""
-        units = []
-        unreadable: list[str] = []
-        for entry in list(self._entries.values()):
-            try:
-                unit = entry.unit(self._warn)
-            except UnreadableUnitError as error:
-                unreadable.append(str(error))
-                continue
-            if unit is not None:
-                units.append(unit)
-            elif entry.unreadable:
-                unreadable.append(f"{entry.name}: {entry.unreadable}")
-            elif entry.missing:
-                if self._watchlist.keeps_missing(entry.name, self._clock()):
-                    units.append(unloaded_unit(entry.name, None))
-                else:
-                    self._drop(entry)
-        if unreadable and not units:
-            raise UnreadableUnitError(unreadable[-1])
-        for why in unreadable:
-            self._warn(why)
-        units.sort(key=lambda unit: unit.id)
-        return UnitsReport(systemd_version=self._version, units=tuple(units), resyncs=resyncs)
+        units, gone = read_all(
+            self._entries.values(), lambda name: self._watchlist.keeps_missing(name, self._clock()), self._warn
+        )
+        for entry in gone:
+            self._drop(entry)
+        return UnitsReport(systemd_version=self._version, units=units, resyncs=resyncs)
 
     # what comes in
 
@@ -131,7 +116,7 @@ class Units:
             return
         if message.interface == PROPERTIES:
             entry = self._by_path.get(message.path)
-            if entry is not None and entry.loaded:
+            if entry is not None and entry.followed:
                 interface, properties, _ = message.body()
                 entry.changed(interface, properties)
             return
@@ -147,14 +132,15 @@ class Units:
             case "UnitNew" if not self._reloading:
                 self._on_loaded(message.body()[0])
             case "UnitRemoved" if not self._reloading:
-                name = message.body()[0]
-                self._discovery.forget(name)
-                if name in self._entries:
-                    self.watch(name)
+                self._on_removed(message.body()[0])
             case _:
                 pass
 
     def _on_loaded(self, name: str) -> None:
+        if self._sync_done:
+            self._newcomers.add(name)
+        if name in self._entries:
+            self._entries[name].appeared(born=name in self._newcomers)
         if self._watchlist.wants(name):
             self.watch(name)
             return
@@ -164,13 +150,23 @@ class Units:
         if self._watchlist.discover:
             self._discovery.look_at_new(name)
 
+    def _on_removed(self, name: str) -> None:
+        self._newcomers.discard(name)
+        self._discovery.forget(name)
+        if name in self._entries:
+            self._entries[name].removed()
+            self.watch(name)
+
     def _discovered(self, name: str) -> None:
         if self._watchlist.discover and not self._watchlist.by_name(name):
             self._watchlist.discovered.add(name)
             self.watch(name)
 
-    def watch(self, name: str) -> None:
-        """Look at a unit, for the first time or again; not at a new one above MAX_UNITS, unless it is configured."""
+    def watch(self, name: str, *, born: bool = True) -> None:
+        """Look at a unit, for the first time or again; not at a new one above MAX_UNITS, unless it is configured.
+
+        `born`: where systemd has loaded it since all was read, what it is from then on is all that it ever was.
+        """
         if not self._running:
             return
         entry = self._entries.get(name)
@@ -179,7 +175,8 @@ class Units:
                 self._left_out = True
                 self._warn(f"more than {MAX_UNITS} units match what is to be watched; the others are left out")
                 return
-            entry = self._entries[name] = Entry(name)
+            born = born and name in self._newcomers
+            entry = self._entries[name] = Entry(name, born=born, tell=self._tell, warn=self._warn)
             self._by_path[entry.path] = entry
         entry.wanted += 1
         if not entry.refreshing:
@@ -191,8 +188,10 @@ class Units:
         self._discovery.forget_all()
         self.resync()
 
-    def resync(self) -> None:
-        """Look at everything again."""
+    def resync(self, *, lost: bool = False) -> None:
+        """Look at everything again; `lost`: something was told that could not be understood."""
+        for entry in self._entries.values():
+            entry.followed &= not lost
         if not self._running:
             return
         self._sync_wanted += 1
@@ -221,30 +220,23 @@ class Units:
         self._syncing = False
 
     async def _sync(self) -> None:
-        watchlist = self._watchlist
-        globs = watchlist.globs
-        listed = (SERVICES,) if watchlist.discover else globs
-        loaded = await self._systemd.loaded(listed) if listed else []
-        self._files = frozenset(await self._systemd.unit_files(globs) if globs else ())
-        names = watchlist.names()
-        names.update(name for name, load_state in loaded if load_state != "not-found" and watchlist.matches(name))
-        names.update(name for name in self._files if watchlist.matches(name))
+        before = list(self._entries.values())
+        listing = await list_units(self._systemd, self._watchlist)
+        self._files = listing.files
         self._left_out = False
-        for entry in list(self._entries.values()):
+        names = set(listing.names)
+        for entry in before:  # not what came after the list was made
             if entry.name not in names:
                 self._drop(entry)
-        for name in sorted(names, key=lambda name: (not watchlist.by_name(name), name)):
+        for name in listing.names:
             self.watch(name)
         entries = [self._entries[name] for name in names if name in self._entries]
         for entry in entries:
             entry.refresh_not_before = 0.0
-        wanted = [(entry, entry.wanted) for entry in entries]
-        await self._progress.until(lambda: all(entry.done >= count for entry, count in wanted))
-        if watchlist.discover:
-            self._discovery.keep_only(name for name, _ in loaded)
-            self._discovery.look_at_listed(
-                name for name, load_state in loaded if load_state == "loaded" and not watchlist.wants(name)
-            )
+        await self._progress.until(refreshed(entries))
+        if self._watchlist.discover:
+            self._discovery.keep_only(listing.loaded)
+            self._discovery.look_at_listed(name for name in listing.others if not self._watchlist.wants(name))
 
     async def _refresh_until_done(self, entry: Entry) -> None:
         while entry.done < entry.wanted:
@@ -262,8 +254,12 @@ class Units:
             entry.done = wanted
             self._progress.made()
         entry.refreshing = False
-        if self._entries.get(entry.name) is entry and not self._kept(entry):
+        if self._entries.get(entry.name) is not entry:
+            return
+        if not self._kept(entry):
             self._drop(entry)
+        elif entry.missing:
+            entry.tell_missing()
 
     async def _refresh(self, entry: Entry) -> None:
         if self._entries.get(entry.name) is not entry:
@@ -292,6 +288,7 @@ class Units:
 
     def _drop(self, entry: Entry) -> None:
         if self._entries.get(entry.name) is entry:
+            entry.dropped = True
             del self._entries[entry.name]
             del self._by_path[entry.path]
             self._spawn(self._rules.unfollow(entry.path))
