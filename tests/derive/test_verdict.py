@@ -133,6 +133,13 @@ def test_memory_that_no_visible_process_holds_is_in_the_way() -> None:
     assert said(judged([in_use(0, 1000 * MIB)])) == (Verdict.CLEAN, [("0", "unattributed", 1000 * MIB)])
 
 
+def test_just_the_threshold_is_not_in_the_way_beside_others_either() -> None:
+    worker, server = process(500, MINE, start=12000), process(8, Placement(Home.SESSION), start=500, comm="Xorg")
+    for left, verdict in ((1000 * MIB, Verdict.CLEAN), (1001 * MIB, Verdict.RESIDENT)):
+        gpus = [in_use(0, left + GIB, held(500, left, 12000), held(8, GIB, 500))]
+        assert said(judged(gpus, [MAIN, worker, server])) == (verdict, [("0", "leftover", left)])
+
+
 def test_kinds_that_are_in_the_way_add_up_on_one_gpu_and_not_over_gpus() -> None:
     worker = process(500, MINE, start=12000)
     both = in_use(0, 1200 * MIB, held(500, 600 * MIB, 12000))
@@ -164,16 +171,28 @@ def test_an_orphan_is_in_the_way_once_it_is_known_to_be_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "verdict"),
+    ("share", "notebook", "verdict"),
     [
-        ("0.9", Verdict.CLEAN),  # 71.1 GiB of 79, and 72 are free
-        ("0.92", Verdict.RESIDENT),  # 72.68 GiB
+        ("0.9", 7 * GIB, Verdict.CLEAN),  # 71.1 GiB of 79, and 72 are free
+        ("0.92", 7 * GIB, Verdict.RESIDENT),  # 72.68 GiB
+        ("0.9", 8 * GIB, Verdict.RESIDENT),  # 71 are free, as 1 is reserved
     ],
 )
-def test_a_persons_notebook_is_in_the_way_where_it_leaves_too_little(share: str, verdict: Verdict) -> None:
+def test_a_persons_notebook_is_in_the_way_where_it_leaves_too_little(
+    share: str, notebook: int, verdict: Verdict
+) -> None:
     one = starting(f"vllm serve m --gpu-memory-utilization {share}")
-    result = judged([in_use(0, 7 * GIB, held(7, 7 * GIB, 2000))], [MAIN, NOTEBOOK], one)
-    assert said(result) == (verdict, [("0", "session", 7 * GIB)])
+    result = judged([in_use(0, notebook, held(7, notebook, 2000))], [MAIN, NOTEBOOK], one)
+    assert said(result) == (verdict, [("0", "session", notebook)])
+
+
+def test_what_is_free_is_what_was_free_at_the_start() -> None:
+    one = starting("vllm serve m --gpu-memory-utilization 0.9")
+    now = [in_use(0, 60 * GIB, held(7, 7 * GIB, 2000), held(900, 53 * GIB, 30001))]
+    assert said(judged(now, [MAIN, NOTEBOOK], one, used={0: 7 * GIB})) == (
+        Verdict.CLEAN,
+        [("0", "session", 7 * GIB)],
+    )
 
 
 def test_a_small_notebook_is_not_what_leaves_too_little() -> None:
@@ -206,12 +225,31 @@ def test_what_its_own_new_process_has_allocated_by_now_is_not_in_its_way() -> No
     )
 
 
+def test_what_its_own_start_pre_left_running_holds_is_not_in_its_way_and_not_nobodys() -> None:
+    before = process(890, MINE, start=30000)
+    now = [in_use(0, 2 * GIB, held(890, 2 * GIB, 30000))]
+    assert said(judged(now, [MAIN, before])) == (Verdict.CLEAN, [])
+
+
+def test_without_a_main_process_its_own_processes_have_come_later() -> None:
+    forking = replace(starting(), main_pid=0, exec_main_start_monotonic=None)
+    now = [in_use(0, 2 * GIB, held(901, 2 * GIB, 30050))]
+    assert said(judged(now, [process(901, MINE, start=30050)], forking, used={0: 3 * GIB})) == (
+        Verdict.RESIDENT,
+        [("0", "unattributed", 3 * GIB)],
+    )
+
+
 def test_who_came_after_its_main_process_was_not_there() -> None:
     late = process(9, Placement(Home.SESSION), start=30002)
-    now = [in_use(0, 70 * GIB, held(9, 60 * GIB, 30002), held(10, 10 * GIB, 30003))]  # 10 is gone again
+    now = [in_use(0, 70 * GIB, held(9, 60 * GIB, 30002), held(10, 10 * GIB, 30001))]  # 10 is gone again
     assert said(judged(now, [MAIN, late], used={0: 0})) == (Verdict.CLEAN, [])
     # also where the main process has ended by now: it began at 300.01 s
     assert said(judged(now, [late], used={0: 0})) == (Verdict.CLEAN, [])
+    # in ticks since boot, of which the monotonic clock missed 200 s: that is tick 50001
+    asleep = Ok(replace(HOST, boottime_ahead_seconds=200.0))
+    earlier = [in_use(0, 10 * GIB, held(10, 10 * GIB, 40000))]
+    assert said(judged(earlier, [], host=asleep)) == (Verdict.RESIDENT, [("0", "gone", 10 * GIB)])
     before = [in_use(0, 10 * GIB, held(10, 10 * GIB, 30000))]
     assert said(judged(before, [])) == (Verdict.RESIDENT, [("0", "gone", 10 * GIB)])
 
@@ -236,6 +274,10 @@ def test_on_unified_memory_the_holders_alone_tell() -> None:
     worker = process(500, MINE, start=12000)
     assert said(judged([spark], [MAIN, worker])) == (Verdict.RESIDENT, [("0", "leftover", 30 * GIB)])
     assert said(judged([replace(spark, holders=Ok(()))])) == (Verdict.CLEAN, [])
+    assert said(judged([replace(spark, holders=Ok(()))], used={0: 90 * GIB})) == (Verdict.CLEAN, [])
+    hidden = replace(spark, holders=Ok((held(8, None, 500),)))
+    server = process(8, Placement(Home.SESSION), start=500, comm="Xorg")
+    assert said(judged([hidden], [MAIN, server])) == (Verdict.CLEAN, [])
     # 0.8 of 128 GiB is 102.4 GiB; 100 are free
     notebook = replace(spark, holders=Ok((held(7, 2 * GIB, 2000),)))
     one = starting("vllm serve m --gpu-memory-utilization 0.8")
@@ -263,6 +305,7 @@ def test_a_lost_gpu_of_the_set_leaves_it_unknown_unless_another_is_full() -> Non
 
 def test_little_in_use_is_clean_without_lists_and_much_is_not_told_without() -> None:
     assert said(judged([gpu(memory=memory(used=GIB // 2), holders=CHANGING)])) == (Verdict.CLEAN, [])
+    assert said(judged([gpu(memory=memory(used=1000 * MIB), holders=CHANGING)])) == (Verdict.CLEAN, [])
     full = gpu(memory=memory(used=2 * GIB), holders=CHANGING)
     assert judged([full]) == Failed(Cause.CHANGING, "GPU 0: memory moved")
     unread = Failed(Cause.TIMEOUT, "/proc")
@@ -283,7 +326,8 @@ def test_without_the_driver_nothing_is_told() -> None:
 
 
 def test_a_holder_of_unknown_size_leaves_only_what_is_known_to_be_said() -> None:
-    hidden, worker = process(8, Placement(Home.CONTAINER), start=500), process(500, MINE, start=12000)
+    hidden = process(8, Placement(Home.SESSION), start=500, comm="Xorg")  # never in the way, but nobody's is unknown
+    worker = process(500, MINE, start=12000)
     gpus = [in_use(0, 9 * GIB, held(8, None, 500), held(500, 3 * GIB, 12000))]
     assert said(judged(gpus, [MAIN, hidden, worker])) == (Verdict.RESIDENT, [("0", "leftover", 3 * GIB)])
     result = judged([in_use(0, 9 * GIB, held(8, None, 500))], [MAIN, hidden])

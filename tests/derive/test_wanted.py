@@ -69,6 +69,7 @@ def test_a_stop_in_an_earlier_boot_does_not_count() -> None:
     assert wanted(not_yet, before) == Ok(True)
     # in this boot it does, also where systemd has forgotten the run with the unit
     assert wanted(not_yet, record(asked=True, stopped=True)) == Ok(False)
+    assert isinstance(wanted(not_yet, record(asked=None)), Failed)
 
 
 def test_a_job_that_has_done_its_work_is_neither_wanted_nor_stopped() -> None:

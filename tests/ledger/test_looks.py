@@ -76,11 +76,12 @@ def test_who_was_seen_in_an_activation_stays_of_that() -> None:
         ([MAIN, process(890, MINE, start=999, engine="vllm", role=Role.CORE)], UP),  # older than the main process
         ([CORE], UP),  # the main process is not there: systemd's answer is of another run than /proc's
         ([replace(MAIN, state="Z"), CORE], UP),
+        ([MAIN, replace(CORE, state="Z")], UP),
         ([replace(MAIN, placement=in_service("sshd.service")), CORE], UP),  # its pid is somebody else's by now
         ([MAIN, CORE], replace(UP, active_state="activating", sub_state="auto-restart")),
         ([MAIN, CORE], replace(UP, invocation_id="")),
     ],
-    ids=["older", "no main", "zombie", "pid reused", "between runs", "no invocation"],
+    ids=["older", "no main", "zombie", "ended", "pid reused", "between runs", "no invocation"],
 )
 def test_what_may_be_of_another_activation_is_taken_for_none(processes: list[Process], one: Unit) -> None:
     found = seen(look(processes, one)).belongings

@@ -95,12 +95,13 @@ class Scene:
         return Found(target=target, counted_bytes=counted, obstacles=tuple(obstacles), untold=untold)
 
     def _came_later(self, holder: Holder) -> bool:
-        """Whether it is the unit's own, or of anybody who started after the unit's main process."""
-        if holder.kind is HolderKind.CURRENT and holder.unit == self.unit.id:
-            return True
-        return (
-            holder.process is not None and self.main_ticks is not None and holder.process.start_ticks >= self.main_ticks
-        )
+        """Whether it held nothing yet: it started with the unit's main process or after it.
+
+        Where it is not known when that was, that goes for all of the unit's own.
+        """
+        if holder.process is None or self.main_ticks is None:
+            return holder.kind is HolderKind.CURRENT and holder.unit == self.unit.id
+        return holder.process.start_ticks >= self.main_ticks
 
     def _is_doubtful(self, holder: Holder) -> bool:
         """Whether it may be of a watched unit's present activation: the clocks do not tell, or systemd was not read."""
