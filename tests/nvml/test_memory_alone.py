@@ -192,16 +192,40 @@ def test_a_child_that_hangs_in_a_memory_read_is_replaced_and_its_gpu_left_out(
     fake_nvml: FakeNvml, new_reader: NewReader
 ) -> None:
     fake_nvml.write(FOUR)
-    reader = new_reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0))
+    reader = new_reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0), list_interval_seconds=1000.0)
     reader.read()
     fake_nvml.add("delay nvmlDeviceGetMemoryInfo_v2 3 hang")
     with pytest.raises(SourceError):
         reader.read_memory(0.1)
     eventually(lambda: "on GPU 3" in reader.source.doing())
     reader.clock.advance(120)
+    assert reader.source.lists_due_in_seconds() > 0.0
     assert "killed" in reader.fail().detail
+    assert reader.source.lists_due_in_seconds() == 0.0  # the next child has none to give again
     reader.clock.advance(5)
     assert [gpu.fault for gpu in reader.read_memory().gpus] == [None, None, None, Cause.TIMEOUT]
+
+
+def test_a_gpu_that_hangs_in_its_lists_is_not_cleared_by_its_memory(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+    """Else each full read would ask it again, and cost all GPUs' values for as long as a child may hang."""
+    fake_nvml.write([*FOUR, "delay nvmlDeviceGetComputeRunningProcesses_v3 3 hang"])
+    reader = new_reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0), list_interval_seconds=0.0)
+    left_out = [None, None, None, Cause.TIMEOUT]
+
+    def hang_until_killed() -> None:
+        reader.fail(0.0)
+        eventually(lambda: "Processes_v3 on GPU 3" in reader.source.doing())
+        reader.clock.advance(120)
+        assert "killed" in reader.fail().detail
+        reader.clock.advance(11)
+
+    hang_until_killed()
+    for read in (reader.read_memory, reader.read_memory, reader.read):  # until a full read has left it out once
+        assert [gpu.fault for gpu in read().gpus] == left_out
+    assert reader.read_memory().gpus[3].up
+    hang_until_killed()
+    for read in (reader.read, reader.read_memory, reader.read):  # and now for longer
+        assert [gpu.fault for gpu in read().gpus] == left_out
 
 
 def test_two_threads_read_in_turns(fake_nvml: FakeNvml, new_reader: NewReader) -> None:

@@ -196,6 +196,15 @@ def test_gpus_that_may_not_be_watched_cost_the_others_nothing(host: Host) -> Non
     assert sorted(registrations) == [0, 1, 2, 3]  # nobody is asked again at once
 
 
+def test_a_set_that_no_gpu_is_in_is_not_waited_for(host: Host) -> None:
+    host.fake.write([host.first_line, *FOUR, "fault nvmlDeviceRegisterEvents * 3", "fault nvmlEventSetWait* * 15"])
+    host.reader.read()
+    eventually(lambda: ("nvmlDeviceRegisterEvents", 3, 3) in calls_in(host.trace))
+    for _ in range(20):
+        host.reader.read()
+    assert "nvmlEventSetWait_v2" not in [call for call, _, _ in calls_in(host.trace)]
+
+
 def test_a_gpu_that_spoils_the_event_set_costs_the_others_nothing(host: Host) -> None:
     """999 leaves the set in an undefined state (nvml.h)."""
     host.begin(*FOUR, "fault nvmlDeviceRegisterEvents 1 999", watched=3)
@@ -252,7 +261,9 @@ def test_an_idle_child_costs_no_processor_time(host: Host) -> None:
         threads = Path(f"/proc/{host.reader.child_pid}/task").iterdir()
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
+    waits = calls_in(host.trace).count(nothing_came)
     began, before = time.monotonic(), spent_seconds()
     time.sleep(0.5)  # it is time itself that is measured
     spent, lasted = spent_seconds() - before, time.monotonic() - began
+    assert calls_in(host.trace).count(nothing_came) <= waits + 1
     assert spent / lasted < 0.03  # nearly all of it the fake's, which looks for events a hundred times a second

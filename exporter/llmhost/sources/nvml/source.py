@@ -247,7 +247,8 @@ class NvmlSource:
         if parsed.report.listed == 0 and self._history.listed_most == 0:
             told = f"the driver {parsed.report.driver_version} lists no GPU"
             raise self._failed(SourceError(Cause.NO_GPU, told))
-        self._suspects.answered(pending.skipped)
+        if pending.question["extent"] != "memory_alone":  # which says nothing of a GPU that hung in another call
+            self._suspects.answered(pending.skipped)
         self._whereabouts.answered(parsed.report.listed, parsed.uuids)
         self._failures.reset()
         self._hangs.reset()
