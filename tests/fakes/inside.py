@@ -74,6 +74,13 @@ class ExporterInside(Daemon):
         assert status == 200, body
         return parse(body)
 
+    def knows(self, *units: str) -> None:
+        """Wait until these units are watched: a start before that is not counted."""
+        until = time.monotonic() + 10
+        while not set(units) <= {dict(labels)["unit"] for labels in self.series().get("llmhost_unit_info", {})}:
+            assert time.monotonic() < until, f"not watched: {units}"
+            time.sleep(0.05)
+
     def starts(self, unit: str) -> dict[str, int]:
         """Scrape, and give the starts of a unit that are not 0, by trigger and verdict."""
         found = of(self.series()["llmhost_unit_starts_total"], unit=unit)

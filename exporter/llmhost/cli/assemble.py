@@ -9,7 +9,10 @@ from pathlib import Path
 
 from llmhost.collect.books import Books
 from llmhost.collect.discover import units_of_interest
+from llmhost.collect.judge import Judge
 from llmhost.collect.observer import Observation, Observer
+from llmhost.collect.release import Release
+from llmhost.collect.watch import Watch
 from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config, PidNamespace
 from llmhost.derive.ledger.ledger import Ledger
@@ -20,9 +23,11 @@ from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Ok, Reading
 from llmhost.model.titles import Titles
 from llmhost.model.unit import UnitsReport
+from llmhost.model.unit_event import UnitEvent
 from llmhost.sources.base import Source
 from llmhost.sources.engine.source import EngineSource
 from llmhost.sources.host import HostSource, read_boot_id
+from llmhost.sources.nvml.memory import NvmlMemorySource
 from llmhost.sources.nvml.source import NvmlSource
 from llmhost.sources.procfs import ProcfsSource
 from llmhost.sources.shm.source import ShmSource
@@ -80,11 +85,10 @@ class Exporter:
         self._started_with = config
         self._config = config
         self._host = Worker("procfs", host or HostSource(procfs=paths.procfs), clock)
-        self._nvml = (
-            Worker("nvml", NvmlSource(procfs=paths.procfs, environment=environment, monotonic=clock.monotonic), clock)
-            if on.nvml
-            else None
+        self._nvml_source = (
+            NvmlSource(procfs=paths.procfs, environment=environment, monotonic=clock.monotonic) if on.nvml else None
         )
+        self._nvml = Worker("nvml", self._nvml_source, clock) if self._nvml_source is not None else None
         self._procfs = (
             ProcfsSource(
                 procfs=paths.procfs,
@@ -102,6 +106,7 @@ class Exporter:
                 discover=config.units.discover,
                 is_engine_command=lambda argv: bool(is_engine_command(argv)),
                 address=bus_address,
+                on_event=self._on_event if watch else None,
             )
             if on.systemd
             else None
@@ -138,8 +143,41 @@ class Exporter:
             books=self._books,
             clock=clock,
         )
+        self._memory = (
+            Worker("nvml memory", NvmlMemorySource(self._nvml_source), clock)
+            if watch and self._nvml_source is not None
+            else None
+        )
         for worker in self._workers():
             worker.start()
+        self._watching = self._watcher(clock) if watch else None
+        if self._watching is not None:
+            self._watching.start()
+            if self._systemd is not None:
+                self._systemd.start()
+
+    def _watcher(self, clock: Clock) -> Watch:
+        judge = Judge(
+            books=self._books,
+            host=self._host,
+            memory=self._memory,
+            nvml=self._nvml,
+            processes=self._processes,
+            lists_due_in_seconds=(
+                self._nvml_source.lists_due_in_seconds if self._nvml_source is not None else lambda: 0.0
+            ),
+            units=lambda: self._watching.units() if self._watching is not None else (),
+            config=lambda: self._config,
+            clock=clock,
+        )
+        release = Release(
+            books=self._books, host=self._host, memory=self._memory, config=lambda: self._config, clock=clock
+        )
+        return Watch(books=self._books, judge=judge, release=release)
+
+    def _on_event(self, event: UnitEvent) -> None:
+        if self._watching is not None:
+            self._watching.put(event)
 
     @property
     def ledger(self) -> Ledger:
@@ -167,6 +205,8 @@ class Exporter:
             one.start()
         for one in closing:
             one.join(_CLOSE_SECONDS)
+        if self._watching is not None:
+            self._watching.close(_CLOSE_SECONDS)
 
     def _watch(self, names: Iterable[str]) -> None:
         if self._systemd is not None and self._config.units.discover:
@@ -187,7 +227,15 @@ class Exporter:
         self._engine_source.aim(servers)
 
     def _workers(self) -> tuple[Worker[object], ...]:
-        workers = (self._host, self._nvml, self._processes, self._units, self._segments, self._engines)
+        workers = (
+            self._host,
+            self._nvml,
+            self._memory,
+            self._processes,
+            self._units,
+            self._segments,
+            self._engines,
+        )
         return tuple(worker for worker in workers if worker is not None)  # type: ignore[misc]
 
 
