@@ -99,9 +99,11 @@ class Bench:
             for close in self._close:
                 close()
 
-    def starts(self, name: str = "vllm.service", ago_seconds: float = 0.0) -> None:
+    def starts(
+        self, name: str = "vllm.service", ago_seconds: float = 0.0, settings: UnitSettings | None = ENGINE
+    ) -> None:
         began = time.monotonic() - ago_seconds
-        one = replace(unit(name, main_pid=50, invocation_id="now"), settings=ENGINE)
+        one = replace(unit(name, main_pid=50, invocation_id="now"), settings=settings)
         start = Start(
             invocation_id="now",
             trigger=Trigger.AUTO,
@@ -194,6 +196,18 @@ def test_a_start_that_is_noticed_late_is_unknown() -> None:
         start = bench.verdict(seconds=1.0)
         assert start.verdict is Verdict.UNKNOWN
         assert start.unknown_because == "noticed 3.0 s after its main process began"
+
+
+def test_a_start_waits_for_what_systemd_says_of_its_unit() -> None:
+    two = [gpu(0, memory=memory(used=0)), gpu(1, memory=memory(used=70 * GIB), holders=CHANGING)]
+    with Bench(report(two)).running() as bench:
+        bench.starts(settings=None)
+        while bench.memory.reads == 0:
+            threading.Event().wait(0.002)
+        assert bench.books.ledger.units[unit().id].starts[-1].verdict is None
+        bench.units.append(replace(bench.units[0], settings=ENGINE))
+        assert bench.verdict(seconds=1.0).verdict is Verdict.CLEAN
+        assert (bench.lists.reads, bench.processes.reads) == (0, 0)
 
 
 def test_a_bug_costs_a_verdict_and_not_the_judge() -> None:

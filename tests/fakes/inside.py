@@ -8,6 +8,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from types import TracebackType
 
@@ -85,6 +86,15 @@ class ExporterInside(Daemon):
         """Scrape, and give the starts of a unit that are not 0, by trigger and verdict."""
         found = of(self.series()["llmhost_unit_starts_total"], unit=unit)
         return {f"{trigger} {verdict}": int(count) for (trigger, verdict), count in found.items() if count}
+
+    def learns(self, unit: str, gpus: AbstractSet[str]) -> None:
+        """Wait until the GPUs that the unit needs are these."""
+        until = time.monotonic() + 10
+        while (
+            found := {gpu for gpu, _ in of(self.series()["llmhost_unit_gpu_memory_needed_bytes"], unit=unit)}
+        ) != gpus:
+            assert time.monotonic() < until, f"{unit}: {found}, and not {gpus}"
+            time.sleep(0.05)
 
     def has_started(self, unit: str, starts: Mapping[str, int], seconds: float) -> None:
         """Wait until the unit has had exactly these starts."""

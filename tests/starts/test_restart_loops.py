@@ -36,6 +36,8 @@ PRE = "ExecStartPre=/bin/sh -c 'echo attempt >>/run/loops/%p.attempts; exit $(($
 LEARNT = """
 [Service]
 ExecStart=/opt/test/vllm serve m
+[Install]
+WantedBy=multi-user.target
 """
 
 
@@ -128,12 +130,15 @@ def test_an_exporter_that_is_killed_again_and_again_loses_nothing_that_it_has_to
     booted.run(["chmod", "755", "/opt/test/vllm"])
     booted.write_unit("vllm-learnt.service", LEARNT)
     booted.systemctl("daemon-reload")
-    booted.systemctl("start", "vllm-learnt.service")
+    booted.systemctl("enable", "--now", "vllm-learnt.service")  # enabled, so that it stays loaded when it is stopped
     nvml.add(f"proc 2 {booted.run(['cat', '/run/learnt.pid']).stdout.strip()} mem=70G alive=1")
     before: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     booted.systemctl("start", "--no-block", *NAMES)
     for kill in range(KILLS):
         with ExporterInside(booted, nvml) as exporter:
+            exporter.knows("vllm-learnt.service")
+            if kill == 0:
+                exporter.learns("vllm-learnt.service", {"2"})
             for _ in range(chance.randrange(1, 4)):
                 series = exporter.series()
                 needed = of(series["llmhost_unit_gpu_memory_needed_bytes"], unit="vllm-learnt.service")

@@ -6,8 +6,8 @@ alone shows that nothing is in the way, or nothing moved since the last lists, n
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from llmhost.collect.books import Books
 from llmhost.collect.story import start_line
@@ -18,7 +18,6 @@ from llmhost.derive.ledger.record import Verdict
 from llmhost.derive.verdict import Judgement, judge
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.host import Host
-from llmhost.model.ids import GpuUuid
 from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
 from llmhost.model.snapshot import Snapshot
@@ -30,6 +29,7 @@ log = logging.getLogger(__name__)
 LATE_SECONDS = 2.0
 _PATIENCE_SECONDS = 4.0  # for a verdict, from when the start was handed in
 _READ_SECONDS = 2.0  # for one reading
+_SETTINGS_RETRY_SECONDS = 0.02
 _RETRY_SECONDS = 0.1  # at least, between two tries that lead nowhere
 _TABLE_KEPT_SECONDS = 1.0
 _NOT_ASKED = NotApplicable("not asked for a verdict")
@@ -41,8 +41,10 @@ class _Case:
     """A start that waits for its verdict."""
 
     step: MainStarted
+    unit: Unit  # as it was then
     until: float
-    used: Mapping[GpuUuid, int] | None = None  # in use right after the start
+    found: Ok[NvmlReport] | None = None  # right after the start
+    tried: bool = False  # by that
     why: str = ""  # why it has no verdict yet
     not_before: float = 0.0  # of the next try
     told: bool = False
@@ -104,7 +106,7 @@ class Judge:
                     return
                 arrived, self._arrived = self._arrived, []
             until = self._clock.monotonic() + _PATIENCE_SECONDS
-            waiting += [_Case(step=step, until=until) for step in arrived]
+            waiting += [_Case(step=step, unit=step.unit, until=until) for step in arrived]
             try:
                 self._judge_due(waiting)
             except Exception as error:
@@ -127,20 +129,40 @@ class Judge:
         return [case for case in cases if not case.told and case.not_before <= now < case.until]
 
     def _judge_due(self, cases: list[_Case]) -> None:
-        new = [case for case in self._due(cases) if case.used is None]
+        """Read what is in use for those that are new; judge by that, and those it does not tell of by new lists."""
+        new = [case for case in self._due(cases) if case.found is None]
         if new:
             report = self._read_memory(new)
-            if isinstance(report, Ok):
-                self._try(new, report)
-            else:
+            if not isinstance(report, Ok):
                 self._put_off(new, report)
-        due = [case for case in self._due(cases) if case.used is not None]
+        read = self._with_settings([case for case in self._due(cases) if case.found is not None])
+        for found in {id(case.found): case.found for case in read if not case.tried}.values():
+            group = [case for case in read if case.found is found]
+            for case in group:
+                case.tried = True
+            if found is not None:
+                self._try(group, found)
+        due = self._due(read)
         if due:
             report = self._read_lists()
             if isinstance(report, Ok):
                 self._try(due, report, at_least_seconds=_RETRY_SECONDS)
             else:
                 self._put_off(due, report)
+
+    def _with_settings(self, cases: list[_Case]) -> list[_Case]:
+        """Give those of whose unit it is known what it runs; systemd may have loaded it for this start a moment ago."""
+        known = {unit.id: unit.settings for unit in self._units()}
+        ready = []
+        for case in cases:
+            if case.unit.settings is None:
+                case.unit = replace(case.unit, settings=known.get(case.unit.id))
+            if case.unit.settings is not None:
+                ready.append(case)
+            else:
+                case.why = "systemd has not told yet what the unit runs"
+                case.not_before = self._clock.monotonic() + _SETTINGS_RETRY_SECONDS
+        return ready
 
     def _read_memory(self, cases: list[_Case]) -> Reading[NvmlReport]:
         """Read what is in use right now; for those whose main process began a while ago that is no answer."""
@@ -150,11 +172,10 @@ class Judge:
         until = began + _READ_SECONDS
         report = self._memory.answer(self._memory.ask(until), until)
         if isinstance(report, Ok):
-            used = {gpu.uuid: gpu.memory.value.used_bytes for gpu in report.value.gpus if isinstance(gpu.memory, Ok)}
             for case in cases:
                 late = began - (case.step.start.main_monotonic or began)
                 if late <= LATE_SECONDS:
-                    case.used = used
+                    case.found = report
                 else:
                     case.until, case.why = began, f"noticed {late:.1f} s after its main process began"
         return report
@@ -204,8 +225,8 @@ class Judge:
         )
         config, ledger = self._config(), self._books.ledger
         for case in self._due(cases):
-            if case.used is not None:
-                judgement = judge(snapshot, case.step.unit, case.used, config, ledger)
+            if case.found is not None:
+                judgement = judge(snapshot, case.unit, case.found.value.used_bytes, config, ledger)
                 if isinstance(judgement, Ok):
                     self._tell(case, judgement.value)
                 else:

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from llmhost.collect.books import Books
 from llmhost.collect.worker import Clock, Worker
@@ -12,7 +12,7 @@ from llmhost.derive.ledger.events import Ended
 from llmhost.derive.release import ReleaseWatch, is_back, release_target
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.host import Host
-from llmhost.model.ids import GpuUuid, UnitId
+from llmhost.model.ids import UnitId
 from llmhost.model.reading import NotApplicable, Ok
 from llmhost.model.snapshot import Snapshot
 
@@ -115,7 +115,7 @@ class Release:
                 start.invocation_id,
                 start.began_monotonic + (start.end.seconds if start.end is not None else 0.0),
                 gpus=demand_of(unit, (), snapshot, config, ledger).gpus,
-                used_at_end=_used(report),
+                used_at_end=report.used_bytes,
                 holdings=ledger.holdings.get(unit.id),
                 policy=config.policy,
             )
@@ -127,7 +127,7 @@ class Release:
         now = self._clock.monotonic()
         for unit, watch in list(self._watches.items()):
             took = now - watch.ended_monotonic
-            if report is not None and is_back(watch, _used(report)):
+            if report is not None and is_back(watch, report.used_bytes):
                 del self._watches[unit]
                 self._books.released(unit, took)
                 log.info("release unit=%s after=%.1fs invocation_id=%s", unit.name, took, watch.invocation_id)
@@ -141,7 +141,3 @@ class Release:
         until = self._clock.monotonic() + _READ_SECONDS
         report = self._memory.answer(self._memory.ask(until), until)
         return report.value if isinstance(report, Ok) else None
-
-
-def _used(report: NvmlReport) -> Mapping[GpuUuid, int]:
-    return {gpu.uuid: gpu.memory.value.used_bytes for gpu in report.gpus if isinstance(gpu.memory, Ok)}

@@ -51,6 +51,8 @@ def judge(
     """
     if not isinstance(snapshot.nvml, Ok):
         return failed(snapshot.nvml)
+    if unit.settings is None:
+        return Failed(Cause.UNKNOWN, "systemd has not told yet what the unit runs")
     units_read = isinstance(snapshot.units, Ok)
     gpus = snapshot.nvml.value.gpus
     unit = unit if is_up(unit) else replace(unit, active_state="activating", sub_state="start")

@@ -1,10 +1,11 @@
 """What NVML says of the host's GPUs. Bytes are bytes; every field is optional by itself, as NVML's calls are."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from llmhost.model.ids import GpuUuid, ProcessId
-from llmhost.model.reading import Cause, Reading
+from llmhost.model.reading import Cause, Ok, Reading
 
 
 class MemoryApi(StrEnum):
@@ -84,3 +85,8 @@ class NvmlReport:
     gpus: tuple[Gpu, ...]  # a MIG parent right before its instances, else by index
     listed: int  # GPUs that NVML lists now, MIG instances not counted
     listed_most: int  # most listed since boot, as far as this exporter saw
+
+    @property
+    def used_bytes(self) -> Mapping[GpuUuid, int]:
+        """Memory in use, of those GPUs that tell it."""
+        return {gpu.uuid: gpu.memory.value.used_bytes for gpu in self.gpus if isinstance(gpu.memory, Ok)}
