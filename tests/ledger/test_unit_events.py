@@ -156,6 +156,14 @@ def test_a_restart_after_reset_failed_is_still_automatic() -> None:
     assert life.attempts()[-1] == ("c", Trigger.AUTO, 5)
 
 
+def test_a_restart_after_reset_failed_is_automatic_also_where_the_count_comes_back_to_what_it_was() -> None:
+    life = idle().begins(1.0, "a", 100).fails(2.0).restart_due(3.0).begins(3.1, "b", 101, job=8).fails(4.0)
+    assert life.unit.nrestarts == 1
+    life.unit = replace(life.unit, nrestarts=0, result="success")  # reset-failed tells nobody
+    life.restart_due(5.0, job=9).begins(5.1, "c", 102, job=9)
+    assert life.attempts() == [("a", Trigger.MANUAL, 1), ("b", Trigger.AUTO, 2), ("c", Trigger.AUTO, 3)]
+
+
 def test_a_restart_that_was_cancelled_makes_no_later_start_automatic() -> None:
     life = idle().begins(1.0, "a", 100).fails(2.0).restart_due(3.0)
     life.tell(3.001, active_state="inactive", sub_state="dead", state_change_monotonic=3.001, job=12)  # the stop's job
@@ -247,6 +255,43 @@ def test_over_a_gap_a_restart_that_is_queued_is_no_start_yet() -> None:
     life.begins(51.0, "d", 101, job=5)
     assert [start.invocation_id for start in life.now.starts] == ["a", "c", "d"]
     assert life.attempts()[-1] == ("d", Trigger.AUTO, 4)
+
+
+def test_over_a_gap_a_restart_that_is_between_its_stop_and_its_start_is_no_start_yet() -> None:
+    life = idle().begins(1.0, "a", 100)
+    life.tell(
+        50.0,
+        gap=True,
+        active_state="inactive",
+        sub_state="dead",
+        invocation_id="c",
+        nrestarts=3,
+        job=5,
+        exec_main_start_monotonic=49.0,
+    )  # b, c, and the third is queued
+    assert life.counts() == {"auto unknown": 1}
+    life.begins(51.0, "d", 101, job=5)
+    assert life.attempts()[-1] == ("d", Trigger.AUTO, 4)
+
+
+def test_over_a_gap_a_restart_that_the_start_limit_refused_is_no_start() -> None:
+    life = idle().begins(1.0, "a", 100)
+    refused = {"active_state": "failed", "sub_state": "failed", "main_pid": 0, "result": "exit-code", "job": 0}
+    life.tell(
+        50.0,
+        gap=True,
+        invocation_id="c",
+        nrestarts=3,  # b, c, and the refused one
+        exec_main_start_monotonic=48.0,
+        exec_main_exit_monotonic=48.5,
+        inactive_exit_monotonic=48.5001,  # into auto-restart
+        inactive_enter_monotonic=49.0,  # out of it
+        state_change_monotonic=49.0,
+        **refused,
+    )
+    assert life.counts() == {"auto unknown": 1}
+    assert life.attempts() == [("a", Trigger.MANUAL, 1), ("c", Trigger.AUTO, 3)]
+    assert life.now.nrestarts == 3
 
 
 def test_over_a_gap_a_changed_invocation_is_one_start_at_least() -> None:

@@ -122,13 +122,13 @@ def _with_start(record: UnitRecord, event: UnitEvent) -> UnitRecord:
     # What is queued at a live start is that start itself (systemd 254 and later show it so).
     now = _started_nrestarts(unit) if event.gap else unit.nrestarts or 0
     before, attempts_before = record.nrestarts, record.latest.attempt if record.latest is not None else 0
-    automatic = max(0, now - before)
-    count = 1
+    started = now - _was_refused(unit) if event.gap else now
+    automatic, count = max(0, started - before), 1
     if event.gap:
         if not record.loaded or not record.invocation_id:  # the first start of an object of systemd's is manual
-            automatic, count, attempts_before = now, 1 + now, 0
+            automatic, count, attempts_before = started, 1 + started, 0
         elif now < before:  # it was reset since, and raised as often as it says
-            automatic, count = now, max(1, now)
+            automatic, count = started, max(1, started)
         else:
             count = max(1, automatic)
     trigger = Trigger.AUTO if automatic else Trigger.MANUAL
@@ -161,23 +161,38 @@ def _with_start(record: UnitRecord, event: UnitEvent) -> UnitRecord:
 def _with_nrestarts(record: UnitRecord, unit: Unit) -> UnitRecord:
     """Keep up with what changes NRestarts between two starts.
 
-    reset-failed sets it back, which shows at the latest with the next restart that is queued. One that was refused or
-    cancelled has raised it for nothing, which shows when the unit comes to rest.
+    reset-failed sets it back, and systemd tells nobody; it shows with the next restart that is queued, in that it is
+    lower, or, where it was 1 and is so again, in that Result is no longer that of the end. A restart that was refused
+    or cancelled has raised it for nothing, which shows when the unit comes to rest.
     """
     if unit.nrestarts is None:
         return replace(record, nrestarts=0)
     at_rest = not is_up(unit) and not waits_to_restart(unit) and not unit.job
-    if unit.nrestarts < record.nrestarts or at_rest:
+    if unit.nrestarts < record.nrestarts or at_rest or _has_lost_its_result(record, unit):
         return replace(record, nrestarts=_started_nrestarts(unit))
     return record
+
+
+def _has_lost_its_result(record: UnitRecord, unit: Unit) -> bool:
+    """Say whether the result of the run that ended has been reset, while the unit waits to restart."""
+    end = record.latest.end if record.latest is not None else None
+    return waits_to_restart(unit) and unit.result == "success" and end is not None and end.result not in ("", "success")
 
 
 def _started_nrestarts(unit: Unit) -> int:
     """NRestarts without the restart that is queued and has not started yet."""
     if unit.nrestarts is None:
         return 0
-    queued = waits_to_restart(unit) and unit.job != 0
+    queued = unit.job != 0 and not is_up(unit)  # up to systemd 253, it passes `dead` on its way to the start
     return max(0, unit.nrestarts - 1) if queued else unit.nrestarts
+
+
+def _was_refused(unit: Unit) -> bool:
+    """Say whether the start limit refused the last restart that NRestarts counts, as far as can be told: it waited."""
+    if unit.active_state != "failed" or unit.job or not unit.nrestarts:
+        return False
+    waited, exited = unit.inactive_exit_monotonic, unit.exec_main_exit_monotonic
+    return unit.result == "start-limit-hit" or (waited is not None and exited is not None and exited <= waited)
 
 
 def _with_end_unseen(record: UnitRecord, event: UnitEvent) -> tuple[UnitRecord, tuple[Step, ...]]:

@@ -243,7 +243,6 @@ class Units:
             wait_seconds = entry.refresh_not_before - time.monotonic()
             if wait_seconds > 0:
                 await asyncio.sleep(wait_seconds)
-            entry.refresh_not_before = time.monotonic() + REFRESH_SECONDS
             wanted = entry.wanted
             try:
                 await self._refresh(entry)
@@ -251,6 +250,8 @@ class Units:
                 if isinstance(error, CallFailedError) and error.name in CALLEE_GONE:
                     raise
                 entry.fail(str(error))
+            if entry.done or entry.loaded:  # when it first comes, its settings are to be known before it is gone again
+                entry.refresh_not_before = time.monotonic() + REFRESH_SECONDS
             entry.done = wanted
             self._progress.made()
         entry.refreshing = False

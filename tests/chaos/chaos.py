@@ -1,0 +1,144 @@
+"""A real systemd whose units fail and are started, stopped and killed at random, and what was counted of it."""
+
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Self
+
+from tests.chaos import journal
+from tests.chaos.units import DIRECTORY, UNITS, text
+from tests.fakes.booted import Booted
+from tests.fakes.watched_units import Watched
+
+from llmhost.derive.ledger.record import Trigger, Verdict
+
+_ACTIONS = {
+    "start": 30,
+    "stop": 20,
+    "restart": 20,
+    "reset-failed": 8,
+    "kill": 10,
+    "daemon-reload": 4,
+    "daemon-reexec": 2,
+    "bus": 1.5,
+}
+_MEAN_PAUSE_SECONDS = 0.25
+_QUIET_SECONDS = 1.0
+_SETTLED_SECONDS = 0.5  # what was asked of systemd before the bus goes is done by then
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Of one unit: what was counted, and what the journal and the units themselves have written down."""
+
+    unit: str
+    starts: int
+    starts_true: int
+    automatic: int
+    automatic_true: int
+    scheduled: int  # restarts, by the journal; those that came to nothing too
+    refused: int  # of those, by the start limit
+    not_started: int
+    wrongly_not_started: int  # by invocation: ExecStart ran even so
+    wrongly_started: int  # by invocation: neither ran ExecStart nor was it killed or stopped meanwhile
+    unseen: int  # starts that were only counted, over a gap
+
+    def __str__(self) -> str:
+        return (
+            f"{self.unit}: starts {self.starts} of {self.starts_true} ({self.starts - self.starts_true:+d}), "
+            f"automatic {self.automatic} of {self.automatic_true} ({self.automatic - self.automatic_true:+d}; "
+            f"{self.scheduled} scheduled, {self.refused} refused), not started {self.not_started} "
+            f"({self.wrongly_not_started} wrongly, {self.wrongly_started} too few), {self.unseen} unseen"
+        )
+
+
+class Chaos:
+    """The same seed does the same in the same order; how far each unit has got by then is up to the machine."""
+
+    def __init__(self, seed: int, actions: dict[str, float] | None = None) -> None:
+        self._random = random.Random(seed)
+        self._actions = _ACTIONS if actions is None else actions
+        self._booted = Booted()
+        self.done: Counter[str] = Counter()
+        self.events = 0
+
+    def __enter__(self) -> Self:
+        self._booted.__enter__()
+        journal.log_all(self._booted)
+        self._booted.run(["mkdir", DIRECTORY, "/etc/systemd/system/dbus.service.d"])
+        self._booted.write_unit("dbus.service.d/often.conf", "[Unit]\nStartLimitIntervalSec=0\n")
+        for unit in UNITS:
+            self._booted.write_unit(unit, text(unit))
+            self._booted.write(f"{DIRECTORY}/{unit}", "")
+        self._booted.systemctl("daemon-reload")
+        self.watched = Watched(self._booted, *UNITS)
+        self.watched.keep_events = False
+        self.watched.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.watched.source.close()
+        self._booted.__exit__()
+
+    def run(self, seconds: float) -> None:
+        """Make chaos, then have everything stop, and wait until all of it has been told."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            (action,) = self._random.choices([*self._actions], [*self._actions.values()])
+            self._do(action, self._random.choice([*UNITS]))
+            self.done[action] += 1
+            time.sleep(self._random.expovariate(1 / _MEAN_PAUSE_SECONDS))
+        self._booted.systemctl("stop", *UNITS)
+        self._await_quiet()
+
+    def _do(self, action: str, unit: str) -> None:
+        match action:
+            case "kill":
+                self._booted.systemctl("kill", "--signal=KILL", unit, check=False)
+            case "daemon-reload":
+                self._booted.systemctl(action)
+                journal.log_to_journal(self._booted)
+            case "daemon-reexec" | "bus":
+                time.sleep(_SETTLED_SECONDS)
+                before = self.watched.source._resyncs.total()
+                self._booted.systemctl(*(("restart", "dbus.service") if action == "bus" else (action,)))
+                journal.log_to_journal(self._booted)
+                # Of what is done by hand while systemd is not on the bus, nobody can tell how often it was.
+                while self.watched.source._resyncs.total() == before:
+                    time.sleep(0.01)
+            case _:
+                self._booted.systemctl("--no-block", action, unit, check=False)
+
+    def _await_quiet(self) -> None:
+        session = self.watched.source._session
+        assert session is not None
+        assert session.bus is not None
+        received = -1
+        while session.bus.received != received:
+            received = session.bus.received
+            time.sleep(_QUIET_SECONDS)
+
+    def outcomes(self) -> list[Outcome]:
+        told = journal.read_journal(self._booted, "c-")
+        return [self._outcome(unit, told[unit]) for unit in UNITS]
+
+    def _outcome(self, unit: str, told: journal.Told) -> Outcome:
+        ran = set(self._booted.run(["cat", f"{DIRECTORY}/{unit}"]).stdout.split())
+        seen = self.watched.seen(unit)
+        triggers = self.watched.triggers(unit)
+        none = {one for one, (_, verdict) in seen.items() if verdict is Verdict.NOT_STARTED}
+        has_program = "ExecStart=/nonexistent" not in UNITS[unit]
+        return Outcome(
+            unit=unit,
+            starts=triggers.total(),
+            starts_true=len(told.invocations),
+            automatic=triggers[Trigger.AUTO],
+            automatic_true=len(told.automatic),
+            scheduled=told.scheduled,
+            refused=told.refused,
+            not_started=len(none),
+            wrongly_not_started=len(none & ran),
+            wrongly_started=len(seen.keys() - none - ran - told.killed) if has_program else 0,
+            unseen=triggers.total() - len(seen),
+        )

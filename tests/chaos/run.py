@@ -1,0 +1,30 @@
+"""Chaos for as long as one likes: `python -m tests.chaos.run --seconds 180 --seed 7`. Needs root."""
+
+import argparse
+import random
+import sys
+import time
+
+from tests.chaos.chaos import Chaos
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--seconds", type=float, default=180.0)
+    arguments.add_argument("--seed", type=int, default=None)
+    given = arguments.parse_args()
+    seed = random.randrange(1 << 32) if given.seed is None else given.seed
+    print(f"seed {seed}, {given.seconds:g} s")
+    cpu = time.process_time()
+    with Chaos(seed) as chaos:
+        chaos.run(given.seconds)
+        outcomes = chaos.outcomes()
+        print(dict(chaos.done), dict(chaos.watched.source._resyncs), f"{time.process_time() - cpu:.1f} s of CPU")
+        for outcome in outcomes:
+            print(outcome)
+        wrong = [one for one in outcomes if one.starts != one.starts_true or one.wrongly_not_started]
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""The units that chaos is made with: each ends, or fails, in its own way. ExecStart writes down that it ran."""
+
+DIRECTORY = "/run/chaos"
+_RAN = f"echo $$INVOCATION_ID >>{DIRECTORY}/%n"
+_NO_LIMIT = "[Unit]\nStartLimitIntervalSec=0\n[Service]\n"
+UNITS = {
+    "c-crash.service": f"""{_NO_LIMIT}
+        ExecStart=/bin/sh -c '{_RAN}; sleep 0.3; exit 3'
+        Restart=on-failure
+        RestartSec=100ms
+        """,
+    "c-always.service": f"""{_NO_LIMIT}
+        ExecStart=/bin/sh -c '{_RAN}; sleep 0.05; exit 0'
+        Restart=always
+        RestartSec=0
+        """,
+    "c-pre.service": f"""{_NO_LIMIT}
+        ExecStartPre=/bin/bash -c 'exit $$((RANDOM %% 2))'
+        ExecStart=/bin/sh -c '{_RAN}; sleep 0.2; kill -9 $$$$'
+        Restart=on-failure
+        RestartSec=50ms
+        """,
+    "c-limit.service": f"""
+        [Unit]
+        StartLimitIntervalSec=5
+        StartLimitBurst=4
+        [Service]
+        ExecStart=/bin/sh -c '{_RAN}; exit 1'
+        Restart=on-failure
+        RestartSec=100ms
+        """,
+    "c-missing.service": f"""{_NO_LIMIT}
+        ExecStart=/nonexistent/program
+        Restart=always
+        RestartSec=0
+        """,
+    "c-sleep.service": f"""{_NO_LIMIT}
+        ExecStart=/bin/sh -c '{_RAN}; exec sleep 1000'
+        Restart=always
+        RestartSec=100ms
+        """,
+    # Nothing refers to it: systemd lets go of it whenever it has ended.
+    "c-once.service": f"""
+        [Unit]
+        StartLimitIntervalSec=0
+        CollectMode=inactive-or-failed
+        [Service]
+        ExecStart=/bin/sh -c '{_RAN}; exit $$(( $$$$ %% 2 ))'
+        """,
+}
+
+
+def text(unit: str) -> str:
+    return "\n".join(line.strip() for line in UNITS[unit].splitlines())

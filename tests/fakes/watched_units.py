@@ -1,0 +1,111 @@
+"""Units of a real systemd, watched by the source, with the ledger that its events make.
+
+with Watched(booted, "vllm.service") as watched:
+    booted.systemctl("start", "vllm.service")
+    watched.until(lambda: watched.counts("vllm.service") == {"manual not_started": 1})
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from tests.fakes.booted import Booted
+
+from llmhost.derive.ledger.events import Step, advance_event
+from llmhost.derive.ledger.ledger import Ledger
+from llmhost.derive.ledger.record import Trigger, UnitRecord, Verdict
+from llmhost.model.ids import UnitId
+from llmhost.model.unit import Unit
+from llmhost.model.unit_event import UnitEvent
+from llmhost.sources.systemd.source import SystemdSource
+
+
+class Watched:
+    """Keeps a ledger, as the exporter does, without judging: what got as far as a main process stays without verdict.
+
+    `starts` counts each of them by trigger and by what became of it, also those that the record no longer holds.
+    """
+
+    def __init__(self, booted: Booted, *patterns: str, **settings: Any) -> None:  # noqa: ANN401
+        self.ledger = Ledger(boot_id="b")
+        self.events: list[UnitEvent] = []
+        self.steps: list[Step] = []
+        self.keep_events = True
+        self._latest: dict[str, Unit] = {}
+        self._began: dict[UnitId, dict[str, tuple[Trigger | None, Verdict | None]]] = {}
+        self._changed = threading.Condition()
+        self.source = SystemdSource(
+            patterns=patterns,
+            address=booted.bus_address,
+            root=booted.root,
+            on_event=self._on_event,
+            **{"discover": False, "is_engine_command": lambda _: False, **settings},
+        )
+
+    def __enter__(self) -> Self:
+        self.source.start()
+        self.source.read(time.monotonic() + 10)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.source.close()
+
+    def _on_event(self, event: UnitEvent) -> None:
+        with self._changed:
+            self.ledger, steps = advance_event(self.ledger, event)
+            record = self.ledger.units[event.unit.id]
+            self._latest[event.unit.id.name] = event.unit
+            began = self._began.setdefault(event.unit.id, {})
+            began.update({start.invocation_id: (start.trigger, start.verdict) for start in record.starts[-2:]})
+            if self.keep_events:
+                self.events.append(event)
+                self.steps += steps
+            self._changed.notify_all()
+
+    def until(self, condition: Callable[[], bool], seconds: float = 10.0) -> None:
+        """Wait until it holds; it is looked at after each event."""
+        with self._changed:
+            assert self._changed.wait_for(condition, seconds), f"it never came true: {self.ledger.units}"
+
+    def names(self) -> set[str]:
+        return {unit.name for unit in self.ledger.units}
+
+    def unit(self, name: str) -> Unit:
+        """Give what was told of it last."""
+        return self._latest[name]
+
+    def record(self, name: str) -> UnitRecord:
+        return self.ledger.units[UnitId(name)]
+
+    def seen(self, name: str) -> dict[str, tuple[Trigger | None, Verdict | None]]:
+        """All starts that were seen, by InvocationID."""
+        return dict(self._began.get(UnitId(name), {}))
+
+    def triggers(self, name: str) -> Counter[Trigger]:
+        """All starts that are counted, judged or not, by trigger."""
+        unit = UnitId(name)
+        counted: Counter[Trigger] = Counter()
+        if unit in self.ledger.units:
+            for (trigger, _), count in self.ledger.units[unit].starts_total.items():
+                counted[trigger] += count
+        for started, became in self._began.get(unit, {}).values():
+            if started is not None and became is None:
+                counted[started] += 1
+        return counted
+
+    def counts(self, name: str) -> dict[str, int]:
+        """All starts by trigger and by whether the main process was reached: `manual main`, `auto not_started`."""
+        unit = UnitId(name)
+        counted: Counter[str] = Counter()
+        if unit in self.ledger.units:
+            for (trigger, verdict), count in self.ledger.units[unit].starts_total.items():
+                counted[f"{trigger} {verdict}"] += count
+        for started, became in self._began.get(unit, {}).values():
+            if started is not None and became is None:
+                counted[f"{started} main"] += 1
+        return dict(counted)
