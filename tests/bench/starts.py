@@ -88,8 +88,8 @@ class Inside:
 
 
 def sleepers(booted: Booted, count: int) -> list[int]:
-    script = f"for i in $(seq {count}); do sleep 100000 & echo $!; done"
-    return [int(pid) for pid in booted.run(["bash", "-c", f"{{ {script}; }} 2>/dev/null"]).stdout.split()]
+    script = f"for i in $(seq {count}); do sleep 100000 >/dev/null 2>&1 & echo $!; done"
+    return [int(pid) for pid in booted.run(["bash", "-c", script]).stdout.split()]
 
 
 def start_loops(booted: Booted, run: str, delay: str) -> None:
