@@ -40,6 +40,10 @@ bench: ready-to-test ## measure what a scrape costs, what looking at shared memo
 	$(python) -m tests.bench.shm $(ARGS)
 	$(python) -m tests.bench.starts $(ARGS)
 
+.PHONY: chaos
+chaos: ready-to-test ## as root, hold the count of starts to a real systemd in chaos (ARGS="--seconds 600 --seed 7")
+	$(python) -m tests.chaos.run $(ARGS)
+
 .PHONY: golden
 golden: ready-to-test ## write the expected pages of tests/hosts anew; then read the diff
 	$(python) -m pytest tests/hosts --update-golden

@@ -101,14 +101,18 @@ class Chaos:
                 journal.log_to_journal(self._booted)
             case "daemon-reexec" | "bus":
                 time.sleep(_SETTLED_SECONDS)
-                before = self.watched.source._resyncs.total()
+                before = self._resyncs()
                 self._booted.systemctl(*(("restart", "dbus.service") if action == "bus" else (action,)))
                 journal.log_to_journal(self._booted)
                 # Of what is done by hand while systemd is not on the bus, nobody can tell how often it was.
-                while self.watched.source._resyncs.total() == before:
+                while self._resyncs() == before:
                     time.sleep(0.01)
             case _:
                 self._booted.systemctl("--no-block", action, unit, check=False)
+
+    def _resyncs(self) -> int:
+        resyncs = self.watched.source._resyncs
+        return resyncs["bus"] + resyncs["systemd"]
 
     def _await_quiet(self) -> None:
         session = self.watched.source._session

@@ -87,12 +87,17 @@ class Booted:
         return dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
 
 
-@pytest.fixture(scope="session")
-def booted_systemd() -> Iterator[Booted]:
+def needs_boot() -> None:
+    """Skip, or in CI fail, where none can be booted."""
     needs_root()
     for tool in ("nsenter", "unshare", "setsid", "findmnt", "pgrep", "busctl", "systemctl", "dbus-daemon"):
         needs(tool)
     if not Path("/lib/systemd/systemd").exists():
         missing("systemd")
+
+
+@pytest.fixture(scope="session")
+def booted_systemd() -> Iterator[Booted]:
+    needs_boot()
     with Booted() as booted:
         yield booted

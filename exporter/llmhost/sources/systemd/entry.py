@@ -62,6 +62,7 @@ class Entry:
         self._settings: UnitSettings | None = None  # the same, once parsed
         self._settings_parsed = False
         self._unloaded: Unit | None = None
+        self._file_state = ""  # as it was when the unit was last found unloaded
         self._absent = False  # as far as has been heard since it was asked for by name
         self._removed = False  # and what there is instead is not known yet
         self._staged: dict[str, Any] = {}
@@ -114,7 +115,7 @@ class Entry:
         if self.followed and self.loaded and not self._removed:
             self._removed = True
             self._staged.clear()
-            state = self._properties.get("UnitFileState")
+            state = self._properties.get("UnitFileState", self._file_state)
             has_file = isinstance(state, str) and state and not self.transient
             self._tell(unloaded_unit(self.name, state if has_file else None), gap=False)
 
@@ -127,6 +128,7 @@ class Entry:
         if not self._absent:
             return
         gap, self.followed = not self.followed, True
+        self._file_state = unit.unit_file_state if unit is not None else ""
         self._let_go(unit, gap=gap)
 
     def fail(self, why: str) -> None:

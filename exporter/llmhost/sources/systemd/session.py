@@ -50,6 +50,7 @@ class Session:
         self._ping_seconds = ping_seconds
         self._seldom = seldom
         self._owner = ""
+        self._turn = 0  # of owners, and of nobody
         self._expects_systemd = expects_systemd
         self.no_systemd = False  # systemd is not on the bus, and not just being re-executed either
         self.units: Units | None = None  # of the present owner
@@ -89,20 +90,20 @@ class Session:
                 self.no_systemd = True
                 return
         self.no_systemd = False
-        owner = self._owner
-        systemd = Systemd(bus, owner)
+        turn = self._turn  # the name of who follows may be the same
+        systemd = Systemd(bus, self._owner)
         self.units = self._make_units(systemd)
         self._progress.made()
         following = asyncio.create_task(self.units.run(), name="llmhost-systemd-units")
         following.add_done_callback(lambda _: self._progress.made())
         try:
-            await self._progress.until(lambda: self._owner != owner or following.done())
-            if self._owner == owner and _callee_gone(following.exception()):
+            await self._progress.until(lambda: self._turn != turn or following.done())
+            if self._turn == turn and _callee_gone(following.exception()):
                 # It left the bus under a call of ours; word of that is under way.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(OWNER_GRACE_SECONDS):
-                        await self._progress.until(lambda: self._owner != owner)
-            if self._owner == owner:
+                        await self._progress.until(lambda: self._turn != turn)
+            if self._turn == turn:
                 await following
         finally:
             following.cancel()
@@ -125,6 +126,7 @@ class Session:
     def _set_owner(self, owner: str) -> None:
         if owner != self._owner:
             self._owner = owner
+            self._turn += 1
             self._end_units()  # of another systemd
             self._progress.made()
 

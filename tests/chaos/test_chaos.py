@@ -1,0 +1,25 @@
+"""Each start is counted once, whatever happens: for some seconds of chaos. `make chaos` goes on for longer."""
+
+from tests.chaos.chaos import Chaos
+from tests.fakes.booted import needs_boot
+
+_SECONDS = 12.0
+_SEED = 20
+
+
+def test_in_chaos_each_start_is_counted_once() -> None:
+    needs_boot()
+    with Chaos(_SEED) as chaos:
+        chaos.run(_SECONDS)
+        outcomes = chaos.outcomes()
+    for action in ("start", "stop", "restart", "kill", "daemon-reload", "daemon-reexec", "bus"):
+        assert chaos.done[action], f"another seed is wanted: no {action} in {_SECONDS:g} s"
+    report = "\n".join(map(str, outcomes))
+    assert [one.starts for one in outcomes] == [one.starts_true for one in outcomes], report
+    assert [one.automatic for one in outcomes] == [one.automatic_true for one in outcomes], report
+    assert not any(one.wrongly_not_started or one.wrongly_started for one in outcomes), report
+    assert sum(one.starts for one in outcomes) > 100, report
+    by_unit = {one.unit: one for one in outcomes}
+    assert by_unit["c-missing.service"].not_started == 0, "it was forked, and failed to become the program"
+    if by_unit["c-pre.service"].starts > 20:
+        assert by_unit["c-pre.service"].not_started > 0, report

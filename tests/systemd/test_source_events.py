@@ -1,0 +1,257 @@
+"""What the source tells of units as it happens, against a systemd that does as it is told."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.fakes.bus import MANAGER, MANAGER_PATH, SERVICE, UNIT, FakeSystemd, PrivateBus
+from tests.fakes.unit_source import VLLM, bus, eventually, read, source_on, units, wait_until
+
+from llmhost.model.unit_event import UnitEvent
+
+assert bus is not None  # a fixture
+
+A, B, C = (letter * 32 for letter in "abc")
+FILE = [("/etc/systemd/system/vllm.service", "enabled")]
+
+
+class Told:
+    """Takes events, and says what they are in short: name, load state or state, InvocationID's first, gap."""
+
+    def __init__(self) -> None:
+        self.events: list[UnitEvent] = []
+        self.thread: threading.Thread | None = None
+
+    def __call__(self, event: UnitEvent) -> None:
+        self.events.append(event)
+        self.thread = threading.current_thread()
+
+    def of(self, name: str = "vllm.service") -> list[tuple[str, str, bool]]:
+        return [
+            (
+                event.unit.active_state if event.unit.load_state == "loaded" else event.unit.load_state,
+                event.unit.invocation_id[:1],
+                event.gap,
+            )
+            for event in list(self.events)
+            if event.unit.id.name == name
+        ]
+
+
+def test_it_connects_and_tells_without_being_read(bus: PrivateBus) -> None:
+    told = Told()
+    clock: Callable[[], float] = lambda: 7.0  # noqa: E731
+    with FakeSystemd(bus, [VLLM]), source_on(bus, on_event=told, clock=clock, wall_clock=lambda: 1007.0) as source:
+        source.start()
+        source.start()
+        wait_until(lambda: told.events)
+        assert told.of() == [("active", "", True)]
+        assert (told.events[0].at, told.events[0].at_monotonic) == (1007.0, 7.0)
+        assert told.thread is source._thread
+        source.close()
+        source.start()
+
+
+def test_each_change_is_told_once_and_in_order(bus: PrivateBus) -> None:
+    told = Told()
+    other = {"Id": "vllm-b.service"}
+    with FakeSystemd(bus, [VLLM, other]) as systemd, source_on(bus, on_event=told) as source:
+        read(source)
+        before = len(told.events)
+        for count in range(2, 12):
+            systemd.change("vllm.service", NRestarts=count, Job=[count, "/"])
+            systemd.change("vllm-b.service", NRestarts=count)
+            systemd.change("vllm.service", StatusText="nothing that is watched")
+        wait_until(lambda: len(told.events) >= before + 20)
+        read(source)
+        events = told.events[before:]
+        assert [(event.unit.id.name, event.unit.nrestarts) for event in events] == [
+            (name, count) for count in range(2, 12) for name in ("vllm.service", "vllm-b.service")
+        ]
+        assert [event.unit.job for event in events[::2]] == list(range(2, 12))
+        assert not any(event.gap for event in events)
+
+
+def test_half_a_pair_tells_nothing(bus: PrivateBus) -> None:
+    told = Told()
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=told) as source:
+        read(source)
+        systemd.set("vllm.service", MainPID=7, InvocationID=A)
+        systemd.signal_changed("vllm.service", SERVICE, ["MainPID"])
+        systemd.signal_changed("vllm.service", UNIT, ["InvocationID"])
+        wait_until(lambda: len(told.events) == 2)
+        assert (told.events[1].unit.main_pid, told.events[1].unit.invocation_id) == (7, A)
+
+
+def test_who_is_told_may_fail_and_the_next_event_comes(bus: PrivateBus, caplog: pytest.LogCaptureFixture) -> None:
+    told = Told()
+
+    def fails(event: UnitEvent) -> None:
+        told(event)
+        raise ZeroDivisionError
+
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=fails) as source:
+        read(source)
+        systemd.change("vllm.service", NRestarts=2)
+        eventually(source, lambda found: found["vllm.service"].nrestarts == 2)
+        assert len(told.events) == 2
+        assert source._session is not None
+        assert source._session.bus is not None
+        assert source._session.bus.skipped == 0
+    assert caplog.messages == ["a bug in who is told of units: an event of vllm.service is lost"]
+
+
+def run_once(systemd: FakeSystemd, invocation_id: str) -> None:
+    """Start a unit that is not loaded, fail, and let go of it, all at once."""
+    systemd.load({**VLLM, "ActiveState": "inactive", "NRestarts": 0, "MainPID": 0})
+    systemd.change("vllm.service", InvocationID=invocation_id, MainPID=9)
+    systemd.change("vllm.service", ActiveState="active", SubState="running")
+    systemd.change("vllm.service", ActiveState="failed", SubState="failed", MainPID=0, Result="exit-code")
+    systemd.unload("vllm.service")
+
+
+def test_a_unit_that_comes_and_goes_faster_than_it_can_be_read_is_told_of(bus: PrivateBus) -> None:
+    told = Told()
+    with FakeSystemd(bus, [], FILE) as systemd, source_on(bus, on_event=told) as source:
+        assert units(source)["vllm.service"].load_state == "stub"
+        assert told.of() == [("stub", "", True)]
+        for letter in (A, B, C):
+            run_once(systemd, letter)
+        wait_until(lambda: len([one for one in told.of() if one[0] == "failed"]) == 3)
+        eventually(source, lambda found: found["vllm.service"].load_state == "stub")
+        runs = [one for one in told.of()[1:] if one[1] or one[0] == "stub"]
+        expected = []
+        for letter in "abc":
+            expected += [("inactive", letter, False), ("active", letter, False), ("failed", letter, False)]
+            expected += [("stub", "", False)]
+        assert runs == expected
+
+
+def test_an_answer_that_is_overtaken_by_a_start_tells_no_end(bus: PrivateBus) -> None:
+    told = Told()
+    running = {**VLLM, "InvocationID": A}
+    with FakeSystemd(bus, [running], FILE) as systemd, source_on(bus, on_event=told) as source:
+        read(source)
+        systemd.answers["GetUnitFileState"] = 0.3
+        systemd.unload("vllm.service")
+        wait_until(lambda: "GetUnitFileState(vllm.service)" in systemd.calls)
+        systemd.load({**VLLM, "ActiveState": "inactive"})
+        systemd.change("vllm.service", ActiveState="active", InvocationID=B)
+        eventually(source, lambda found: found["vllm.service"].invocation_id == B)
+        # "" is the unit as it was loaded; it is told only where it was read before it was started
+        assert [one for one in told.of() if one[1] or one[0] == "stub"] == [
+            ("active", "a", True),
+            ("stub", "", False),
+            ("active", "b", False),
+        ]
+
+
+def test_a_unit_that_comes_into_being_is_told_of_as_one_that_was_not_there(bus: PrivateBus) -> None:
+    told = Told()
+    with (
+        FakeSystemd(bus, [VLLM]) as systemd,
+        source_on(bus, "vllm*.service", discover=True, on_event=told) as source,
+    ):
+        read(source)
+        systemd.load({"Id": "vllm-new.service", "InvocationID": A, "NRestarts": 3})
+        systemd.load({"Id": "engine.service", "InvocationID": B, "ExecStart": [["vllm"]]})
+        systemd.load({"Id": "vllm-idle.service", "ActiveState": "inactive"})
+        found = eventually(source, lambda found: {"vllm-new.service", "engine.service"} <= set(found))
+        assert "vllm-idle.service" in found
+        assert told.of("vllm-new.service") == [("not-found", "", True), ("active", "a", True)]
+        assert told.of("engine.service") == [("not-found", "", True), ("active", "b", True)]
+        assert told.of("vllm-idle.service") == [], "anybody can have units loaded without end"
+        systemd.change("vllm-idle.service", ActiveState="active", InvocationID=C)
+        wait_until(lambda: told.of("vllm-idle.service"))
+        assert told.of("vllm-idle.service") == [("not-found", "", True), ("active", "c", False)]
+
+
+def test_what_holds_gpu_memory_was_there_before(bus: PrivateBus) -> None:
+    told = Told()
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, discover=True, on_event=told) as source:
+        read(source)
+        systemd.load({"Id": "other.service", "InvocationID": A, "ExecStart": [["nginx"]]})
+        watched = source._units()
+        assert watched is not None
+        wait_until(lambda: "other.service" in watched._newcomers)
+        source.watch(["other.service"])
+        eventually(source, lambda found: "other.service" in found)
+        assert told.of("other.service") == [("active", "a", True)]
+
+
+def test_a_reload_tells_nothing_but_what_it_changes(bus: PrivateBus) -> None:
+    told = Told()
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=told) as source:
+        read(source)
+        systemd.reload()
+        wait_until(lambda: dict(source._resyncs)["reload"] == 1)
+        read(source)
+        assert told.of() == [("active", "", True)]
+        systemd.reload([{**VLLM, "RestartUSec": 30_000_000}])
+        wait_until(lambda: len(told.events) == 2)
+        settings = told.events[1].unit.settings
+        assert settings is not None
+        assert (settings.restart_delay_seconds, told.events[1].gap) == (30.0, False)
+
+
+def test_another_systemd_or_connection_is_told_of_once_with_a_gap(bus: PrivateBus) -> None:
+    told = Told()
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=told) as source:
+        read(source)
+        systemd.leave()
+        systemd.enter()
+        wait_until(lambda: told.of() == [("active", "", True)] * 2 or len(told.events) > 2)
+        systemd.change("vllm.service", NRestarts=5)
+        wait_until(lambda: len(told.events) == 3)
+        assert [event.gap for event in told.events] == [True, True, False]
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=told) as source:
+        read(source)
+        bus.kill()
+        bus.start()
+        with FakeSystemd(bus, [VLLM]) as after:
+            wait_until(lambda: dict(source._resyncs)["bus"] == 1)
+            after.change("vllm.service", NRestarts=6)
+            wait_until(lambda: told.events[-1].unit.nrestarts == 6)
+            assert [event.gap for event in told.events[3:]] == [True, True, False]
+
+
+def test_what_is_watched_no_longer_is_told_of_no_longer(bus: PrivateBus) -> None:
+    told = Told()
+    with FakeSystemd(bus, [VLLM, {"Id": "other.service"}]) as systemd, source_on(bus, on_event=told) as source:
+        read(source)
+        source.configure(patterns=("other.service",), discover=False)
+        eventually(source, lambda found: list(found) == ["other.service"])
+        systemd.change("vllm.service", NRestarts=2)
+        systemd.change("other.service", NRestarts=2)
+        wait_until(lambda: told.events[-1].unit.nrestarts == 2)
+        assert len(told.of()) == 1
+        assert len(told.of("other.service")) == 2
+
+
+def test_after_a_message_that_cannot_be_understood_there_is_a_gap(bus: PrivateBus) -> None:
+    told = Told()
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=told) as source:
+        read(source)
+        systemd.set("vllm.service", InvocationID=A)
+        session: Any = source._session
+        assert source._loop is not None
+        source._loop.call_soon_threadsafe(session._on_skipped)
+        wait_until(lambda: len(told.events) == 2)
+        assert told.of() == [("active", "", True), ("active", "a", True)]
+        systemd.emit(MANAGER_PATH, MANAGER, "UnitFilesChanged")
+        systemd.set("vllm.service", UnitFileState="enabled")
+        wait_until(lambda: len(told.events) == 3)
+        assert told.of()[2] == ("active", "a", False), "no signal was missed since"
+
+
+def test_a_configured_unit_that_does_not_exist_is_told_of_so(bus: PrivateBus) -> None:
+    told = Told()
+    with FakeSystemd(bus, []) as systemd, source_on(bus, "gone.service", on_event=told) as source:
+        read(source)
+        assert told.of("gone.service") == [("not-found", "", True)]
+        systemd.load({"Id": "gone.service", "ActiveState": "inactive"})
+        systemd.change("gone.service", ActiveState="active", InvocationID=A)
+        systemd.unload("gone.service")
+        wait_until(lambda: told.of("gone.service")[-1] == ("not-found", "", False))
+        assert [one for one in told.of("gone.service") if one[1]] == [("active", "a", False)]
