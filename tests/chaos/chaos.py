@@ -1,5 +1,6 @@
 """A real systemd whose units fail and are started, stopped and killed at random, and what was counted of it."""
 
+import asyncio
 import random
 import time
 from collections import Counter
@@ -12,6 +13,7 @@ from tests.fakes.booted import Booted
 from tests.fakes.watched_units import Watched
 
 from llmhost.derive.ledger.record import Trigger, Verdict
+from llmhost.sources.systemd.calls import Systemd
 
 _ACTIONS = {
     "start": 30,
@@ -25,7 +27,8 @@ _ACTIONS = {
 }
 _MEAN_PAUSE_SECONDS = 0.25
 _QUIET_SECONDS = 1.0
-_SETTLED_SECONDS = 0.5  # what was asked of systemd before the bus goes is done by then
+_SETTLED_SECONDS = 0.5  # what was asked of systemd is done by then
+_LAG_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +103,7 @@ class Chaos:
                 self._booted.systemctl(action)
                 journal.log_to_journal(self._booted)
             case "daemon-reexec" | "bus":
-                time.sleep(_SETTLED_SECONDS)
+                self._settle()
                 before = self._resyncs()
                 self._booted.systemctl(*(("restart", "dbus.service") if action == "bus" else (action,)))
                 journal.log_to_journal(self._booted)
@@ -109,6 +112,16 @@ class Chaos:
                     time.sleep(0.01)
             case _:
                 self._booted.systemctl("--no-block", action, unit, check=False)
+
+    def _settle(self) -> None:
+        """Wait until what was asked of systemd is done and has been told: its answers come after its signals."""
+        time.sleep(_SETTLED_SECONDS)
+        source = self.watched.source
+        assert source._loop is not None
+        assert source._session is not None
+        assert source._session.bus is not None
+        pinging = Systemd(source._session.bus, source._session._owner).ping()
+        asyncio.run_coroutine_threadsafe(pinging, source._loop).result(_LAG_SECONDS)
 
     def _resyncs(self) -> int:
         resyncs = self.watched.source._resyncs

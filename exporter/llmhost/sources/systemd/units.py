@@ -9,10 +9,12 @@ from typing import Any
 from llmhost.model.unit import UnitsReport
 from llmhost.sources.systemd.bus import CallFailedError
 from llmhost.sources.systemd.calls import CALLEE_GONE, PROPERTIES, Systemd
+from llmhost.sources.systemd.changed import read_changed
 from llmhost.sources.systemd.discovery import Discovery
 from llmhost.sources.systemd.entry import Entry, Tell
 from llmhost.sources.systemd.listing import list_units
 from llmhost.sources.systemd.newcomers import Newcomers
+from llmhost.sources.systemd.parse import SIGNALLED
 from llmhost.sources.systemd.progress import Progress
 from llmhost.sources.systemd.reader import UnitReader
 from llmhost.sources.systemd.reading import read_all, refreshed
@@ -117,8 +119,7 @@ class Units:
         if message.interface == PROPERTIES:
             entry = self._by_path.get(message.path)
             if entry is not None and entry.followed:
-                interface, properties, _ = message.body()
-                entry.changed(interface, properties)
+                entry.changed(*read_changed(message, SIGNALLED))
             return
         match message.member:
             case "Reloading":
