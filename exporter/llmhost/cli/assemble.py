@@ -200,13 +200,13 @@ class Exporter:
 
     def close(self) -> None:
         """Let go of everything, also of what hangs; all at once, so that it takes no longer than the slowest."""
+        if self._watching is not None:
+            self._watching.close(_CLOSE_SECONDS)  # what comes later is found by the next run
         closing = [threading.Thread(target=worker.close, daemon=True) for worker in self._workers()]
         for one in closing:
             one.start()
         for one in closing:
             one.join(_CLOSE_SECONDS)
-        if self._watching is not None:
-            self._watching.close(_CLOSE_SECONDS)
 
     def _watch(self, names: Iterable[str]) -> None:
         if self._systemd is not None and self._config.units.discover:

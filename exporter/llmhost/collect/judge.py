@@ -9,7 +9,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from llmhost.collect.asked import Asked
 from llmhost.collect.books import Books
+from llmhost.collect.observer import DISABLED
 from llmhost.collect.story import start_line
 from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config
@@ -31,9 +33,9 @@ _PATIENCE_SECONDS = 4.0  # for a verdict, from when the start was handed in
 _READ_SECONDS = 2.0  # for one reading
 _SETTINGS_RETRY_SECONDS = 0.02
 _RETRY_SECONDS = 0.1  # at least, between two tries that lead nowhere
-_TABLE_KEPT_SECONDS = 1.0
+_POLL_SECONDS = 0.005  # for lists or processes that are under way
+_TABLE_KEPT_SECONDS = 10.0  # of processes, and only while it has those that hold memory
 _NOT_ASKED = NotApplicable("not asked for a verdict")
-DISABLED = NotApplicable("disabled by the config")
 
 
 @dataclass(slots=True)
@@ -44,7 +46,8 @@ class _Case:
     unit: Unit  # as it was then
     until: float
     found: Ok[NvmlReport] | None = None  # right after the start
-    tried: bool = False  # by that
+    tried: bool = False  # by that alone
+    listed: Ok[NvmlReport] | None = None  # with process lists
     why: str = ""  # why it has no verdict yet
     not_before: float = 0.0  # of the next try
     told: bool = False
@@ -70,8 +73,8 @@ class Judge:
         self._books = books
         self._host = host
         self._memory = memory
-        self._nvml = nvml
-        self._processes = processes
+        self._lists = Asked(nvml, clock, seconds=_READ_SECONDS)
+        self._tables = Asked(processes, clock, seconds=_READ_SECONDS)
         self._lists_due_in_seconds = lists_due_in_seconds
         self._units = units
         self._config = config
@@ -129,26 +132,14 @@ class Judge:
         return [case for case in cases if not case.told and case.not_before <= now < case.until]
 
     def _judge_due(self, cases: list[_Case]) -> None:
-        """Read what is in use for those that are new; judge by that, and those it does not tell of by new lists."""
+        """Take each case as far as it goes without waiting for process lists or processes."""
         new = [case for case in self._due(cases) if case.found is None]
         if new:
-            report = self._read_memory(new)
-            if not isinstance(report, Ok):
-                self._put_off(new, report)
-        read = self._with_settings([case for case in self._due(cases) if case.found is not None])
-        for found in {id(case.found): case.found for case in read if not case.tried}.values():
-            group = [case for case in read if case.found is found]
-            for case in group:
-                case.tried = True
-            if found is not None:
-                self._try(group, found)
-        due = self._due(read)
-        if due:
-            report = self._read_lists()
-            if isinstance(report, Ok):
-                self._try(due, report, at_least_seconds=_RETRY_SECONDS)
-            else:
-                self._put_off(due, report)
+            self._read_memory(new)
+        due = self._with_settings([case for case in self._due(cases) if case.found is not None])
+        self._judge_by_memory([case for case in due if not case.tried])
+        self._find_lists([case for case in self._due(due) if case.listed is None])
+        self._judge_by_lists([case for case in self._due(due) if case.listed is not None])
 
     def _with_settings(self, cases: list[_Case]) -> list[_Case]:
         """Give those of whose unit it is known what it runs; systemd may have loaded it for this start a moment ago."""
@@ -164,54 +155,80 @@ class Judge:
                 case.not_before = self._clock.monotonic() + _SETTINGS_RETRY_SECONDS
         return ready
 
-    def _read_memory(self, cases: list[_Case]) -> Reading[NvmlReport]:
+    def _read_memory(self, cases: list[_Case]) -> None:
         """Read what is in use right now; for those whose main process began a while ago that is no answer."""
         if self._memory is None:
-            return DISABLED
+            self._put_off(cases, DISABLED)
+            return
         began = self._clock.monotonic()
         until = began + _READ_SECONDS
         report = self._memory.answer(self._memory.ask(until), until)
-        if isinstance(report, Ok):
+        if not isinstance(report, Ok):
+            self._put_off(cases, report)
+            return
+        for case in cases:
+            late = began - (case.step.start.main_monotonic or began)
+            if late <= LATE_SECONDS:
+                case.found = report
+            else:
+                case.until, case.why = began, f"noticed {late:.1f} s after its main process began"
+
+    def _judge_by_memory(self, cases: list[_Case]) -> None:
+        """Judge by what was found right after the start, and by what is known of processes anyway."""
+        for found in {id(case.found): case.found for case in cases}.values():
+            if found is not None:
+                group = [case for case in cases if case.found is found]
+                self._try(group, found, self._table if self._fits(found.value) else _NOT_ASKED)
+                for case in self._due(group):
+                    case.tried = True
+                    if _has_lists(found.value):
+                        case.listed = found
+                    else:
+                        case.not_before = self._clock.monotonic() + self._lists_due_in_seconds()
+
+    def _find_lists(self, cases: list[_Case]) -> None:
+        if not cases:
+            return
+        report = self._lists.take()
+        if report is None:
+            self._look_again_soon(cases)
+        elif not isinstance(report, Ok):
+            self._put_off(cases, report)
+        else:
             for case in cases:
-                late = began - (case.step.start.main_monotonic or began)
-                if late <= LATE_SECONDS:
-                    case.found = report
-                else:
-                    case.until, case.why = began, f"noticed {late:.1f} s after its main process began"
-        return report
+                case.listed = report
 
-    def _read_lists(self) -> Reading[NvmlReport]:
-        if self._nvml is None:
-            return DISABLED
-        until = self._clock.monotonic() + _READ_SECONDS
-        return self._nvml.answer(self._nvml.ask(until), until)
+    def _judge_by_lists(self, cases: list[_Case]) -> None:
+        for listed in {id(case.listed): case.listed for case in cases}.values():
+            if listed is None:
+                continue
+            group = [case for case in cases if case.listed is listed]
+            if not self._fits(listed.value):
+                table = self._tables.take()
+                if table is None:
+                    self._look_again_soon(group)
+                    continue
+                self._table = table
+            self._try(group, listed, self._table)
+            for case in self._due(group):  # by other lists, maybe
+                case.listed = None
+                wait = max(_RETRY_SECONDS, self._lists_due_in_seconds())
+                case.not_before = self._clock.monotonic() + wait
 
-    def _try(self, cases: list[_Case], report: Ok[NvmlReport], *, at_least_seconds: float = 0.0) -> None:
-        """Judge by this report, with processes where it has their lists; others wait for new lists."""
-        self._try_with(cases, report, self._table_for(report.value))
-        if self._due(cases) and all(isinstance(gpu.holders, Ok) for gpu in report.value.gpus if gpu.up):
-            self._try_with(cases, report, self._read_table())
-        wait = max(at_least_seconds, self._lists_due_in_seconds())
-        for case in self._due(cases):
-            case.not_before = self._clock.monotonic() + wait
+    def _fits(self, report: NvmlReport) -> bool:
+        """Say whether the processes that were read last are those that these lists have: what lived lives on there."""
+        if not isinstance(self._table, Ok):
+            return False
+        table = self._table.value
+        age_seconds = self._clock.monotonic() - (table.read_at_monotonic or 0.0)
+        return age_seconds <= _TABLE_KEPT_SECONDS and all(
+            holder.process is None or (table.of(holder.process) is not None) == holder.alive
+            for gpu in report.gpus
+            if isinstance(gpu.holders, Ok)
+            for holder in gpu.holders.value
+        )
 
-    def _table_for(self, report: NvmlReport) -> Reading[ProcessTable]:
-        """Give the processes that were read last, if that was just now and they have every process of the lists."""
-        if isinstance(self._table, Ok):
-            table = self._table.value
-            age = self._clock.monotonic() - (table.read_at_monotonic or 0.0)
-            if age <= _TABLE_KEPT_SECONDS and _knows_holders(table, report):
-                return self._table
-        return _NOT_ASKED
-
-    def _read_table(self) -> Reading[ProcessTable]:
-        if self._processes is None:
-            return DISABLED
-        until = self._clock.monotonic() + _READ_SECONDS
-        self._table = self._processes.answer(self._processes.ask(until), until)
-        return self._table
-
-    def _try_with(self, cases: list[_Case], report: Ok[NvmlReport], table: Reading[ProcessTable]) -> None:
+    def _try(self, cases: list[_Case], report: Ok[NvmlReport], table: Reading[ProcessTable]) -> None:
         until = self._clock.monotonic() + _READ_SECONDS
         snapshot = Snapshot(
             at=self._clock.time(),
@@ -231,6 +248,10 @@ class Judge:
                     self._tell(case, judgement.value)
                 else:
                     case.why = _told(judgement)
+
+    def _look_again_soon(self, cases: list[_Case]) -> None:
+        for case in cases:
+            case.not_before = self._clock.monotonic() + _POLL_SECONDS
 
     def _put_off(self, cases: list[_Case], reading: Failed | NotApplicable) -> None:
         """Note why there is no verdict yet."""
@@ -260,11 +281,6 @@ def _told(reading: Failed | NotApplicable) -> str:
     return f"{reading.cause}: {reading.detail}" if reading.detail else str(reading.cause)
 
 
-def _knows_holders(table: ProcessTable, report: NvmlReport) -> bool:
-    """Say whether the table has every process that the lists have: one that has not is from before it began."""
-    return all(
-        holder.process is None or table.of(holder.process) is not None
-        for gpu in report.gpus
-        if isinstance(gpu.holders, Ok)
-        for holder in gpu.holders.value
-    )
+def _has_lists(report: NvmlReport) -> bool:
+    """Say whether it has the process lists of every GPU that can have them."""
+    return all(not isinstance(gpu.holders, Failed) for gpu in report.gpus if gpu.up)

@@ -36,6 +36,7 @@ class GpuHolder:
     pid: int
     process: ProcessId | None
     used_bytes: int | None
+    alive: bool = True  # whether /proc had exactly this process right after the list was taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,6 +153,7 @@ def holder_of(listed: Listed, start_ticks: int | None) -> GpuHolder:
         pid=pid,
         process=None if start_ticks is None else ProcessId(pid, start_ticks),
         used_bytes=listed.used_bytes,
+        alive=listed.start_ticks is not None and listed.start_ticks == start_ticks,
     )
 
 
