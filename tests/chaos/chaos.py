@@ -42,17 +42,29 @@ class Outcome:
     automatic_true: int
     scheduled: int  # restarts, by the journal; those that came to nothing too
     refused: int  # of those, by the start limit
+    doubled: int  # of those, for one start; where that is in a gap, NRestarts is all that tells, and it is too high
     not_started: int
     wrongly_not_started: int  # by invocation: ExecStart ran even so
     wrongly_started: int  # by invocation: neither ran ExecStart nor was it killed or stopped meanwhile
     unseen: int  # starts that were only counted, over a gap
 
+    @property
+    def is_right(self) -> bool:
+        """Each start is counted once; only over a gap may NRestarts have told of a start too many."""
+        too_many = self.starts - self.starts_true
+        return (
+            0 <= too_many <= (self.doubled if self.unseen else 0)
+            and not self.wrongly_not_started
+            and not self.wrongly_started
+        )
+
     def __str__(self) -> str:
         return (
             f"{self.unit}: starts {self.starts} of {self.starts_true} ({self.starts - self.starts_true:+d}), "
             f"automatic {self.automatic} of {self.automatic_true} ({self.automatic - self.automatic_true:+d}; "
-            f"{self.scheduled} scheduled, {self.refused} refused), not started {self.not_started} "
-            f"({self.wrongly_not_started} wrongly, {self.wrongly_started} too few), {self.unseen} unseen"
+            f"{self.scheduled} scheduled, {self.refused} refused, {self.doubled} doubled), "
+            f"not started {self.not_started} ({self.wrongly_not_started} wrongly, {self.wrongly_started} too few), "
+            f"{self.unseen} unseen"
         )
 
 
@@ -154,6 +166,7 @@ class Chaos:
             automatic_true=len(told.automatic),
             scheduled=told.scheduled,
             refused=told.refused,
+            doubled=told.doubled,
             not_started=len(none),
             wrongly_not_started=len(none & ran),
             wrongly_started=len(seen.keys() - none - ran - told.killed) if has_program else 0,

@@ -20,6 +20,7 @@ class Told:
     invocations: set[str] = field(default_factory=set)
     scheduled: int = 0  # restarts
     refused: int = 0  # of those, by the start limit
+    doubled: int = 0  # of those, while one was scheduled already: systemd does so where it is reloaded just then
     automatic: set[str] = field(default_factory=set)  # invocations that came right after a restart was scheduled
     killed: set[str] = field(default_factory=set)  # invocations whose main process a signal ended, or that were stopped
 
@@ -50,6 +51,7 @@ def read_journal(booted: Booted, prefix: str) -> dict[str, Told]:
         one = told[unit]
         if entry.get("MESSAGE_ID") == _RESTART_SCHEDULED:
             one.scheduled += 1
+            one.doubled += due.get(unit, False)
             due[unit] = True
         elif invocation and invocation not in one.invocations:
             one.invocations.add(invocation)

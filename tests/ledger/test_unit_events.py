@@ -164,6 +164,16 @@ def test_a_restart_after_reset_failed_is_automatic_also_where_the_count_comes_ba
     assert life.attempts() == [("a", Trigger.MANUAL, 1), ("b", Trigger.AUTO, 2), ("c", Trigger.AUTO, 3)]
 
 
+def test_a_restart_that_is_queued_already_as_reset_failed_comes_is_automatic() -> None:
+    life = idle().begins(1.0, "a", 100).fails(2.0).restart_due(3.0, job=8)
+    life.tell(3.001, nrestarts=0, result="success")
+    life.begins(3.1, "b", 101, job=8)
+    assert life.attempts() == [("a", Trigger.MANUAL, 1), ("b", Trigger.AUTO, 2)]
+    life.tell(9.0, job=9)
+    life.begins(9.1, "c", 102, job=9)
+    assert life.attempts()[-1] == ("c", Trigger.MANUAL, 1)
+
+
 def test_a_restart_that_was_cancelled_makes_no_later_start_automatic() -> None:
     life = idle().begins(1.0, "a", 100).fails(2.0).restart_due(3.0)
     life.tell(3.001, active_state="inactive", sub_state="dead", state_change_monotonic=3.001, job=12)  # the stop's job

@@ -123,7 +123,8 @@ def _with_start(record: UnitRecord, event: UnitEvent) -> UnitRecord:
     now = _started_nrestarts(unit) if event.gap else unit.nrestarts or 0
     before, attempts_before = record.nrestarts, record.latest.attempt if record.latest is not None else 0
     started = now - _was_refused(unit) if event.gap else now
-    automatic, count = max(0, started - before), 1
+    due = unit.job != 0 and unit.job == record.restart_job  # its count may have been taken back by reset-failed
+    automatic, count = max(0, started - before, int(due)), 1
     if event.gap:
         if not record.loaded or not record.invocation_id:  # the first start of an object of systemd's is manual
             automatic, count, attempts_before = started, 1 + started, 0
@@ -152,6 +153,7 @@ def _with_start(record: UnitRecord, event: UnitEvent) -> UnitRecord:
         record,
         invocation_id=unit.invocation_id,
         nrestarts=now,
+        restart_job=0,
         starts=(*record.starts, start)[-STARTS_KEPT:],
         last_start_at=start.at,
         stopped=False,
@@ -167,6 +169,8 @@ def _with_nrestarts(record: UnitRecord, unit: Unit) -> UnitRecord:
     """
     if unit.nrestarts is None:
         return replace(record, nrestarts=0)
+    if waits_to_restart(unit) and unit.job and unit.nrestarts > record.nrestarts:
+        record = replace(record, restart_job=unit.job)
     at_rest = not is_up(unit) and not waits_to_restart(unit) and not unit.job
     if unit.nrestarts < record.nrestarts or at_rest or _has_lost_its_result(record, unit):
         return replace(record, nrestarts=_started_nrestarts(unit))
@@ -273,11 +277,8 @@ def _began_monotonic(unit: Unit, event: UnitEvent) -> float:
     """When the start attempt began: ConditionTimestamp, unless systemd left that of a start before (see activation)."""
     before = 0.0
     if is_up(unit) or not event.gap:  # else the end that it tells of is that of this attempt
-        ends = (
-            unit.inactive_enter_monotonic,
-            unit.active_exit_monotonic if unit.active_state != "deactivating" else None,
-        )
-        before = max((end for end in ends if end is not None), default=0.0)
+        exited = None if unit.active_state == "deactivating" else unit.active_exit_monotonic
+        before = max((end for end in (unit.inactive_enter_monotonic, exited) if end is not None), default=0.0)
     for began in (unit.condition_monotonic, unit.exec_main_start_monotonic):
         if began is not None and before <= began <= event.at_monotonic:
             return began

@@ -77,11 +77,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitRecord:
-    """Of one unit. Counters never go back; `invocation_id`, `nrestarts` and `loaded` are of the present boot."""
+    """Of one unit. Counters never go back; what is systemd's, from `invocation_id` to `loaded`, is of this boot."""
 
     last_seen_at: float
     invocation_id: str = ""  # the latest; "" while it has not been started in this boot
     nrestarts: int = 0  # NRestarts as of the latest start
+    restart_job: int = 0  # systemd's job that is queued to restart it; 0: none
     loaded: bool = True
     stopped: bool = False  # a job of systemd's brought it to rest, and it has not been started since
     state: str = ""  # as state_label says; "" where it is not known

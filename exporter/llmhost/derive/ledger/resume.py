@@ -42,4 +42,4 @@ def _rebooted(record: UnitRecord) -> UnitRecord:
         latest = record.latest
         if latest is not None:
             record = with_changed(record, replace(latest, end=end))
-    return replace(record, invocation_id="", nrestarts=0, loaded=False, state="")
+    return replace(record, invocation_id="", nrestarts=0, restart_job=0, loaded=False, state="")
