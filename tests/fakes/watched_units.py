@@ -22,6 +22,8 @@ from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
 from llmhost.sources.systemd.source import SystemdSource
 
+_LOOK_SECONDS = 0.02
+
 
 class Watched:
     """Keeps a ledger, as the exporter does, without judging: what got as far as a main process stays without verdict.
@@ -68,9 +70,12 @@ class Watched:
             self._changed.notify_all()
 
     def until(self, condition: Callable[[], bool], seconds: float = 10.0) -> None:
-        """Wait until it holds; it is looked at after each event."""
+        """Wait until it holds; it is looked at after each event, and now and then."""
+        end = time.monotonic() + seconds
         with self._changed:
-            assert self._changed.wait_for(condition, seconds), f"it never came true: {self.ledger.units}"
+            while not condition():
+                assert time.monotonic() < end, f"it never came true: {self.ledger.units}"
+                self._changed.wait(_LOOK_SECONDS)
 
     def names(self) -> set[str]:
         return {unit.name for unit in self.ledger.units}

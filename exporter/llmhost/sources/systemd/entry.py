@@ -132,8 +132,7 @@ class Entry:
         self._let_go(unit, gap=gap)
 
     def fail(self, why: str) -> None:
-        """Know that it could not be read: it is then absent."""
-        self.followed = False
+        """Know that it could not be read: it is then absent, until a signal tells of it or it can be read."""
         self._let_go(None, told=False)
         self.unreadable = why
 
