@@ -12,6 +12,7 @@ from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.derive.ledger.bounds import MAX_UNITS
 from llmhost.derive.ledger.changes import with_changed, with_counted, with_time
 from llmhost.derive.ledger.ledger import Ledger
+from llmhost.derive.ledger.nrestarts import started_nrestarts, was_refused, with_nrestarts
 from llmhost.derive.ledger.record import STARTS_KEPT, End, Start, Trigger, UnitRecord, Verdict
 from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
@@ -59,7 +60,7 @@ def advance_unit(record: UnitRecord | None, event: UnitEvent) -> tuple[UnitRecor
         steps += ended
         record = _with_start(record, event)
     else:
-        record = _with_nrestarts(record, unit)
+        record = with_nrestarts(record, unit)
     record, more = _with_progress(record, event)
     steps += more
     record = _with_state(record, event)
@@ -96,7 +97,7 @@ def _first_sight(event: UnitEvent) -> UnitRecord:
     record = UnitRecord(
         last_seen_at=event.at,
         invocation_id=unit.invocation_id,
-        nrestarts=_started_nrestarts(unit),
+        nrestarts=started_nrestarts(unit),
         state=state_label(unit),
         state_since_monotonic=event.at_monotonic,
         last_start_at=None
@@ -120,9 +121,9 @@ def _first_sight(event: UnitEvent) -> UnitRecord:
 def _with_start(record: UnitRecord, event: UnitEvent) -> UnitRecord:
     unit = event.unit
     # What is queued at a live start is that start itself (systemd 254 and later show it so).
-    now = _started_nrestarts(unit) if event.gap else unit.nrestarts or 0
+    now = started_nrestarts(unit) if event.gap else unit.nrestarts or 0
     before, attempts_before = record.nrestarts, record.latest.attempt if record.latest is not None else 0
-    started = now - _was_refused(unit) if event.gap else now
+    started = now - was_refused(unit) if event.gap else now
     due = unit.job != 0 and unit.job == record.restart_job  # its count may have been taken back by reset-failed
     automatic, count = max(0, started - before, int(due)), 1
     if event.gap:
@@ -158,45 +159,6 @@ def _with_start(record: UnitRecord, event: UnitEvent) -> UnitRecord:
         last_start_at=start.at,
         stopped=False,
     )
-
-
-def _with_nrestarts(record: UnitRecord, unit: Unit) -> UnitRecord:
-    """Keep up with what changes NRestarts between two starts.
-
-    reset-failed sets it back, and systemd tells nobody; it shows with the next restart that is queued, in that it is
-    lower, or, where it was 1 and is so again, in that Result is no longer that of the end. A restart that was refused
-    or cancelled has raised it for nothing, which shows when the unit comes to rest.
-    """
-    if unit.nrestarts is None:
-        return replace(record, nrestarts=0)
-    if waits_to_restart(unit) and unit.job and unit.nrestarts > record.nrestarts:
-        record = replace(record, restart_job=unit.job)
-    at_rest = not is_up(unit) and not waits_to_restart(unit) and not unit.job
-    if unit.nrestarts < record.nrestarts or at_rest or _has_lost_its_result(record, unit):
-        return replace(record, nrestarts=_started_nrestarts(unit))
-    return record
-
-
-def _has_lost_its_result(record: UnitRecord, unit: Unit) -> bool:
-    """Say whether the result of the run that ended has been reset, while the unit waits to restart."""
-    end = record.latest.end if record.latest is not None else None
-    return waits_to_restart(unit) and unit.result == "success" and end is not None and end.result not in ("", "success")
-
-
-def _started_nrestarts(unit: Unit) -> int:
-    """NRestarts without the restart that is queued and has not started yet."""
-    if unit.nrestarts is None:
-        return 0
-    queued = unit.job != 0 and not is_up(unit)  # up to systemd 253, it passes `dead` on its way to the start
-    return max(0, unit.nrestarts - 1) if queued else unit.nrestarts
-
-
-def _was_refused(unit: Unit) -> bool:
-    """Say whether the start limit refused the last restart that NRestarts counts, as far as can be told: it waited."""
-    if unit.active_state != "failed" or unit.job or not unit.nrestarts:
-        return False
-    waited, exited = unit.inactive_exit_monotonic, unit.exec_main_exit_monotonic
-    return unit.result == "start-limit-hit" or (waited is not None and exited is not None and exited <= waited)
 
 
 def _with_end_unseen(record: UnitRecord, event: UnitEvent) -> tuple[UnitRecord, tuple[Step, ...]]:
