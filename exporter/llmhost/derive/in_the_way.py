@@ -87,7 +87,7 @@ class Scene:
         elif used is None and not gpu.unified_memory:
             untold = Failed(Cause.UNKNOWN, "its memory was not read as the unit started") if gpu.up else _fault(gpu)
         else:
-            untold = self._untold_holders(gpu, holders, counted, counting)
+            untold = self._untold_holders(gpu, holders, counted, counting) or self._untold_need(obstacles, counted)
         if untold is not None:
             untold = replace(untold, detail=f"GPU {gpu.index}: {untold.detail or untold.cause}")
         elif counted > self.policy.resident_bytes:
@@ -135,6 +135,16 @@ class Scene:
             pids = ", ".join(str(one.pid) for one in doubtful)
             return Failed(Cause.UNKNOWN, f"the clocks do not tell of which activation of its unit process {pids} is")
         return None
+
+    def _untold_need(self, obstacles: Sequence[Obstacle], counted: int) -> Failed | None:
+        """Say that it is not known whether sessions, containers and others leave too little, where that decides."""
+        if isinstance(self.needed, Ok):
+            return None
+        beside = sum(one.used_bytes for one in obstacles if one.kind in _WHERE_SHORT)
+        if counted + beside <= max(counted, self.policy.resident_bytes):
+            return None
+        why = failed(self.needed)
+        return Failed(why.cause, f"whether others leave the unit what it needs is not known: {why.detail or why.cause}")
 
     def _obstacle(self, gpu: Gpu, holder: Holder) -> Obstacle:
         table = self.snapshot.processes

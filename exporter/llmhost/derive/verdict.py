@@ -44,7 +44,8 @@ def judge(
     units that are up and the machine's own programs never. More than policy.resident of it on one GPU is resident. A
     GPU on which no more than that is in use at all is told by that alone: a start that needs nearly the whole of a GPU
     may fail there, but not because of what is in the way. What started after the unit's main process held nothing that
-    this found. A GPU of which that cannot be told leaves only `resident` to be said, of another.
+    this found. A GPU of which that cannot be told leaves only `resident` to be said, of another; so does one where
+    sessions, containers and others would decide, and nobody knows what the unit needs.
 
     Where the set is not known, or names a GPU that is split into MIG instances, it is told if all that it may be are
     clean. In the way is then nothing: nobody knows which of it would have been.
