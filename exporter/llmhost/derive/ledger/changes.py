@@ -2,12 +2,21 @@
 
 from dataclasses import replace
 
-from llmhost.derive.ledger.record import InTheWay, Start, Trigger, UnitRecord, Verdict
+from llmhost.derive.ledger.record import STARTS_KEPT, InTheWay, Start, Trigger, UnitRecord, Verdict
 
 
 def with_counted(record: UnitRecord, trigger: Trigger, verdict: Verdict, count: int = 1) -> UnitRecord:
     total = record.starts_total.get((trigger, verdict), 0) + count
     return replace(record, starts_total={**record.starts_total, (trigger, verdict): total})
+
+
+def with_started(record: UnitRecord, start: Start) -> UnitRecord:
+    """Put a start at the end; one that is forgotten for it and has no verdict yet gets no other than unknown."""
+    starts = (*record.starts, start)
+    for one in starts[:-STARTS_KEPT]:
+        if one.verdict is None and one.trigger is not None:
+            record = with_counted(record, one.trigger, Verdict.UNKNOWN)
+    return replace(record, starts=starts[-STARTS_KEPT:])
 
 
 def with_verdict(

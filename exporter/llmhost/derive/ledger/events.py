@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.derive.ledger.bounds import MAX_UNITS
-from llmhost.derive.ledger.changes import with_changed, with_counted, with_time
+from llmhost.derive.ledger.changes import with_changed, with_counted, with_started, with_time
 from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.ledger.nrestarts import started_nrestarts, was_refused, with_nrestarts
-from llmhost.derive.ledger.record import STARTS_KEPT, End, Start, Trigger, UnitRecord, Verdict
+from llmhost.derive.ledger.record import End, Start, Trigger, UnitRecord, Verdict
 from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
 
@@ -151,11 +151,10 @@ def _with_start(record: UnitRecord, event: UnitEvent) -> UnitRecord:
         start_job=unit.job,
     )
     return replace(
-        record,
+        with_started(record, start),
         invocation_id=unit.invocation_id,
         nrestarts=now,
         restart_job=0,
-        starts=(*record.starts, start)[-STARTS_KEPT:],
         last_start_at=start.at,
         stopped=False,
     )
