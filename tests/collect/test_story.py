@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.fakes.values import GIB, unit
+from tests.fakes.values import GIB, MIB, unit
 
 from llmhost.collect.story import end_line, start_line
 from llmhost.derive.in_the_way import Obstacle
@@ -38,34 +38,41 @@ def obstacle(**given: object) -> Obstacle:
 def test_a_start_tells_who_is_in_the_way() -> None:
     nobodys = obstacle(gpu="6", kind="unattributed", pid=0, command="", unit=None, used_bytes=2 * GIB)
     assert start_line(VLLM, START, (obstacle(), nobodys)) == (
-        "start unit=vllm.service attempt=3 trigger=auto invocation_id=0123abcd verdict=resident in_the_way="
-        '"GPU 0: 80.1 GiB leftover pid 4711 VLLM::Worker_TP0 of vllm.service; GPU 6: 2.0 GiB unattributed"'
+        "start unit=vllm.service attempt=3 trigger=auto verdict=resident in_the_way="
+        '"GPU 0: 80.1 GiB leftover pid 4711 (VLLM::Worker_TP0) of vllm.service; GPU 6: 2.0 GiB unattributed" '
+        "invocation_id=0123abcd"
     )
 
 
 def test_many_in_the_way_are_cut_short() -> None:
     line = start_line(VLLM, START, tuple(obstacle(pid=pid) for pid in range(1, 12)))
     assert line.count("pid ") == 8
-    assert line.endswith('; and 3 more"')
+    assert '; and 3 more"' in line
 
 
 def test_a_clean_start_is_short() -> None:
     clean = replace(START, verdict=Verdict.CLEAN, trigger=Trigger.MANUAL, attempt=1)
-    assert start_line(VLLM, clean, ()) == (
-        "start unit=vllm.service attempt=1 trigger=manual invocation_id=0123abcd verdict=clean"
-    )
+    line = "start unit=vllm.service attempt=1 trigger=manual verdict=clean invocation_id=0123abcd"
+    assert start_line(VLLM, clean, ()) == line
+    # also on GPUs that nobody uses, each of which has a few MiB in use; 0.05 GiB is the least that shows
+    few = [obstacle(gpu=str(index), kind="unattributed", pid=0, command="", used_bytes=4 * MIB) for index in range(8)]
+    assert start_line(VLLM, clean, tuple(few)) == line
+    some = (obstacle(kind="unattributed", pid=0, command="", unit=None, used_bytes=100 * MIB), *few)
+    assert 'in_the_way="GPU 0: 0.1 GiB unattributed" invocation_id' in start_line(VLLM, clean, some)
 
 
 def test_an_unknown_verdict_says_why() -> None:
     unknown = replace(START, verdict=Verdict.UNKNOWN, unknown_because="timeout: nvmlInit for 2.0 s")
-    assert start_line(VLLM, unknown, ()).endswith(' verdict=unknown because="timeout: nvmlInit for 2.0 s"')
+    assert start_line(VLLM, unknown, ()).endswith(
+        ' verdict=unknown because="timeout: nvmlInit for 2.0 s" invocation_id=0123abcd'
+    )
 
 
 def test_the_end_of_a_run_tells_its_result_and_how_long_it_was() -> None:
     ended = replace(START, end=End(at=1010.0, result="exit-code", exec_main_status=1, asked=False, seconds=12.34))
     assert end_line(Ended(unit=unit(), start=ended)) == (
-        "end unit=vllm.service attempt=3 trigger=auto invocation_id=0123abcd result=exit-code exec_main_status=1 "
-        "asked=no after=12.3s"
+        "end unit=vllm.service attempt=3 trigger=auto result=exit-code exec_main_status=1 asked=no after=12.3s "
+        "invocation_id=0123abcd"
     )
 
 
@@ -83,3 +90,12 @@ def test_what_is_in_a_name_cannot_forge_a_field() -> None:
     line = start_line(VLLM, START, (obstacle(command='x" verdict=clean\nstart unit=other'),))
     assert "\n" not in line
     assert r"x\" verdict=clean\nstart" in line
+
+
+def test_what_is_in_a_name_cannot_forge_another_in_the_way() -> None:
+    short = "x) of y.service"  # what fits into comm
+    assert "leftover pid 4711 (x] of y.service) of vllm.service" in start_line(VLLM, START, (obstacle(command=short),))
+    forged = "VLLM::Worker_TP0) of a.service; GPU 1: 80.0 GiB leftover pid 1 (nginx) of nginx.service"
+    line = start_line(VLLM, START, (obstacle(command=forged + "A" * 100_000),))
+    assert "pid 4711 (VLLM::Worker_TP0] of a.service, GPU 1: 8...) of vllm.service" in line
+    assert len(line) < 250

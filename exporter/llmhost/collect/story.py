@@ -10,17 +10,20 @@ from llmhost.model.ids import SYSTEM_MANAGER, UnitId
 
 _MOST_OBSTACLES = 8
 _GIB = 1 << 30
+_LEAST_BYTES = _GIB // 20  # less is 0.0 GiB: what a GPU that nobody uses has in use
+_LONGEST_COMMAND = 40  # characters; anybody can choose their own title
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:@/+-\\")
 
 
 def start_line(unit: UnitId, start: Start, obstacles: tuple[Obstacle, ...]) -> str:
     """Tell of a start whose main process has begun: what it found on its GPUs."""
     fields = [*_attempt(unit, start), ("verdict", start.verdict or Verdict.UNKNOWN)]
-    if obstacles:
-        fields.append(("in_the_way", _obstacles(obstacles)))
+    telling = tuple(one for one in obstacles if one.used_bytes >= _LEAST_BYTES)
+    if telling:
+        fields.append(("in_the_way", _obstacles(telling)))
     if start.unknown_because:
         fields.append(("because", start.unknown_because))
-    return f"start {_pairs(fields)}"
+    return f"start {_pairs([*fields, _run(start)])}"
 
 
 def end_line(step: Ended) -> str:
@@ -36,7 +39,7 @@ def end_line(step: Ended) -> str:
         if end.asked is not None:
             fields.append(("asked", "yes" if end.asked else "no"))
         fields.append(("after", f"{end.seconds:.1f}s"))
-    return f"end {_pairs(fields)}"
+    return f"end {_pairs([*fields, _run(start)])}"
 
 
 def _attempt(unit: UnitId, start: Start) -> list[tuple[str, str]]:
@@ -44,7 +47,12 @@ def _attempt(unit: UnitId, start: Start) -> list[tuple[str, str]]:
     fields = [("unit", name)]
     if start.trigger is not None:
         fields += [("attempt", str(start.attempt)), ("trigger", start.trigger)]
-    return [*fields, ("invocation_id", start.invocation_id)]
+    return fields
+
+
+def _run(start: Start) -> tuple[str, str]:
+    """Name the run, last: it is long, and of use to machines and to `journalctl _SYSTEMD_INVOCATION_ID=`."""
+    return "invocation_id", start.invocation_id
 
 
 def _obstacles(obstacles: tuple[Obstacle, ...]) -> str:
@@ -56,8 +64,16 @@ def _obstacles(obstacles: tuple[Obstacle, ...]) -> str:
 def _obstacle(one: Obstacle) -> str:
     what = f"GPU {one.gpu}: {one.used_bytes / _GIB:.1f} GiB {one.kind}"
     if one.pid:
-        what += f" pid {one.pid} {one.command}".rstrip()
+        what += f" pid {one.pid}"
+    if one.command:
+        what += f" ({_command(one.command)})"
     return f"{what} of {one.unit.name}" if one.unit is not None else what
+
+
+def _command(command: str) -> str:
+    """Keep what a process calls itself within its brackets, and short: it must not pass for another in the way."""
+    shown = command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}..."
+    return shown.translate({ord("("): "[", ord(")"): "]", ord(";"): ","})
 
 
 def _pairs(fields: Iterable[tuple[str, str]]) -> str:
