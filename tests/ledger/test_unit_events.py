@@ -295,3 +295,22 @@ def test_another_boot_ends_what_ran_and_keeps_what_was_counted() -> None:
     fresh: dict[str, object] = {"active_state": "active", "sub_state": "running", "main_pid": 3, "job": 0}
     life.tell(20.0, gap=True, invocation_id="c", nrestarts=0, condition_monotonic=15.0, **fresh)
     assert life.attempts()[-1] == ("c", Trigger.MANUAL, 1)
+
+
+def test_a_unit_whose_restart_the_start_limit_refused_is_not_stopped() -> None:
+    life = idle().begins(1.0, "a", 100).fails(2.0).restart_due(3.0)
+    life.tell(3.001, active_state="inactive", sub_state="dead", state_change_monotonic=3.001)  # on its way to the start
+    life.tell(3.002, active_state="failed", sub_state="failed", state_change_monotonic=3.002)
+    life.tell(3.003, job=0)
+    assert not life.now.stopped
+
+
+def test_a_start_that_is_refused_ends_a_stop() -> None:
+    life = idle().begins(1.0, "a", 100).fails(2.0)
+    life.tell(2.5, job=12)
+    life.tell(2.501, active_state="inactive", sub_state="dead", state_change_monotonic=2.501)
+    life.tell(2.502, job=0)
+    assert life.now.stopped
+    life.tell(4.0, job=13)
+    life.tell(4.001, active_state="failed", sub_state="failed", state_change_monotonic=4.001)
+    assert not life.now.stopped

@@ -182,6 +182,8 @@ def test_the_start_limit_refuses_what_is_then_no_start(host: Booted, watched: Wa
     watched.until(lambda: watched.record("e-limit.service").state == "failed")
     assert watched.counts("e-limit.service") == {"manual main": 1, "auto main": 2}
     assert watched.record("e-limit.service").failures_total == {"exit-code": 3}
+    watched.until(lambda: watched.unit("e-limit.service").job == 0)
+    assert not watched.record("e-limit.service").stopped
     host.systemctl("reset-failed", "e-limit.service")
     host.systemctl("start", "e-limit.service")
     ended(watched, "e-limit.service", 6)

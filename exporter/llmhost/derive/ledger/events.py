@@ -172,8 +172,7 @@ def _with_progress(record: UnitRecord, event: UnitEvent) -> tuple[UnitRecord, tu
     """Follow the latest start: to its main process, and to its end."""
     unit, start = event.unit, record.latest
     if start is None or start.end is not None:
-        stopped = record.state == "auto_restart" and unit.active_state in ("inactive", "failed") and unit.job != 0
-        return replace(record, stopped=record.stopped or stopped), ()
+        return replace(record, stopped=_is_stopped(record, unit)), ()
     if start.invocation_id != unit.invocation_id and unit.invocation_id:
         return record, ()
     steps: list[Step] = []
@@ -189,6 +188,17 @@ def _with_progress(record: UnitRecord, event: UnitEvent) -> tuple[UnitRecord, tu
         record, ended = _ended(record, start, event, result=unit.result, asked=asked)
         steps += ended
     return record, tuple(steps)
+
+
+def _is_stopped(record: UnitRecord, unit: Unit) -> bool:
+    """Say whether the unit, of which no run is under way, was brought to rest by a job.
+
+    A stop calls its restart off. A start that is refused looks the same at first, and then shows as failed: no stop.
+    """
+    if unit.active_state == "failed" and record.state in ("auto_restart", "inactive"):
+        return False
+    called_off = record.state == "auto_restart" and unit.active_state == "inactive" and unit.job != 0
+    return record.stopped or called_off
 
 
 def _has_ended(unit: Unit, start: Start) -> bool:
