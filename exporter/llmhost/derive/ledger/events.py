@@ -114,6 +114,7 @@ def _first_sight(event: UnitEvent) -> UnitRecord:
         at=event.at - (event.at_monotonic - began),
         began_monotonic=began,
         main_monotonic=(unit.exec_main_start_monotonic or began) if has_main(unit) else None,
+        start_job=_start_job(event),
     )
     return replace(record, starts=(under_way,))
 
@@ -148,7 +149,7 @@ def _with_start(record: UnitRecord, event: UnitEvent) -> UnitRecord:
         began_monotonic=began,
         seen_in_state_before=not event.gap and not is_up(unit),
         state_before_monotonic=unit.state_change_monotonic,
-        start_job=unit.job,
+        start_job=_start_job(event),
     )
     return replace(
         with_started(record, start),
@@ -158,6 +159,11 @@ def _with_start(record: UnitRecord, event: UnitEvent) -> UnitRecord:
         last_start_at=start.at,
         stopped=False,
     )
+
+
+def _start_job(event: UnitEvent) -> int:
+    """Give the job that the start is of. At a first look it is that of a unit which is not up yet, else some other."""
+    return event.unit.job if not event.gap or event.unit.active_state == "activating" else 0
 
 
 def _with_end_unseen(record: UnitRecord, event: UnitEvent) -> tuple[UnitRecord, tuple[Step, ...]]:
