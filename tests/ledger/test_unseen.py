@@ -1,9 +1,27 @@
 """What a record says of what nobody saw, or judged: never more than is known, and no start less than there were."""
 
+from dataclasses import replace
+from typing import Any
+
 from tests.fakes.unit_lives import Life, idle
 
-from llmhost.derive.ledger.changes import with_verdict
+from llmhost.derive.ledger.changes import with_time, with_verdict
+from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.ledger.record import Trigger, Verdict
+from llmhost.derive.ledger.resume import resumed
+
+UNLOADED: dict[str, Any] = {
+    "load_state": "stub",
+    "result": "",
+    "settings": None,
+    "active_state": "inactive",
+    "sub_state": "dead",
+    "invocation_id": "",
+    "main_pid": 0,
+    "nrestarts": None,
+    "state_change_monotonic": None,
+    "exec_main_start_monotonic": None,
+}
 
 
 def test_a_start_that_is_forgotten_before_it_was_judged_is_counted_as_unknown_once() -> None:
@@ -42,3 +60,54 @@ def test_a_start_that_is_under_way_at_the_first_look_and_fails_was_not_asked_to_
     assert end is not None
     assert end.asked is False
     assert not life.now.stopped
+
+
+def test_a_run_is_over_where_systemd_has_let_go_of_the_unit_meanwhile() -> None:
+    life = idle()
+    life.unit = replace(life.unit, state_change_monotonic=None)  # it has just been loaded for its start
+    life.begins(1.0, "a", 100)
+    life.tell(50.0, gap=True, **UNLOADED)
+    end = life.now.starts[-1].end
+    assert end is not None
+    assert (end.result, end.asked) == ("", None)
+
+
+def test_an_attempt_that_nobody_saw_to_its_end_is_unknown() -> None:
+    running = {"active_state": "active", "sub_state": "running", "state_change_monotonic": 49.0, "main_pid": 7}
+    life = idle().begins(1.0, "a")
+    life.tell(50.0, gap=True, invocation_id="z", condition_monotonic=48.9, **running)
+    assert life.counts() == {"manual unknown": 1}, "its main process may have been there"
+    assert life.now.starts[0].verdict is Verdict.UNKNOWN
+    assert life.now.starts[0].unknown_because
+
+
+def test_an_attempt_that_the_end_of_the_boot_ended_is_unknown() -> None:
+    life = idle().begins(1.0, "a")
+    record = resumed(Ledger(boot_id="b", units={life.unit.id: life.now}), "c").units[life.unit.id]
+    assert record.starts_total == {(Trigger.MANUAL, Verdict.UNKNOWN): 1}
+    assert record.starts[0].end is not None
+
+
+def test_an_attempt_that_is_over_without_a_main_process_is_not_started_also_over_a_gap() -> None:
+    life = idle().begins(1.0, "a")
+    life.tell(50.0, gap=True, active_state="failed", sub_state="failed", result="exit-code", state_change_monotonic=9.0)
+    assert life.counts() == {"manual not_started": 1}
+
+
+def test_a_run_that_ended_over_a_gap_ended_when_its_main_process_did() -> None:
+    failed = {"active_state": "failed", "sub_state": "failed", "result": "exit-code", "main_pid": 0}
+    life = idle().begins(1.0, "a", 100)
+    life.tell(50.0, gap=True, exec_main_exit_monotonic=20.0, state_change_monotonic=30.0, **failed)
+    end = life.now.starts[-1].end
+    assert end is not None
+    assert (end.at, end.seconds) == (1020.0, 19.0)
+    assert life.now.last_failure_at == 1020.0
+
+
+def test_no_time_is_counted_twice_where_a_look_came_before_an_older_event() -> None:
+    life = idle().begins(1.0, "a", 100)
+    life.record = with_time(life.now, 20.0)
+    failed = {"active_state": "failed", "sub_state": "failed", "result": "exit-code", "main_pid": 0}
+    life.tell(19.5, state_change_monotonic=19.4, **failed)
+    life.tell(30.0)
+    assert round(sum(life.now.state_seconds.values()), 6) == 30.0

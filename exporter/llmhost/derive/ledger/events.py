@@ -13,7 +13,7 @@ from llmhost.derive.ledger.bounds import MAX_UNITS
 from llmhost.derive.ledger.changes import with_changed, with_counted, with_started, with_time
 from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.ledger.nrestarts import started_nrestarts, was_refused, with_nrestarts
-from llmhost.derive.ledger.record import End, Start, Trigger, UnitRecord, Verdict
+from llmhost.derive.ledger.record import UNWATCHED, End, Start, Trigger, UnitRecord, Verdict
 from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
 
@@ -211,6 +211,8 @@ def _has_ended(unit: Unit, start: Start) -> bool:
     """Say whether the unit, which shows this start's InvocationID or none at all, is past this start."""
     if is_up(unit):
         return False
+    if not unit.invocation_id:  # systemd has let go of it, and forgotten when its state changed
+        return True
     return not (start.seen_in_state_before and unit.state_change_monotonic == start.state_before_monotonic)
 
 
@@ -219,13 +221,17 @@ def _ended(
 ) -> tuple[UnitRecord, tuple[Step, ...]]:
     unit = event.unit
     ended_monotonic = event.at_monotonic
-    if not event.gap and unit.state_change_monotonic is not None and unit.invocation_id == start.invocation_id:
-        ended_monotonic = unit.state_change_monotonic
+    if unit.invocation_id == start.invocation_id:  # over a gap, its state may have changed since
+        told = unit.exec_main_exit_monotonic if event.gap else unit.state_change_monotonic
+        ended_monotonic = ended_monotonic if told is None else told
     at = event.at - (event.at_monotonic - ended_monotonic)
     never_started = start.main_monotonic is None
+    untold = never_started and event.gap and not result
+    outcome = Verdict.UNKNOWN if untold else Verdict.NOT_STARTED
     start = replace(
         start,
-        verdict=Verdict.NOT_STARTED if never_started else start.verdict,
+        verdict=outcome if never_started else start.verdict,
+        unknown_because=UNWATCHED if untold else start.unknown_because,
         end=End(
             at=at,
             result=result,
@@ -236,7 +242,7 @@ def _ended(
     )
     record = replace(with_changed(record, start), stopped=bool(asked))
     if never_started and start.trigger is not None:
-        record = with_counted(record, start.trigger, Verdict.NOT_STARTED)
+        record = with_counted(record, start.trigger, outcome)
     if result not in ("", "success"):
         failures = {**record.failures_total, result: record.failures_total.get(result, 0) + 1}
         record = replace(record, failures_total=failures, last_failure_at=at)
@@ -268,7 +274,8 @@ def _with_state(record: UnitRecord, event: UnitEvent) -> UnitRecord:
     label = state_label(unit)
     since = record.state_since_monotonic
     changed = unit.state_change_monotonic
-    at = now if changed is None else min(max(changed, since), now)
+    at = now if changed is None or not record.state else min(changed, now)
+    at = max(at, since) if record.state else at  # a look may have come in since the event, and counted up to itself
     if label == record.state and (changed is None or changed <= since):
         return with_time(record, now)
     if not event.gap:

@@ -25,6 +25,7 @@ class Verdict(StrEnum):
     NOT_STARTED = "not_started"  # the attempt ended before its main process
 
 
+UNWATCHED = "nobody watched how far it got"
 UNATTRIBUTED = "unattributed"  # in the way, beside the kinds of holders: memory that no visible process holds
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from llmhost.derive.ledger.changes import with_changed, with_verdict
 from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import End, UnitRecord, Verdict
+from llmhost.derive.ledger.record import UNWATCHED, End, UnitRecord, Verdict
 
 _UNSEEN = "the exporter ended before it could look"
 
@@ -38,7 +38,7 @@ def _rebooted(record: UnitRecord) -> UnitRecord:
         end = End(at=record.last_seen_at, result="", exec_main_status=None, asked=None, seconds=0.0)
         end = replace(end, seconds=max(0.0, record.last_seen_at - latest.at))
         if latest.verdict is None:
-            record = with_verdict(record, latest.invocation_id, Verdict.NOT_STARTED)
+            record = with_verdict(record, latest.invocation_id, Verdict.UNKNOWN, unknown_because=UNWATCHED)
         latest = record.latest
         if latest is not None:
             record = with_changed(record, replace(latest, end=end))
