@@ -12,7 +12,7 @@ from llmhost.model.engine_arguments import parse_engine_arguments
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import GpuUuid
 from llmhost.model.process import Process, Role
-from llmhost.model.reading import Failed, Ok, Reading
+from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.model.unit import Unit
 
 EIGHT = [gpu(index) for index in range(8)]
@@ -81,10 +81,38 @@ def test_plain_numbers_mean_nothing_on_gpus_that_differ_unless_in_pci_order() ->
     assert of_visible("GPU-1", MIXED) == uuids(1)
 
 
+def with_learnt(command: str, *indexes: int, unread: bool = False) -> Reading[tuple[GpuUuid, ...]]:
+    engine, *_ = words = tuple(command.split())
+    visible: Reading[str | None] = Failed(Cause.UNKNOWN) if unread else Ok(None)
+    run = Run(engine=engine, arguments=parse_engine_arguments(engine, words), visible=visible)
+    return gpu_set(unit(), EIGHT, run, (), uuids(*indexes).value)
+
+
 def test_what_was_learnt_beats_the_arguments() -> None:
-    learnt = (GpuUuid("GPU-4"),)
-    arguments = parse_engine_arguments("vllm", ("vllm", "serve", "m", "-tp", "8"))
-    assert gpu_set(unit(), EIGHT, Run(engine="vllm", arguments=arguments, visible=Ok(None)), (), learnt) == uuids(4)
+    assert with_learnt("vllm serve m", 4) == uuids(4)
+    assert with_learnt("vllm serve m -tp 2", 4, 6) == uuids(4, 6)
+
+
+def test_what_was_learnt_with_another_number_of_gpus_is_of_another_model() -> None:
+    assert with_learnt("vllm serve larger -tp 8", 0, 1) == uuids(*range(8))
+    assert with_learnt("vllm serve smaller -tp 2", 0, 1, 2, 3) == uuids(0, 1)
+    # but for where something else chooses, and where the arguments do not say
+    assert with_learnt("vllm serve m -tp 2", 4, 5, 6, 7, unread=True) == uuids(4, 5, 6, 7)
+    assert with_learnt("vllm serve m -tp ${TP}", 4, 5) == uuids(4, 5)
+    assert with_learnt("llamacpp", 4, 5) == uuids(4, 5)
+
+
+def test_which_of_gpus_that_differ_come_first_is_not_known_unless_in_pci_order() -> None:
+    one = settings("vllm serve m")
+    assert isinstance(of_unit(unit(settings=one), MIXED), Failed)
+    assert of_unit(unit(settings=replace(one, environment=(("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),))), MIXED) == uuids(0)
+    assert of_unit(unit(settings=settings("vllm serve m -tp 2")), MIXED) == uuids(0, 1)
+
+
+@pytest.mark.parametrize("command", ["llama-server -m m.gguf", "ollama serve", "tritonserver --model-repository m"])
+def test_an_engine_whose_arguments_nobody_reads_may_use_any_gpu(command: str) -> None:
+    assert isinstance(of_arguments(command), Failed)
+    assert of_unit(unit(settings=settings(command)), EIGHT[:1]) == uuids(0)
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def test_a_lost_gpu_of_the_set_leaves_it_unknown_unless_another_is_full() -> Non
     )
     assert said(judged([in_use(0, 0), LOST], one=starting("vllm serve m -tp 1"))) == (Verdict.CLEAN, [])
     unlisted = Ledger(gpu_sets={ME: LearntGpus(invocation_id="a", uuids=(GpuUuid("GPU-0"), GpuUuid("GPU-9")))})
-    assert judged([in_use(0, 0)], ledger=unlisted) == Failed(Cause.LOST, "GPU-9 is not listed")
+    assert judged([in_use(0, 0)], one=two, ledger=unlisted) == Failed(Cause.LOST, "GPU-9 is not listed")
 
 
 def test_little_in_use_is_clean_without_lists_and_much_is_not_told_without() -> None:

@@ -5,13 +5,14 @@ from fnmatch import fnmatchcase
 
 from llmhost.config.schema import UnitGpus
 from llmhost.derive.runs import Run
-from llmhost.model.engine_arguments import EngineArguments
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import GpuUuid
 from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.model.unit import Unit
 
 GpuSet = tuple[GpuUuid, ...]
+
+_READ_ENGINES = frozenset({"vllm", "sglang"})  # whose arguments say how many GPUs they use (model/engine_arguments)
 
 
 def gpu_set(
@@ -25,29 +26,36 @@ def gpu_set(
 
     Configured; CUDA_VISIBLE_DEVICES; learnt from its last ready activation; the first tensor × pipeline × data parallel
     GPUs of its engine's arguments; all GPUs. Where something may choose GPUs that we cannot read, only a unit that uses
-    all of them has a set that is known.
+    all of them has a set that is known. What was learnt is of arguments of before where nothing but the arguments
+    chooses, and they are of another number of GPUs.
     """
     for row in configured:
         if fnmatchcase(unit.id.name, row.pattern):
             return _resolve(row.gpus, gpus, "the configured GPU set")
+    environment = dict(unit.settings.environment) if unit.settings is not None else {}
     if isinstance(run.visible, Ok) and run.visible.value is not None:
-        environment = dict(unit.settings.environment) if unit.settings is not None else {}
         return _visible(run.visible.value, environment, gpus)
-    if learnt is not None:
+    whole = [gpu for gpu in gpus if gpu.parent_uuid is None]
+    size = _size(run, len(whole))
+    told = isinstance(run.visible, Ok) and run.arguments is not None and isinstance(size, Ok)
+    if learnt is not None and not (told and size != Ok(len(learnt))):
         return Ok(learnt)
-    whole = tuple(gpu.uuid for gpu in gpus if gpu.parent_uuid is None)
-    size = _size(run.arguments, len(whole))
     if not isinstance(size, Ok):
         return size
+    if size.value < len(whole) and not _counts_as_the_driver(whole, environment):
+        return Failed(Cause.UNKNOWN, "which GPUs come first is not known, as they differ")
     if isinstance(run.visible, Ok) or (run.arguments is not None and size.value == len(whole)):
-        return Ok(whole[: size.value])
+        return Ok(tuple(gpu.uuid for gpu in whole[: size.value]))
     return run.visible
 
 
-def _size(arguments: EngineArguments | None, listed: int) -> Reading[int]:
+def _size(run: Run, listed: int) -> Reading[int]:
     """Say how many GPUs the engine uses."""
+    arguments = run.arguments
     if arguments is None:
         return Ok(listed)
+    if run.engine not in _READ_ENGINES:  # llama.cpp takes all that it sees, Ollama as many as a model takes
+        return Ok(listed) if listed <= 1 else Failed(Cause.UNKNOWN, "nobody knows how many GPUs the engine uses")
     if arguments.has_config_file:
         return Failed(Cause.UNKNOWN, "a config file of the engine may say how many GPUs it uses")
     tensor, pipeline, data = arguments.tensor_parallel, arguments.pipeline_parallel, arguments.data_parallel
@@ -67,8 +75,7 @@ def _visible(visible: str, environment: Mapping[str, str], gpus: Sequence[Gpu]) 
     """
     entries = [entry.strip() for entry in visible.split(",")]
     plain = any(entry.isdigit() for entry in entries)
-    alike = len({gpu.name for gpu in gpus}) <= 1
-    if plain and not alike and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+    if plain and not _counts_as_the_driver(gpus, environment):
         return Failed(Cause.UNKNOWN, "CUDA_VISIBLE_DEVICES has plain numbers, and the GPUs differ")
     named: list[str] = []
     for entry in entries:
@@ -76,6 +83,11 @@ def _visible(visible: str, environment: Mapping[str, str], gpus: Sequence[Gpu]) 
             break
         named.append(entry)
     return _resolve(tuple(named), gpus, "CUDA_VISIBLE_DEVICES")
+
+
+def _counts_as_the_driver(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> bool:
+    """Whether CUDA's order is the driver's: by default it begins with the fastest GPU."""
+    return len({gpu.name for gpu in gpus}) <= 1 or environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
 
 
 def _resolve(names: tuple[str, ...], gpus: Sequence[Gpu], where: str) -> Reading[GpuSet]:
