@@ -52,6 +52,24 @@ def test_which_ends_count_is_what_restart_is_about() -> None:
     assert of(replace(LIMIT, restart="on-success"), failed(1.0), started("e", end=ended("success", 60.0))) == Ok(False)
 
 
+@pytest.mark.parametrize(
+    ("restart", "restarted"),
+    [
+        ("always", "success exit-code signal core-dump watchdog timeout oom-kill"),
+        ("on-success", "success"),
+        ("on-failure", "exit-code signal core-dump watchdog timeout oom-kill"),
+        ("on-abnormal", "signal core-dump watchdog timeout oom-kill"),
+        ("on-abort", "signal core-dump"),
+        ("on-watchdog", "watchdog"),
+    ],
+)
+def test_each_restart_is_about_the_ends_that_systemd_service_says(restart: str, restarted: str) -> None:
+    """The table of systemd.service(5); an ExecCondition= that says no is no failure."""
+    ends = ("success", "exit-code", "signal", "core-dump", "watchdog", "timeout", "oom-kill", "exec-condition")
+    short = {end: of(replace(LIMIT, restart=restart), started("a", end=ended(end, 1.0))) for end in ends}
+    assert [end for end in ends if short[end] == Ok(True)] == restarted.split()
+
+
 def test_the_usual_delay_of_ten_seconds_never_trips_the_usual_limit_however_short_the_runs() -> None:
     assert of(replace(LIMIT, restart_delay_seconds=10.0)) == Ok(False)
     assert gives_up(unit(settings=replace(LIMIT, restart_delay_seconds=10.0)), None) == Ok(False)

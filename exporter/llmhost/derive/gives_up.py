@@ -41,8 +41,24 @@ def gives_up(unit: Unit, record: UnitRecord | None) -> Reading[bool]:
 
 
 def _is_restarted(end: End, restart: str) -> bool:
-    """Whether Restart= is about such an end, as far as the result tells; never about one that was asked for."""
-    if end.asked or not end.result:
+    """Whether Restart= is about such an end, as far as the result tells; never about one that was asked for.
+
+    After src/core/service.c: service_shall_restart. RestartPreventExitStatus= and RestartForceExitStatus= are not read.
+    """
+    if end.asked or not end.result or end.result == "exec-condition":
         return False
-    succeeded = end.result == "success"
-    return restart == "always" or succeeded == (restart == "on-success")
+    match restart:
+        case "always":
+            return True
+        case "on-success":
+            return end.result == "success"
+        case "on-failure":
+            return end.result != "success"
+        case "on-abnormal":
+            return end.result not in {"success", "exit-code"}
+        case "on-abort":
+            return end.result in {"signal", "core-dump"}
+        case "on-watchdog":
+            return end.result == "watchdog"
+        case _:
+            return False
