@@ -40,8 +40,12 @@ def test_a_start_that_is_forgotten_before_it_was_judged_is_counted_as_unknown_on
 
 
 def test_a_stop_that_is_under_way_at_the_first_look_was_asked_for() -> None:
-    stopping = {"active_state": "deactivating", "sub_state": "stop-sigterm", "job": 55, "main_pid": 9}
-    since = {"condition_monotonic": 40.0, "exec_main_start_monotonic": 40.0, "state_change_monotonic": 49.9}
+    stopping: dict[str, Any] = {"active_state": "deactivating", "sub_state": "stop-sigterm", "job": 55, "main_pid": 9}
+    since: dict[str, Any] = {
+        "condition_monotonic": 40.0,
+        "exec_main_start_monotonic": 40.0,
+        "state_change_monotonic": 49.9,
+    }
     life = idle().begins(1.0, "a", 100)
     life.tell(50.0, gap=True, invocation_id="b", **stopping, **since)
     life.tell(51.0, active_state="inactive", sub_state="dead", main_pid=0, state_change_monotonic=51.0)
@@ -54,7 +58,7 @@ def test_a_stop_that_is_under_way_at_the_first_look_was_asked_for() -> None:
 
 def test_a_start_that_is_under_way_at_the_first_look_and_fails_was_not_asked_to_end() -> None:
     life = Life(active_state="activating", sub_state="start", invocation_id="a", main_pid=5, job=7)
-    failed = {"active_state": "failed", "sub_state": "failed", "result": "exit-code"}
+    failed: dict[str, Any] = {"active_state": "failed", "sub_state": "failed", "result": "exit-code"}
     life.tell(3.0, main_pid=0, state_change_monotonic=3.0, **failed)
     end = life.now.starts[-1].end
     assert end is not None
@@ -73,7 +77,12 @@ def test_a_run_is_over_where_systemd_has_let_go_of_the_unit_meanwhile() -> None:
 
 
 def test_an_attempt_that_nobody_saw_to_its_end_is_unknown() -> None:
-    running = {"active_state": "active", "sub_state": "running", "state_change_monotonic": 49.0, "main_pid": 7}
+    running: dict[str, Any] = {
+        "active_state": "active",
+        "sub_state": "running",
+        "state_change_monotonic": 49.0,
+        "main_pid": 7,
+    }
     life = idle().begins(1.0, "a")
     life.tell(50.0, gap=True, invocation_id="z", condition_monotonic=48.9, **running)
     assert life.counts() == {"manual unknown": 1}, "its main process may have been there"
@@ -95,7 +104,7 @@ def test_an_attempt_that_is_over_without_a_main_process_is_not_started_also_over
 
 
 def test_a_run_that_ended_over_a_gap_ended_when_its_main_process_did() -> None:
-    failed = {"active_state": "failed", "sub_state": "failed", "result": "exit-code", "main_pid": 0}
+    failed: dict[str, Any] = {"active_state": "failed", "sub_state": "failed", "result": "exit-code", "main_pid": 0}
     life = idle().begins(1.0, "a", 100)
     life.tell(50.0, gap=True, exec_main_exit_monotonic=20.0, state_change_monotonic=30.0, **failed)
     end = life.now.starts[-1].end
@@ -107,7 +116,19 @@ def test_a_run_that_ended_over_a_gap_ended_when_its_main_process_did() -> None:
 def test_no_time_is_counted_twice_where_a_look_came_before_an_older_event() -> None:
     life = idle().begins(1.0, "a", 100)
     life.record = with_time(life.now, 20.0)
-    failed = {"active_state": "failed", "sub_state": "failed", "result": "exit-code", "main_pid": 0}
+    failed: dict[str, Any] = {"active_state": "failed", "sub_state": "failed", "result": "exit-code", "main_pid": 0}
     life.tell(19.5, state_change_monotonic=19.4, **failed)
     life.tell(30.0)
     assert round(sum(life.now.state_seconds.values()), 6) == 30.0
+
+
+def test_a_run_goes_on_where_the_boot_cannot_be_told() -> None:
+    life = idle().begins(1.0, "a", 100).fails(2.0).restart_due(3.0).begins(3.1, "b", 101, job=8)
+    for number, (before, now) in enumerate((("", ""), ("b", ""), ("", "b"))):
+        record = resumed(Ledger(boot_id=before, units={life.unit.id: life.now}), now).units[life.unit.id]
+        life.record = record
+        life.tell(100.0 + number, gap=True)
+        assert life.counts() == {"manual unknown": 1, "auto unknown": 1}, "an InvocationID is never used again"
+        assert [start.invocation_id for start in life.now.starts] == ["a", "b"]
+        assert life.now.starts[-1].end is None
+    assert life.now.state_seconds["active"] < 110.0, "no time in a boot that may be another"

@@ -10,13 +10,15 @@ _UNSEEN = "the exporter ended before it could look"
 
 
 def resumed(ledger: Ledger, boot_id: str) -> Ledger:
-    """Give what still counts. Starts that nobody will judge any more are unknown; another boot ends all runs."""
-    same_boot = bool(boot_id) and ledger.boot_id == boot_id
-    units = {
-        unit: _judged(record) if same_boot else _rebooted(_judged(record)) for unit, record in ledger.units.items()
-    }
-    if same_boot:
+    """Give what still counts. Starts that nobody will judge any more are unknown; another boot ends all runs.
+
+    Where it cannot be told which boot this is, "", a unit's InvocationID tells whether its run goes on.
+    """
+    units = {unit: _judged(record) for unit, record in ledger.units.items()}
+    if boot_id and ledger.boot_id == boot_id:
         return replace(ledger, units=units)
+    of_boot = _rebooted if boot_id and ledger.boot_id else _of_some_boot
+    units = {unit: of_boot(record) for unit, record in units.items()}
     return Ledger(
         boot_id=boot_id,
         units=units,
@@ -43,3 +45,8 @@ def _rebooted(record: UnitRecord) -> UnitRecord:
         if latest is not None:
             record = with_changed(record, replace(latest, end=end))
     return replace(record, invocation_id="", nrestarts=0, restart_job=0, loaded=False, state="")
+
+
+def _of_some_boot(record: UnitRecord) -> UnitRecord:
+    """Forget what the clock and the numbers of another boot would make wrong, and keep what would show it."""
+    return replace(record, restart_job=0, state="")
