@@ -224,6 +224,28 @@ def test_a_bug_costs_a_verdict_and_not_the_judge() -> None:
         assert bench.verdict("vllm-b.service").verdict is Verdict.CLEAN
 
 
+def test_a_bug_in_telling_of_a_start_ends_no_judging(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = threading.Event()
+
+    def broken(*_: object) -> str:
+        told.set()
+        raise ZeroDivisionError
+
+    def silent() -> NvmlReport:
+        raise SourceError(Cause.NO_PERMISSION, "no")
+
+    with Bench(report([gpu()])).running() as bench:
+        bench.memory.answer = silent
+        with monkeypatch.context() as patched:
+            patched.setattr("llmhost.collect.judge.start_line", broken)
+            bench.starts()
+            assert told.wait(8)
+            assert bench.verdict().verdict is Verdict.UNKNOWN
+        bench.memory.answer = lambda: report([gpu(memory=memory(used=0))])
+        bench.starts("vllm-b.service")
+        assert bench.verdict("vllm-b.service").verdict is Verdict.CLEAN
+
+
 def _no_processes() -> ProcessTable:
     raise SourceError(Cause.NO_PROCFS, "gone")
 

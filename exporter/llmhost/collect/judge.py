@@ -263,6 +263,12 @@ class Judge:
 
     def _tell(self, case: _Case, judgement: Judgement | None) -> None:
         case.told = True
+        try:
+            self._record(case, judgement)
+        except Exception:
+            log.exception("a bug in telling of a start of %s", case.step.unit.id.name)
+
+    def _record(self, case: _Case, judgement: Judgement | None) -> None:
         unit = case.step.unit.id
         start = self._books.judged(
             unit,
