@@ -108,7 +108,8 @@ def test_a_look_without_one_of_its_parts_teaches_nothing() -> None:
 def test_what_a_unit_holds_and_what_others_do_beside_it_is_taken_down() -> None:
     holders = Ok((held(901, 30 * GIB, 1010), held(800, 5 * GIB, 800), held(7, 3 * GIB, 500)))
     # 40 in use: 30 of its own, 5 of an ended run, which will go; 3 of a notebook and 2 of nobody stay
-    gpus = [gpu(0, memory=memory(used=40 * GIB), holders=holders), gpu(1, memory=memory(used=GIB))]
+    tenant = Ok((held(7, GIB, 500),))
+    gpus = [gpu(0, memory=memory(used=40 * GIB), holders=holders), gpu(1, memory=memory(used=GIB), holders=tenant)]
     first = seen(look(gpus))
     assert first.holdings == {
         ME: Holdings(
@@ -118,7 +119,10 @@ def test_what_a_unit_holds_and_what_others_do_beside_it_is_taken_down() -> None:
         )
     }
     # a GPU that does not tell keeps what was known, and so does a unit that is down
-    silent = [gpu(0, holders=Failed(Cause.CHANGING)), gpu(1, memory=memory(used=2 * GIB))]
+    silent = [
+        gpu(0, holders=Failed(Cause.CHANGING)),
+        gpu(1, memory=memory(used=2 * GIB), holders=Ok((held(7, 2 * GIB, 500),))),
+    ]
     later = seen(look(silent), ledger=first).holdings[ME]
     assert later.own_bytes == {GpuUuid("GPU-0"): 30 * GIB, GpuUuid("GPU-1"): 0}
     assert later.others_bytes == {GpuUuid("GPU-0"): 5 * GIB, GpuUuid("GPU-1"): 2 * GIB}
@@ -129,6 +133,15 @@ def test_what_a_unit_holds_and_what_others_do_beside_it_is_taken_down() -> None:
     assert seen(look(silent, None, following), ledger=first).holdings[ME] == Holdings(
         invocation_id="b", own_bytes={GpuUuid("GPU-1"): 0}, others_bytes={GpuUuid("GPU-1"): 2 * GIB}
     )
+
+
+def test_what_nobody_holds_before_a_unit_holds_any_is_not_what_others_have_beside_it() -> None:
+    releasing = look([gpu(memory=memory(used=35 * GIB), holders=Ok((held(7, 5 * GIB, 500),)))])
+    first = seen(releasing).holdings[ME]  # 30 GiB of the run before are on their way
+    assert (first.own_bytes, first.others_bytes) == ({GpuUuid("GPU-0"): 0}, {GpuUuid("GPU-0"): 5 * GIB})
+    shared = Ok((held(7, 5 * GIB, 500), held(901, 60 * GIB, 1010)))
+    loaded = seen(releasing, look([gpu(memory=memory(used=67 * GIB), holders=shared)])).holdings[ME]
+    assert (loaded.own_bytes, loaded.others_bytes) == ({GpuUuid("GPU-0"): 60 * GIB}, {GpuUuid("GPU-0"): 7 * GIB})
 
 
 def test_the_gpus_of_at_most_a_thousand_units_are_remembered() -> None:

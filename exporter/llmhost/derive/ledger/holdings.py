@@ -46,7 +46,11 @@ def advance_gpus(ledger: Ledger, snapshot: Snapshot, policy: Policy) -> Ledger:
 
 
 def _advance_holdings(before: Mapping[UnitId, Holdings], up: tuple[Unit, ...], gpus: Gpus) -> Mapping[UnitId, Holdings]:
-    """Take down what each unit that is up holds, and others beside it; where that can't be told, it stays as it was."""
+    """Take down what each unit that is up holds, and others beside it; where that can't be told, it stays as it was.
+
+    Memory that nobody holds is others' only where the unit holds some: before that it may be that of the run before,
+    which the driver has not given back yet.
+    """
     found = dict(before)
     for unit in up:
         last = found.pop(unit.id, None)
@@ -56,9 +60,13 @@ def _advance_holdings(before: Mapping[UnitId, Holdings], up: tuple[Unit, ...], g
         for gpu, attribution in gpus:
             mine = _sum(holder for holder in attribution.holders if _is_own(holder, unit))
             ended = _sum(holder for holder in attribution.holders if holder.kind in _ENDED)
-            if mine is not None and ended is not None and isinstance(gpu.memory, Ok):
-                own[gpu.uuid] = mine
-                others[gpu.uuid] = max(0, gpu.memory.value.used_bytes - mine - ended)
+            if mine is None or ended is None or not isinstance(gpu.memory, Ok):
+                continue
+            beside = gpu.memory.value.used_bytes - mine - ended
+            if not mine:
+                beside = min(beside, sum(one.used_bytes or 0 for one in attribution.holders) - ended)
+            own[gpu.uuid] = mine
+            others[gpu.uuid] = max(0, beside)
         found[unit.id] = Holdings(invocation_id=unit.invocation_id, own_bytes=own, others_bytes=others)
     return newest(found, MAX_UNITS)
 

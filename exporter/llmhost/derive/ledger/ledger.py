@@ -23,7 +23,7 @@ class Holdings:
 
     invocation_id: str
     own_bytes: Mapping[GpuUuid, int]  # of GPUs whose memory and holders were told
-    others_bytes: Mapping[GpuUuid, int]  # of the same: other holders, and memory that nobody holds
+    others_bytes: Mapping[GpuUuid, int]  # of the same: other holders; with its own, what nobody holds too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
