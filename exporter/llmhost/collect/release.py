@@ -91,6 +91,7 @@ class Release:
             for step in ended
             if step.start.main_monotonic is not None
             and step.start.end is not None
+            and step.start.end.result  # else nobody knows when it ended
             and step.unit.id not in self._watches
         ]
         report = self._read() if steps else None

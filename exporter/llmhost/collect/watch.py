@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections import deque
 
 from llmhost.collect.books import Books
@@ -65,10 +66,11 @@ class Watch:
         self._release.close()
 
     def _run(self) -> None:
+        kept_at = time.monotonic()
         while True:
             with self._wake:
                 if not self._events and not self._closed:
-                    self._wake.wait(_KEEP_SECONDS)
+                    self._wake.wait(max(0.0, kept_at + _KEEP_SECONDS - time.monotonic()))
                 events = list(self._events)
                 self._events.clear()
                 closed = self._closed
@@ -79,8 +81,9 @@ class Watch:
                     log.exception("a bug in acting on an event of %s", event.unit.id.name)
             if closed:
                 return
-            if not events:
+            if time.monotonic() >= kept_at + _KEEP_SECONDS:
                 self._books.keep()
+                kept_at = time.monotonic()
 
     def _act_on(self, event: UnitEvent) -> None:
         steps = self._books.event(event)

@@ -1,0 +1,137 @@
+"""What is watched while events come: that it is kept, and that no time is told that nobody measured."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.fakes.values import GIB, HOST, gpu, memory, report, unit
+
+from llmhost.collect.books import Books
+from llmhost.collect.judge import Judge
+from llmhost.collect.release import Release
+from llmhost.collect.watch import Watch
+from llmhost.collect.worker import Worker
+from llmhost.config.schema import Config, Policy
+from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.gpu import NvmlReport
+from llmhost.model.host import Host
+from llmhost.model.ids import UnitId
+from llmhost.model.unit import UnitSettings
+from llmhost.model.unit_event import UnitEvent
+
+ON_GPU_0 = UnitSettings(service_type="simple", environment=(("CUDA_VISIBLE_DEVICES", "0"),))
+RUNNING = replace(
+    unit(main_pid=50, invocation_id="a", exec_main_start_monotonic=9.0, state_change_monotonic=9.0),
+    settings=ON_GPU_0,
+)
+
+
+class Given:
+    """A source of one answer, which may change."""
+
+    def __init__(self, answer: NvmlReport) -> None:
+        self.answer = answer
+        self.reads = 0
+
+    def read(self, _deadline: float) -> NvmlReport:
+        self.reads += 1
+        return self.answer
+
+    def doing(self) -> str:
+        return "answering"
+
+    def close(self) -> None:
+        pass
+
+
+class HostGiven:
+    def read(self, _deadline: float) -> Host:
+        return HOST
+
+    def doing(self) -> str:
+        return "answering"
+
+    def close(self) -> None:
+        pass
+
+
+class RealClock:
+    def time(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+@contextmanager
+def watching(save: Callable[[Ledger], None] | None = None, used: int = 0) -> Iterator[tuple[Watch, Books, Given]]:
+    clock, given = RealClock(), Given(report([gpu(memory=memory(used=used))]))
+    host, nvml = Worker("host", HostGiven(), clock), Worker("memory", given, clock)
+    books = Books(Ledger(), policy=Policy, save=save)
+    release = Release(books=books, host=host, memory=nvml, config=Config, clock=clock)
+    judge = Judge(
+        books=books,
+        host=host,
+        memory=nvml,
+        nvml=nvml,
+        processes=None,
+        lists_due_in_seconds=lambda: 0.0,
+        units=lambda: (),
+        config=Config,
+        clock=clock,
+    )
+    watch = Watch(books=books, judge=judge, release=release)
+    host.start()
+    nvml.start()
+    watch.start()
+    try:
+        yield watch, books, given
+    finally:
+        watch.close(1.0)
+        host.close()
+        nvml.close()
+
+
+def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came true"
+        threading.Event().wait(0.002)
+
+
+def event(name: str = "vllm.service", *, gap: bool = False, **changes: Any) -> UnitEvent:  # noqa: ANN401
+    changed = replace(RUNNING, id=UnitId(name), **changes)
+    return UnitEvent(unit=changed, at=time.time(), at_monotonic=time.monotonic(), gap=gap)
+
+
+def test_what_is_known_is_saved_also_while_events_never_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmhost.collect.watch._KEEP_SECONDS", 0.1)
+    saved: list[Ledger] = []
+    with watching(saved.append) as (watch, _, _):
+
+        def told_and_saved() -> bool:
+            watch.put(event(gap=True))
+            return len(saved) >= 2
+
+        until(told_and_saved)
+
+
+def test_a_release_is_measured_from_an_end_that_was_seen_and_from_no_other() -> None:
+    gone: dict[str, Any] = {"invocation_id": "", "result": "", "settings": None, "state_change_monotonic": None}
+    with watching(used=70 * GIB) as (watch, books, given):
+        watch.put(event("unseen.service", gap=True))
+        watch.put(event("seen.service", gap=True))
+        # One was stopped, and let go of by systemd, while nobody watched; the other fails now.
+        watch.put(event("unseen.service", gap=True, active_state="inactive", sub_state="dead", main_pid=0, **gone))
+        failed: dict[str, Any] = {"result": "exit-code", "state_change_monotonic": time.monotonic()}
+        watch.put(event("seen.service", active_state="failed", sub_state="failed", main_pid=0, **failed))
+        until(lambda: given.reads > 0)
+        given.answer = report([gpu(memory=memory(used=0))])
+        until(lambda: books.ledger.units[UnitId("seen.service")].last_release_seconds is not None)
+        unseen = books.ledger.units[UnitId("unseen.service")]
+        assert unseen.starts[-1].end is not None
+        assert unseen.last_release_seconds is None
