@@ -61,6 +61,7 @@ class Scene:
     needed: Reading[Need]
     attribution: Reading[Mapping[GpuUuid, Reading[GpuAttribution]]]
     main_ticks: int | None  # when the main process started, in ticks since boot
+    leaving_bytes: Mapping[GpuUuid, int]  # at the last look, of units that were up then and have been ending since
     policy: Policy
 
     def look_at(self, target: Target) -> Found:
@@ -81,11 +82,15 @@ class Scene:
         held_later = sum(one.used_bytes or 0 for one in listed if self._came_later(one))
         counting = {*_ALWAYS, UNATTRIBUTED} | (_WHERE_SHORT if self._is_short(gpu, used, held_later) else set())
         counted = sum(one.used_bytes for one in obstacles if one.kind in counting)
+        doubtful = min(nobodys or 0, self.leaving_bytes.get(gpu.uuid, 0))
         untold: Failed | None
         if not isinstance(attribution, Ok):
             untold = failed(attribution)
         elif used is None and not gpu.unified_memory:
             untold = Failed(Cause.UNKNOWN, "its memory was not read as the unit started") if gpu.up else _fault(gpu)
+        elif counted - doubtful <= self.policy.resident_bytes < counted:
+            counted -= doubtful
+            untold = Failed(Cause.UNKNOWN, "a unit that has gone down since may have held what nobody holds")
         else:
             untold = self._untold_holders(gpu, holders, counted, counting) or self._untold_need(obstacles, counted)
         if untold is not None:

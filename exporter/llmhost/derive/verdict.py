@@ -14,7 +14,7 @@ from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.ledger.record import UNATTRIBUTED, InTheWay, Verdict
 from llmhost.derive.orphans import orphans
 from llmhost.model.gpu import Gpu
-from llmhost.model.ids import GpuUuid
+from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.reading import Cause, Failed, Ok, Reading, mapped
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit, UnitsReport
@@ -45,7 +45,8 @@ def judge(
     GPU on which no more than that is in use at all is told by that alone: a start that needs nearly the whole of a GPU
     may fail there, but not because of what is in the way. What started after the unit's main process held nothing that
     this found. A GPU of which that cannot be told leaves only `resident` to be said, of another; so does one where
-    sessions, containers and others would decide, and nobody knows what the unit needs.
+    sessions, containers and others would decide, and nobody knows what the unit needs, or where what nobody holds may
+    have been held by a unit that has gone down since.
 
     Where the set is not known, or names a GPU that is split into MIG instances, it is told if all that it may be are
     clean. In the way is then nothing: nobody knows which of it would have been.
@@ -58,6 +59,8 @@ def judge(
     gpus = snapshot.nvml.value.gpus
     unit = unit if is_up(unit) else replace(unit, active_state="activating", sub_state="start")
     units = {one.id: one for one in snapshot.units.value.units} if isinstance(snapshot.units, Ok) else {}
+    leaving = _leaving(units, unit)
+    units |= leaving
     units[unit.id] = unit
     snapshot = replace(snapshot, units=Ok(UnitsReport(systemd_version="", units=tuple(units.values()))))
     members = mapped(snapshot.processes, lambda table: members_by_unit(table).get(unit.id, ()))
@@ -73,6 +76,7 @@ def judge(
         needed=demand.needed,
         attribution=attribute(snapshot, units, orphan_ids, ledger.belongings),
         main_ticks=_main_ticks(snapshot, unit),
+        leaving_bytes=_held_by(leaving, ledger),
         policy=config.policy,
     )
     found = [scene.look_at(target) for target in _targets(demand.gpus, gpus)]
@@ -109,6 +113,30 @@ def _targets(uuids: Reading[GpuSet], listed: Sequence[Gpu]) -> tuple[Target, ...
         else:
             found.append(Target(uuid=uuid, gpu=by_uuid.get(uuid)))
     return tuple(found)
+
+
+def _leaving(units: Mapping[UnitId, Unit], unit: Unit) -> Mapping[UnitId, Unit]:
+    """Give the other units that were up at the start and on their way out by now, as they were."""
+    began = unit.exec_main_start_monotonic
+    if began is None:
+        return {}
+    return {
+        one.id: replace(one, active_state="deactivating", sub_state="stop", inactive_enter_monotonic=None)
+        for one in units.values()
+        if one.id != unit.id
+        and (one.active_state == "deactivating" or (not is_up(one) and (one.inactive_enter_monotonic or 0.0) > began))
+    }
+
+
+def _held_by(units: Mapping[UnitId, Unit], ledger: Ledger) -> Mapping[GpuUuid, int]:
+    """Sum up what they held at the last look at their present activation."""
+    held: dict[GpuUuid, int] = {}
+    for unit in units.values():
+        known = ledger.holdings.get(unit.id)
+        if known is not None and known.invocation_id == unit.invocation_id:
+            for uuid, own in known.own_bytes.items():
+                held[uuid] = held.get(uuid, 0) + own
+    return held
 
 
 def _main_ticks(snapshot: Snapshot, unit: Unit) -> int | None:
