@@ -21,8 +21,8 @@ series of value 1. There are no pids, command lines, users, container ids or hos
   of that user's own service manager.
 - `kind` of a holder: `gone` (NVML lists a pid that /proc does not have, or that another process has now),
   `system` (display server, MPS server, persistenced), `current` (of the unit's present activation), `leftover`
-  (in the unit's cgroup, of an ended activation), `orphan`, `container`, `session` (a person's shell or another
-  scope), `other` (also: in a unit whose state systemd does not tell us).
+  (of an ended activation of the unit: in its cgroup, or seen in it before), `orphan`, `container`, `session` (a
+  person's shell or another scope), `other` (also: in a unit whose state systemd does not tell us).
 - `load_state` `stub`: a unit file that systemd has not loaded; it is never loaded by looking.
 - `state` of a file in shared memory: `live` (open or mapped somewhere), `unheld` (by nobody, not for
   policy.segment_grace yet), `stale` (for longer, at every look; at the latest two grace times and a scrape
@@ -34,8 +34,15 @@ series of value 1. There are no pids, command lines, users, container ids or hos
   the boot where there is a state directory. A start attempt is each that systemd makes an InvocationID for; one that
   the start limit refuses is none. Its `trigger` is `auto` where systemd scheduled it after the run before, else
   `manual` (a person, a script, the boot, another unit). Its `verdict` is what it found on the unit's GPUs as its main
-  process started: `clean`, `resident` (memory of others, of ended runs or of nobody, above policy.resident), `unknown`
-  (it could not be told in time, or nobody saw the start), `not_started` (it ended before its main process).
+  process started: `resident` (on one of them more than policy.resident of ended runs, orphans and processes that are
+  gone or of nobody, and of sessions, containers and others where they left less than the unit needs), `clean`,
+  `unknown` (it could not be told in time, nobody saw the start, or of sessions, containers and others there was that
+  much and what the unit needs is not known), `not_started` (it ended before its main process).
+- What was in a start's way is told of `clean` starts too, where process lists were read for it: not where no more
+  than policy.resident was in use, or where the unit's GPUs are not known. It says what was found, so that kinds which
+  do not make a start `resident` are there as well. It stays until the next such start.
+- `llmhost_unit_last_release_seconds` goes by memory in use alone. Where others on the same GPU gave memory back
+  meanwhile it is too short, where they took some it is absent or too long.
 - `gpu` of what was in a start's way is the index that the GPU has now.
 - `process_*` and `python_info` are the Prometheus client library's.
 """

@@ -20,7 +20,7 @@ UNIT_LAST_RESIDENT_START = of_past(
 UNIT_IN_THE_WAY = of_past(
     "last_start_in_the_way_bytes",
     "Memory that the last start with verdict clean or resident found on a GPU of the unit and that was not its own, by "
-    "kind of holder, or unattributed. Absent: nothing was there, or no such start is remembered.",
+    "kind of holder, or unattributed. Absent: nothing was seen there, or no such start is remembered.",
     "gpu",
     "uuid",
     "kind",
