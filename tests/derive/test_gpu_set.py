@@ -102,6 +102,14 @@ def test_what_was_learnt_with_another_number_of_gpus_is_of_another_model() -> No
     assert with_learnt("llamacpp", 4, 5) == uuids(4, 5)
 
 
+def test_what_was_learnt_of_a_gpu_that_was_replaced_is_out_of_date() -> None:
+    assert with_learnt("vllm serve m -tp 8", *range(7), 9) == uuids(*range(8))
+    assert with_learnt("vllm serve m -tp 2", 0, 9) == uuids(0, 1)
+    # but where something else chooses, or there are not as many any more, it is what the unit wants
+    assert with_learnt("vllm serve m -tp 2", 5, 9, unread=True) == uuids(5, 9)
+    assert with_learnt("vllm serve m -tp 9", *range(9)) == uuids(*range(9))
+
+
 def test_which_of_gpus_that_differ_come_first_is_not_known_unless_in_pci_order() -> None:
     one = settings("vllm serve m")
     assert isinstance(of_unit(unit(settings=one), MIXED), Failed)

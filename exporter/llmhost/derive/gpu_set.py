@@ -26,8 +26,8 @@ def gpu_set(
 
     Configured; CUDA_VISIBLE_DEVICES; learnt from its last ready activation; the first tensor × pipeline × data parallel
     GPUs of its engine's arguments; all GPUs. Where something may choose GPUs that we cannot read, only a unit that uses
-    all of them has a set that is known. What was learnt is of arguments of before where nothing but the arguments
-    chooses, and they are of another number of GPUs.
+    all of them has a set that is known. What was learnt is out of date where nothing but the arguments chooses
+    and they are of another number of GPUs, or it names one that is not listed: CUDA counts those that are there.
     """
     for row in configured:
         if fnmatchcase(unit.id.name, row.pattern):
@@ -38,7 +38,7 @@ def gpu_set(
     whole = [gpu for gpu in gpus if gpu.parent_uuid is None]
     size = _size(run, len(whole))
     told = isinstance(run.visible, Ok) and run.arguments is not None and isinstance(size, Ok)
-    if learnt is not None and not (told and size != Ok(len(learnt))):
+    if learnt is not None and not (told and (size != Ok(len(learnt)) or set(learnt) - {gpu.uuid for gpu in gpus})):
         return Ok(learnt)
     if not isinstance(size, Ok):
         return size
