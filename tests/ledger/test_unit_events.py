@@ -4,11 +4,13 @@ from dataclasses import replace
 
 from tests.fakes.unit_lives import SIMPLE, Life, idle
 
-from llmhost.derive.ledger.events import Ended, MainStarted
+from llmhost.derive.ledger.events import Ended, MainStarted, advance_event
 from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import Trigger, Verdict
+from llmhost.derive.ledger.record import Trigger, UnitRecord, Verdict
 from llmhost.derive.ledger.resume import resumed
+from llmhost.model.ids import UnitId
 from llmhost.model.unit import UnitSettings
+from llmhost.model.unit_event import UnitEvent
 
 
 def test_the_first_sight_of_a_running_unit_counts_no_start_and_its_end_counts() -> None:
@@ -314,3 +316,12 @@ def test_a_start_that_is_refused_ends_a_stop() -> None:
     life.tell(4.0, job=13)
     life.tell(4.001, active_state="failed", sub_state="failed", state_change_monotonic=4.001)
     assert not life.now.stopped
+
+
+def test_the_unit_that_is_told_of_is_never_the_one_that_is_forgotten() -> None:
+    """The clock may have been put back: all others were seen later."""
+    life = idle()
+    ledger = Ledger(units={UnitId(f"other-{number}.service"): UnitRecord(last_seen_at=9e9) for number in range(1000)})
+    ledger, _ = advance_event(ledger, UnitEvent(unit=life.unit, at=1000.0, at_monotonic=1.0, gap=True))
+    assert life.unit.id in ledger.units
+    assert len(ledger.units) == 1000

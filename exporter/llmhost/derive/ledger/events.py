@@ -44,7 +44,7 @@ def advance_event(ledger: Ledger, event: UnitEvent) -> tuple[Ledger, tuple[Step,
     record, steps = advance_unit(ledger.units.get(event.unit.id), event)
     units = {**ledger.units, event.unit.id: record}
     if len(units) > MAX_UNITS:  # a loop of systemd-run leaves a new name each time
-        oldest = min(units, key=lambda unit: units[unit].last_seen_at)
+        oldest = min(units.keys() - {event.unit.id}, key=lambda unit: units[unit].last_seen_at)
         units = {unit: kept for unit, kept in units.items() if unit != oldest}
     return replace(ledger, units=units), steps
 
