@@ -49,6 +49,15 @@ def test_of_a_run_that_no_look_has_seen_others_are_taken_to_have_nothing() -> No
         assert watch.back_at_bytes == {A: 1000 * MIB, B: 1000 * MIB}
 
 
+def test_what_a_run_found_and_never_held_is_not_waited_for_after_its_end() -> None:
+    # it was refused, with 700 MiB of its own, while 60 GiB of the run before were still there
+    refused = Holdings(invocation_id="a", own_bytes={A: 700 * MIB, B: 1000 * MIB}, others_bytes={A: 0, B: 0})
+    assert target(60 * GIB, 60 * GIB, refused) is None
+    watch = target(60 * GIB, 60 * GIB, Holdings(invocation_id="a", own_bytes={A: 0, B: 1001 * MIB}, others_bytes={}))
+    assert watch is not None
+    assert watch.back_at_bytes == {B: 1000 * MIB}
+
+
 def test_where_the_set_is_not_known_the_gpus_that_it_was_seen_on_count() -> None:
     one = Holdings(invocation_id="a", own_bytes={A: 60 * GIB, B: 0}, others_bytes={A: 0, B: 12 * GIB})
     watch = target(60 * GIB, 30 * GIB, one, known=False)

@@ -33,8 +33,10 @@ def release_target(
     """Say what to wait for; None where nothing of the run can be there any more.
 
     Back is a GPU where no more is in use than others had there, as of the last look at this run, and policy.resident.
-    Where no look saw this run, others count as having nothing. `holdings` are the unit's, of whichever run;
-    `used_at_end` is what was in use right after the end. GPUs of an unknown set are those that the run was seen on.
+    A GPU on which the last look saw no more than policy.resident of this run's is not waited for: what is in use there
+    may be what the run found. Where no look saw this run, others count as having nothing. `holdings` are the unit's, of
+    whichever run; `used_at_end` is what was in use right after the end. GPUs of an unknown set are those that the run
+    was seen on.
 
     Memory alone is enough, and costs no process lists, which take the driver's lock on all GPUs: what the run held
     goes down to what others hold, whoever of its processes lives longest, and also where no process is left and the
@@ -43,10 +45,10 @@ def release_target(
     it seem back too early, by as much.
     """
     seen = holdings if holdings is not None and holdings.invocation_id == invocation_id else None
-    if isinstance(gpus, Ok):
-        uuids: tuple[GpuUuid, ...] = gpus.value
-    else:
-        uuids = tuple(uuid for uuid, own in seen.own_bytes.items() if own) if seen is not None else ()
+    uuids: tuple[GpuUuid, ...] = gpus.value if isinstance(gpus, Ok) else ()
+    if seen is not None:
+        on = [uuid for uuid, own in seen.own_bytes.items() if own > policy.resident_bytes]
+        uuids = tuple(uuid for uuid in on if not isinstance(gpus, Ok) or uuid in uuids)
     others = seen.others_bytes if seen is not None else {}
     targets = {uuid: others.get(uuid, 0) + policy.resident_bytes for uuid in uuids}
     above = {uuid: target for uuid, target in targets.items() if used_at_end.get(uuid, 0) > target}
