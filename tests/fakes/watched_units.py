@@ -98,9 +98,8 @@ class Watched:
         if unit in self.ledger.units:
             for (trigger, _), count in self.ledger.units[unit].starts_total.items():
                 counted[trigger] += count
-        for started, became in self._began.get(unit, {}).values():
-            if started is not None and became is None:
-                counted[started] += 1
+        for started in self._without_verdict(unit, forgotten=False):
+            counted[started] += 1
         return counted
 
     def counts(self, name: str) -> dict[str, int]:
@@ -110,7 +109,18 @@ class Watched:
         if unit in self.ledger.units:
             for (trigger, verdict), count in self.ledger.units[unit].starts_total.items():
                 counted[f"{trigger} {verdict}"] += count
-        for started, became in self._began.get(unit, {}).values():
-            if started is not None and became is None:
-                counted[f"{started} main"] += 1
-        return dict(counted)
+        for started in self._without_verdict(unit, forgotten=False):
+            counted[f"{started} main"] += 1
+        for started in self._without_verdict(unit, forgotten=True):
+            counted[f"{started} main"] += 1
+            counted[f"{started} {Verdict.UNKNOWN}"] -= 1  # as which the record counts what it forgets
+        return {key: count for key, count in counted.items() if count}
+
+    def _without_verdict(self, unit: UnitId, *, forgotten: bool) -> list[Trigger]:
+        """Give the triggers of starts that nobody has judged: those that the record still has, or no longer."""
+        kept = {start.invocation_id for start in self.ledger.units[unit].starts} if unit in self.ledger.units else set()
+        return [
+            started
+            for invocation, (started, became) in self._began.get(unit, {}).items()
+            if started is not None and became is None and (invocation in kept) is not forgotten
+        ]
