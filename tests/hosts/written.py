@@ -18,6 +18,7 @@ from tests.fakes.written_history import ledger_of
 from tests.fakes.written_shm import hold, mounted
 
 from llmhost.cli.assemble import Exporter, Paths, SystemClock
+from llmhost.collect.observer import Observation
 from llmhost.config.load import parse
 from llmhost.config.schema import Config
 from llmhost.metrics.collector import Exposition, InForce
@@ -119,6 +120,22 @@ class _Clock(SystemClock):
 
 def page_of(host: WrittenHost, directory: Path) -> str:
     """Stand the host up, look at it as often as it says, and give the last page."""
+    with looked_at(host, directory) as seen:
+        return without_varying(seen.as_written(seen.page))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A host that stands and was looked at as often as it says: the last page, and the way to look again."""
+
+    page: str
+    config: Config
+    observe: Callable[[], Observation]
+    as_written: Callable[[str], str]  # with the ports of host.yml for those that servers got
+
+
+@contextlib.contextmanager
+def looked_at(host: WrittenHost, directory: Path) -> Iterator[Seen]:
     clock = _Clock(host)
     with standing(host, directory) as (stands, later):
         exporter = Exporter(
@@ -131,8 +148,13 @@ def page_of(host: WrittenHost, directory: Path) -> str:
             boottime=lambda: UP_SECONDS,
             ledger=ledger_of(host.first.get("history", {})),
         )
+
+        def observe(deadline: float | None = None) -> Observation:
+            usual = clock.monotonic() + stands.config.web.deadline_seconds
+            return exporter.observe(usual if deadline is None else deadline)
+
         exposition = Exposition(
-            observe=exporter.observe,
+            observe=observe,
             in_force=lambda: InForce(config=stands.config, loaded_at=EPOCH, reload_success=True),
             version="",
             revision="",
@@ -152,9 +174,9 @@ def page_of(host: WrittenHost, directory: Path) -> str:
                 if _events(host.later):
                     _wait_for_events(exporter, clock, _events(host.later))
                 page = look()
+            yield Seen(page=page, config=stands.config, observe=observe, as_written=stands.engines.as_written)
         finally:
             exporter.close()
-    return without_varying(stands.engines.as_written(page))
 
 
 def without_varying(page: str) -> str:

@@ -58,15 +58,16 @@ def opened(given: Path | None, boot_id: str, environment: Mapping[str, str] | No
 def recalled(given: Path | None, boot_id: str, environment: Mapping[str, str] | None = None) -> Memory:
     """Read what was saved last, and change nothing. Raises StoreError where a directory was given that is none."""
     directory = given or _found(environment)
-    ledger = None
+    ledger, fault = None, ""
     if directory is not None:
         try:
             ledger = open_for_reading(directory, boot_id)
         except StoreError as error:
             if given is not None:
                 raise
+            fault = str(error)
             log.warning("there is no history: %s", error)
-    return Memory(ledger=ledger or Ledger(boot_id=boot_id))
+    return Memory(ledger=ledger or Ledger(boot_id=boot_id), fault=fault)
 
 
 def _found(environment: Mapping[str, str] | None) -> Path | None:

@@ -79,7 +79,7 @@ def startable(
         return NotApplicable("the unit uses no GPU")
     for uuid, wanted in need.value.items():
         gpu = by_uuid[uuid]
-        free = _free(gpu, host)
+        free = free_bytes(gpu, host)
         if not isinstance(free, Ok):
             return free
         if free.value < wanted or gpu.fabric_ready is False:
@@ -98,7 +98,7 @@ def _usable(gpu: Gpu | None, host: Reading[Host]) -> Reading[int]:
     return Ok(memory.total_bytes - (memory.reserved_bytes or 0))
 
 
-def _free(gpu: Gpu, host: Reading[Host]) -> Reading[int]:
+def free_bytes(gpu: Gpu, host: Reading[Host]) -> Reading[int]:
     if gpu.unified_memory:
         return host if not isinstance(host, Ok) else Ok(host.value.memory_available_bytes)
     if not isinstance(gpu.memory, Ok):

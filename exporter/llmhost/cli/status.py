@@ -1,0 +1,83 @@
+"""`llmhost status`: what is on the GPUs, how the units fare, what is left over; healthy or not by exit code."""
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from llmhost.cli.exits import Exit
+from llmhost.cli.options import add_look_options
+
+if TYPE_CHECKING:
+    from llmhost.cli.looking import Looker
+
+_EACH_SECONDS = 2.0
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "status",
+        help="show GPUs, units and what is left over",
+        description="Show who holds the GPUs' memory, how the units fare, what is left over and what cannot be seen.",
+        epilog="exit status: 0 healthy, 1 findings, 2 wrong use, 3 cannot tell",
+        allow_abbrev=False,
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="for programs, with a schema_version")
+    how.add_argument("--watch", action="store_true", help="draw anew each 2 s, until Ctrl-C")
+    add_look_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> Exit:
+    # Imported only now, as are all that look: `llmhost` as a whole must start quickly.
+    from llmhost.cli import terminal  # noqa: PLC0415
+    from llmhost.cli.looking import Looker  # noqa: PLC0415
+    from llmhost.cli.output import write_out  # noqa: PLC0415
+    from llmhost.config.load import ConfigError  # noqa: PLC0415
+    from llmhost.state.directory import StoreError  # noqa: PLC0415
+
+    if given.watch and not terminal.is_terminal():
+        sys.stderr.write("llmhost: --watch needs a terminal to draw on; for programs there is --json\n")
+        return Exit.WRONG_USE
+    try:
+        looker = Looker(given)
+    except (ConfigError, StoreError) as error:
+        sys.stderr.write(f"llmhost: {error}\n")
+        return Exit.WRONG_USE
+    with looker:
+        if given.watch:
+            return _watch(looker)
+        text, code = _shown(looker, as_json=given.json, redrawn=False)
+        write_out(text)
+        return code
+
+
+def _shown(looker: "Looker", *, as_json: bool, redrawn: bool) -> tuple[str, Exit]:
+    from llmhost.cli import terminal  # noqa: PLC0415
+    from llmhost.decide.health import Level, health_of  # noqa: PLC0415
+    from llmhost.views.status import status_text  # noqa: PLC0415
+    from llmhost.views.status_json import status_json  # noqa: PLC0415
+
+    look = looker.look() if redrawn else looker.look_for_rates()
+    health = health_of(look)
+    codes = {Level.HEALTHY: Exit.GOOD, Level.FINDINGS: Exit.FINDINGS, Level.CANNOT_TELL: Exit.CANNOT_TELL}
+    if as_json:
+        return status_json(look, health), codes[health.level]
+    return status_text(look, health, width=terminal.width(), colour=terminal.wants_colour()), codes[health.level]
+
+
+def _watch(looker: "Looker") -> Exit:
+    """Draw until somebody presses Ctrl-C; the exit code is that of the last look."""
+    from llmhost.cli import terminal  # noqa: PLC0415
+
+    code = Exit.CANNOT_TELL
+    with terminal.screen():
+        try:
+            while True:
+                began = time.monotonic()
+                text, code = _shown(looker, as_json=False, redrawn=True)
+                terminal.draw(text)
+                time.sleep(max(0.1, began + _EACH_SECONDS - time.monotonic()))
+        except KeyboardInterrupt:
+            return code

@@ -1,0 +1,61 @@
+"""The terminal that a command prints to, if it is one: how wide, in colour or not, and redrawn in place."""
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import NoReturn
+
+from llmhost.cli.output import write_out
+from llmhost.views.text import NARROWEST, WIDTH
+
+_WIDEST = 120  # lines that are longer are hard to read
+# xterm's control sequences: alternate screen and cursor off; cursor on and back; home; rest of line; rest of screen.
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+_HOME, _END_OF_LINE, _BELOW = "\x1b[H", "\x1b[K\r\n", "\x1b[J"
+
+
+def is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def wants_colour(environment: Mapping[str, str] | None = None) -> bool:
+    """Colour is for a terminal, and not where NO_COLOR is set to anything (no-color.org), nor for TERM=dumb."""
+    found = os.environ if environment is None else environment
+    return is_terminal() and not found.get("NO_COLOR") and found.get("TERM", "") not in {"", "dumb"}
+
+
+def width() -> int:
+    """Columns to fill: those of the terminal within reason, 80 for anything else."""
+    return max(NARROWEST, min(_WIDEST, shutil.get_terminal_size().columns)) if is_terminal() else WIDTH
+
+
+@contextlib.contextmanager
+def screen() -> Iterator[None]:
+    """Draw on the alternate screen, and give the terminal back as it was, also at SIGTERM and SIGHUP."""
+    handlers = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        write_out(_ENTER)
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # the terminal may be gone
+            write_out(_LEAVE)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)  # as a shell has it
+
+
+def draw(text: str) -> None:
+    """Write over what is there, in one piece and without clearing it first, so that nothing flickers."""
+    lines = text.splitlines()
+    rows = shutil.get_terminal_size().lines
+    if len(lines) > rows - 1:
+        hidden = len(lines) - (rows - 2)
+        lines = [*lines[: max(0, rows - 2)], f"… {hidden} more lines: this needs a higher window"]
+    write_out(_HOME + "".join(line + _END_OF_LINE for line in lines) + _BELOW)

@@ -1,0 +1,1 @@
+"""Verdicts, plans and findings, each with its reasons. Pure."""

@@ -1,0 +1,250 @@
+"""Whether all is well on the host, and if not, what is the matter."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from llmhost.decide.look import Look
+from llmhost.derive.activation import is_up, waits_to_restart
+from llmhost.derive.attribution import HolderKind
+from llmhost.derive.facts import UnitFacts
+from llmhost.derive.readiness import ready_budget_seconds
+from llmhost.derive.segments import SegmentState
+from llmhost.derive.trackers import TrackerState
+from llmhost.model.engine import EngineAnswer
+from llmhost.model.ids import UnitId
+from llmhost.model.process import Process, Role
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
+from llmhost.model.unit import Unit
+
+_NO_GPU_HERE = frozenset({Cause.NO_LIBRARY, Cause.NO_GPU})
+_BROKEN_DRIVER: Mapping[Cause, str] = {
+    Cause.NO_DRIVER: "its kernel module is not loaded",
+    Cause.DRIVER_MISMATCH: "its library is of another version than the loaded module: no program can start",
+    Cause.TIMEOUT: "it does not answer",
+    Cause.LOST: "a GPU fell off the bus",
+    Cause.RESET_REQUIRED: "a GPU needs a reset",
+}
+_NOT_LOADABLE = frozenset({"not-found", "bad-setting", "error"})
+_PARTS = frozenset({Role.CORE, Role.COORDINATOR, Role.WORKER})
+_DEAD_SERVER = frozenset({Cause.REFUSED, Cause.TIMEOUT, Cause.HTTP_STATUS})
+
+
+class Level(StrEnum):
+    """The values stand in the JSON output."""
+
+    HEALTHY = "healthy"
+    FINDINGS = "findings"
+    CANNOT_TELL = "cannot_tell"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    kind: str  # stands in the JSON output
+    subject: str  # a unit, "GPU 3", …
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untold:
+    """What cannot be seen, and why. It `matters` where without it nobody can say that all is well."""
+
+    subject: str
+    cause: str
+    detail: str
+    matters: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    findings: tuple[Trouble, ...]
+    untold: tuple[Untold, ...]
+
+    @property
+    def level(self) -> Level:
+        if self.findings:
+            return Level.FINDINGS
+        return Level.CANNOT_TELL if any(one.matters for one in self.untold) else Level.HEALTHY
+
+
+def health_of(look: Look) -> Health:
+    """Judge the host. Where there is a finding, it does not matter what else cannot be seen."""
+    return Health(
+        findings=(*_driver(look), *_gpus(look), *_units(look), *_leftovers(look)), untold=tuple(untold_of(look))
+    )
+
+
+def _driver(look: Look) -> Iterator[Trouble]:
+    report = look.snapshot.nvml
+    if isinstance(report, Failed) and report.cause in _BROKEN_DRIVER:
+        what = f"the driver: {_BROKEN_DRIVER[report.cause]}"
+        if report.stuck is not None:
+            about = f" about GPU {report.stuck.subject}" if report.stuck.subject else ""
+            what = f"the driver hangs in {report.stuck.call}{about}"
+        yield Trouble(kind="driver", subject="GPUs", what=what)
+    elif isinstance(report, Ok) and report.value.driver_mismatch:
+        disk = report.value.library_on_disk_version or "of another version"
+        what = f"the library on disk is {disk}, the loaded driver {report.value.driver_version}: no program can start"
+        yield Trouble(kind="driver", subject="GPUs", what=what)
+
+
+def _gpus(look: Look) -> Iterator[Trouble]:
+    if not isinstance(look.snapshot.nvml, Ok):
+        return
+    report = look.snapshot.nvml.value
+    for gpu in report.gpus:
+        if gpu.fault is not None:
+            yield Trouble(kind="gpu", subject=f"GPU {gpu.index}", what=str(gpu.fault).replace("_", " "))
+        elif gpu.fabric_ready is False:
+            yield Trouble(kind="fabric", subject=f"GPU {gpu.index}", what="its NVLink fabric is not ready")
+    expected = report.listed_most if look.gpus_expected is None else look.gpus_expected
+    if report.listed < expected and all(gpu.up for gpu in report.gpus):
+        yield Trouble(kind="gpu", subject="GPUs", what=f"the driver lists {report.listed}, expected are {expected}")
+
+
+def _units(look: Look) -> Iterator[Trouble]:
+    if not isinstance(look.facts.units, Ok):
+        return
+    for one in look.facts.units.value:
+        kind, what = _unit(one)
+        if what:
+            yield Trouble(kind=kind, subject=one.unit.id.name, what=what)
+        if isinstance(one.leftovers, Ok) and one.leftovers.value:
+            count = one.leftovers.value
+            what = "a process of an ended run is" if count == 1 else f"{count} processes of ended runs are"
+            yield Trouble(kind="leftovers", subject=one.unit.id.name, what=f"{what} still alive")
+    yield from _dead_engines(look)
+    yield from _servers(look)
+
+
+def _unit(one: UnitFacts) -> tuple[str, str]:
+    unit = one.unit
+    if unit.load_state in _NOT_LOADABLE:
+        what = "there is no such unit" if unit.load_state == "not-found" else f"its file is bad ({unit.load_state})"
+        return "unit_missing", what
+    if unit.active_state == "failed":
+        return "unit_failed", f"has failed ({unit.result})" if unit.result not in {"", "success"} else "has failed"
+    startable = one.startable == Ok(False)
+    if waits_to_restart(unit):
+        return "unit_restarting", "waits to be restarted" + ("; that start will fail" if startable else "")
+    if not is_up(unit) and one.wanted == Ok(True):
+        return "unit_down", "should run and does not" + ("; a start now would fail" if startable else "")
+    return "", ""
+
+
+def _dead_engines(look: Look) -> Iterator[Trouble]:
+    """Tell of units that are up for systemd while a part of their engine is a zombie, which nobody has waited for."""
+    processes = look.snapshot.processes
+    if not isinstance(processes, Ok) or not isinstance(look.facts.units, Ok):
+        return
+    dead: dict[UnitId, list[Process]] = {}
+    for process in processes.value.by_pid.values():
+        if process.zombie and process.role in _PARTS and process.placement.unit is not None:
+            dead.setdefault(process.placement.unit, []).append(process)
+    for one in look.facts.units.value:
+        if one.unit.active_state == "active" and one.unit.id in dead:
+            parts = ", ".join(f"{process.role} {process.id.pid}" for process in dead[one.unit.id])
+            yield Trouble(kind="engine_dead", subject=one.unit.id.name, what=f"parts of its engine are dead: {parts}")
+
+
+def _servers(look: Look) -> Iterator[Trouble]:
+    """Tell of units whose server does not answer though it has had the time to load.
+
+    An answer that is not that of an engine may be as its operator wants it (`--disable-log-stats`): that is untold.
+    """
+    if not isinstance(look.snapshot.engines, Ok) or not isinstance(look.facts.units, Ok):
+        return
+    units = {one.unit.id: one.unit for one in look.facts.units.value}
+    for answer in look.snapshot.engines.value.answers:
+        unit = units.get(answer.unit)
+        if unit is not None and _is_dead(answer, unit, look):
+            cause = answer.samples.cause if isinstance(answer.samples, Failed) else ""
+            what = f"its server at {answer.endpoint} does not answer ({str(cause).replace('_', ' ')})"
+            yield Trouble(kind="server", subject=unit.id.name, what=what)
+
+
+def _is_dead(answer: EngineAnswer, unit: Unit, look: Look) -> bool:
+    if not isinstance(answer.samples, Failed) or answer.samples.cause not in _DEAD_SERVER:
+        return False
+    if not is_up(unit) or unit.active_state in {"activating", "deactivating"}:
+        return False
+    if answer.samples.cause is Cause.REFUSED or unit.active_enter_at is None:
+        return True  # of a server that may still load, the source says that it is starting
+    readiness = look.ledger.readiness.get(unit.id)
+    return look.snapshot.at - unit.active_enter_at > ready_budget_seconds(readiness, look.policy)
+
+
+def _leftovers(look: Look) -> Iterator[Trouble]:
+    facts = look.facts
+    attribution = facts.attribution.value if isinstance(facts.attribution, Ok) else {}
+    indexes = (
+        {gpu.uuid: gpu.index for gpu in look.snapshot.nvml.value.gpus} if isinstance(look.snapshot.nvml, Ok) else {}
+    )
+    for uuid, mine in attribution.items():
+        holders = mine.value.holders if isinstance(mine, Ok) else ()
+        gone = sum(one.used_bytes or 0 for one in holders if one.kind is HolderKind.GONE)
+        if gone > look.policy.resident_bytes:
+            what = f"{gone / (1 << 30):.1f} GiB are held for processes that are gone"
+            yield Trouble(kind="gone", subject=f"GPU {indexes[uuid]}", what=what)
+    if isinstance(facts.orphans, Ok) and facts.orphans.value:
+        count = len(facts.orphans.value)
+        what = "an orphan process" if count == 1 else f"{count} orphan processes"
+        yield Trouble(kind="orphans", subject="processes", what=what)
+    if isinstance(facts.trackers, Ok):
+        count = sum(state is TrackerState.ORPHANED for state in facts.trackers.value.values())
+        if count:
+            what = "an orphaned resource tracker" if count == 1 else f"{count} orphaned resource trackers"
+            yield Trouble(kind="trackers", subject="processes", what=what)
+    if isinstance(facts.segments, Ok):
+        count = sum(state is SegmentState.STALE for state in facts.segments.value.values())
+        if count:
+            what = "a stale file" if count == 1 else f"{count} stale files"
+            yield Trouble(kind="segments", subject="shared memory", what=what)
+
+
+def untold_of(look: Look) -> Iterator[Untold]:
+    """Tell what cannot be seen, and why: sources, what is missing for a judgement, processes that hide."""
+    snapshot = look.snapshot
+    engines_here = isinstance(look.facts.units, Ok) and any(one.engine for one in look.facts.units.value)
+    for subject, reading in (
+        ("GPUs", snapshot.nvml),
+        ("units", snapshot.units),
+        ("processes", snapshot.processes),
+        ("shared memory", snapshot.shm),
+        ("engines", snapshot.engines),
+        ("the host's clock and memory", snapshot.host),
+    ):
+        if isinstance(reading, Failed):
+            nobody_misses_it = subject == "GPUs" and reading.cause in _NO_GPU_HERE and not engines_here
+            matters = subject in {"GPUs", "units", "processes"} and not nobody_misses_it
+            yield Untold(subject=subject, cause=reading.cause, detail=reading.detail, matters=matters)
+        elif isinstance(reading, NotApplicable):
+            yield Untold(subject=subject, cause=reading.why or "disabled", detail="", matters=False)
+    orphans = look.facts.orphans
+    if isinstance(orphans, NotApplicable):
+        detail = "there are candidates, and no exporter's record tells for how long"
+        yield Untold(subject="orphans", cause="not_watched", detail=detail, matters=True)
+    if isinstance(snapshot.processes, Ok) and snapshot.processes.value.unreadable:
+        detail = f"processes of which not all could be read: {snapshot.processes.value.unreadable}; root can"
+        yield Untold(subject="processes", cause=Cause.NO_PERMISSION, detail=detail, matters=False)
+    if isinstance(snapshot.shm, Ok) and snapshot.shm.value.uninspected:
+        detail = (
+            f"processes that could not be inspected, and may hold files: {snapshot.shm.value.uninspected}; root can"
+        )
+        yield Untold(subject="shared memory", cause=Cause.NO_PERMISSION, detail=detail, matters=False)
+    if isinstance(snapshot.shm, Ok) and snapshot.shm.value.unlisted:
+        detail = f"{snapshot.shm.value.unlisted} files are more than are looked at"
+        yield Untold(subject="shared memory", cause=Cause.TOO_LARGE, detail=detail, matters=False)
+    if look.history_fault:
+        yield Untold(subject="history", cause="unreadable", detail=look.history_fault, matters=False)
+    yield from _untold_engines(look)
+
+
+def _untold_engines(look: Look) -> Iterator[Untold]:
+    """Tell of servers that answer without an engine's metrics; those that do not answer are findings, or loading."""
+    if not isinstance(look.snapshot.engines, Ok):
+        return
+    for answer in look.snapshot.engines.value.answers:
+        if isinstance(answer.samples, Failed) and answer.samples.cause not in {*_DEAD_SERVER, Cause.STARTING}:
+            subject = f"{answer.unit.name} at {answer.endpoint}"
+            yield Untold(subject=subject, cause=answer.samples.cause, detail=answer.samples.detail, matters=False)

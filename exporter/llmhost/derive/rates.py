@@ -1,0 +1,60 @@
+"""What engines deliver per second, from two looks."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from llmhost.model.engine import EngineAnswer, EngineSample
+from llmhost.model.ids import UnitId
+from llmhost.model.reading import Ok
+from llmhost.model.snapshot import Snapshot
+
+Endpoint = tuple[UnitId, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """Of all engines of one server together; None where it is not told by both looks."""
+
+    generation_tokens: float | None  # per second
+    prompt_tokens: float | None
+
+
+def rates(before: Snapshot, after: Snapshot) -> Mapping[Endpoint, Rate]:
+    """Work out what each server that answered twice has done per second between the looks.
+
+    An engine that has begun to count anew meanwhile, or was not there before, makes its server's rate unknown.
+    """
+    seconds = after.at_monotonic - before.at_monotonic
+    earlier, later = _answers(before), _answers(after)
+    if seconds <= 0:
+        return {}
+    return {
+        endpoint: Rate(
+            generation_tokens=_per_second(earlier[endpoint], now, seconds, lambda one: one.generation_tokens),
+            prompt_tokens=_per_second(earlier[endpoint], now, seconds, lambda one: one.prompt_tokens),
+        )
+        for endpoint, now in later.items()
+        if endpoint in earlier
+    }
+
+
+def _answers(snapshot: Snapshot) -> Mapping[Endpoint, tuple[EngineSample, ...]]:
+    answers: tuple[EngineAnswer, ...] = snapshot.engines.value.answers if isinstance(snapshot.engines, Ok) else ()
+    return {(one.unit, one.endpoint): one.samples.value for one in answers if isinstance(one.samples, Ok)}
+
+
+def _per_second(
+    before: tuple[EngineSample, ...],
+    after: tuple[EngineSample, ...],
+    seconds: float,
+    counter: Callable[[EngineSample], float | None],
+) -> float | None:
+    first = {(one.model, one.engine_index): counter(one) for one in before}
+    total = 0.0
+    for one in after:
+        then, now = first.get((one.model, one.engine_index)), counter(one)
+        if then is None or now is None or not 0 <= now - then < math.inf:  # nor NaN
+            return None
+        total += now - then
+    return total / seconds if after else None

@@ -1,0 +1,158 @@
+"""Lines for a terminal: cut or folded to its width, coloured if it wants colour. Pure.
+
+A line is pieces with a style each. What a piece says may come from anybody who can start a process: only printable
+characters get through, so that no name moves the cursor, changes colours or passes for another line.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import TypeAlias
+
+
+class Style(Enum):
+    """The values are SGR parameters (ECMA-48, 8.3.117)."""
+
+    PLAIN = ""
+    HEADING = "1"
+    GOOD = "32"
+    DOUBT = "33"
+    BAD = "31"
+    FAINT = "2"
+    FILLED = "7"
+    BAD_FILLED = "7;31"
+    DOUBT_FILLED = "7;33"
+    GOOD_FILLED = "7;32"
+
+
+Piece: TypeAlias = tuple[str, Style]
+Line: TypeAlias = tuple[Piece, ...]
+
+WIDTH = 80
+NARROWEST = 40
+_ELLIPSIS = "…"
+_TWO_DIGITS = 10  # from there on, a figure behind the point says nothing
+_LEAST_BYTES = (1 << 30) / 20  # what rounds to 0.1 GiB
+
+
+def plain(text: str) -> Line:
+    return ((text, Style.PLAIN),)
+
+
+def clean(text: str) -> str:
+    """Put a ? for what a terminal would not simply show."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def columns(text: str) -> int:
+    """Count the columns that a terminal takes for it (Unicode, UAX #11)."""
+    if text.isascii():
+        return len(text)
+    return sum(_columns(character) for character in text)
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def cut(text: str, width: int) -> str:
+    """Shorten to the width, with … for what is left out."""
+    text = clean(text)
+    if columns(text) <= width:
+        return text
+    kept, used = [], 1
+    for character in text:
+        used += _columns(character)
+        if used > width:
+            break
+        kept.append(character)
+    return "".join(kept) + _ELLIPSIS if width > 0 else ""
+
+
+def padded(text: str, width: int) -> str:
+    """Make it exactly so wide."""
+    text = cut(text, width)
+    return text + " " * (width - columns(text))
+
+
+def folded(text: str, *, width: int, first: Line = (), indent: str = "", style: Style = Style.PLAIN) -> Iterator[Line]:
+    """Break prose between words into lines that fit; a word that alone is too long is cut.
+
+    The first line begins with `first`, the others with the indent.
+    """
+    before: Line = first or plain(indent)
+    room = width - sum(columns(piece) for piece, _ in before)
+    words: list[str] = []
+    for word in clean(text).split():
+        if words and columns(" ".join([*words, word])) > room:
+            yield (*before, (" ".join(words), style))
+            before, words = plain(indent), []
+            room = width - columns(indent)
+        words.append(cut(word, room))
+    yield (*before, (" ".join(words), style))
+
+
+def rendered(lines: Iterable[Line], *, width: int, colour: bool) -> str:
+    """Join lines, each of at most that many columns."""
+    return "".join(_rendered(line, width, colour=colour) + "\n" for line in lines)
+
+
+def _rendered(line: Line, width: int, *, colour: bool) -> str:
+    whole = [(clean(text), style) for text, style in line]
+    over = sum(columns(text) for text, _ in whole) > width
+    left, out = width, []
+    for text, style in whole:
+        if left <= 0:
+            break
+        shown = text
+        if over and columns(text) >= left:
+            shown = cut(text + " ", left)  # with the mark also where the rest begins in the next piece
+        left -= columns(shown)
+        out.append(f"\x1b[{style.value}m{shown}\x1b[0m" if colour and style.value and shown else shown)
+    joined = "".join(out)
+    return joined if colour else joined.rstrip()
+
+
+def gib(count: float) -> str:
+    """Size in GiB, as GPU memory is talked about: 3.3, 91.7, <0.1."""
+    return f"{count / (1 << 30):.1f}" if not 0 < count < _LEAST_BYTES else "<0.1"
+
+
+def size(count: float) -> str:
+    """Size with the unit that suits it: 512 B, 16 KiB, 1.2 GiB."""
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            value = count / unit
+            return f"{value:.1f} {name}" if value < _TWO_DIGITS else f"{value:.0f} {name}"
+    return f"{count:.0f} B"
+
+
+def span(seconds: float) -> str:
+    """Length of time, short enough for a column: 0.4 s, 34 s, 12 min, 5 h, 3 d."""
+    if seconds < _TWO_DIGITS:
+        return f"{max(0.0, seconds):.1f} s"
+    for unit, name, below in ((1, "s", 120), (60, "min", 120), (3600, "h", 48)):
+        if seconds / unit < below:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds / 86400:.0f} d"
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def ranges(indexes: Iterable[str]) -> str:
+    """Name GPUs by their indexes, shortly: 0-3, 5, 0:3."""
+    found = sorted(set(indexes), key=lambda index: [int(part) if part.isdigit() else -1 for part in index.split(":")])
+    runs: list[list[str]] = []
+    for index in found:
+        if runs and index.isdigit() and runs[-1][-1].isdigit() and int(runs[-1][-1]) == int(index) - 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return ", ".join(
+        f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(run)  # noqa: PLR2004 - 0, 1 is no longer than 0-1
+        for run in runs
+    )
