@@ -326,3 +326,18 @@ def test_a_look_that_is_older_than_one_that_is_in_the_ledger_is_not_taken_in() -
     newer = books.look(snapshot(processes=[], at_monotonic=200.0))
     assert newer.processes_since == 200.0
     assert books.look(snapshot(processes=[], at_monotonic=100.0)) == newer
+
+
+def test_a_read_that_ends_because_its_source_was_closed_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    closed = threading.Event()
+
+    def until_closed() -> NvmlReport:
+        closed.wait(10)
+        raise SourceError(Cause.UNKNOWN, "closed")
+
+    nvml, _ = started("nvml", until_closed)
+    ticket = nvml.ask(soon(5))
+    nvml.close()
+    closed.set()
+    assert ticket.wait(5) == Failed(Cause.UNKNOWN, "closed")
+    assert caplog.messages == []

@@ -155,6 +155,8 @@ class Worker(Generic[T]):
                     log.info("collector %s works again", self.collector)
                 self._logged = None
                 return
+            if self._closed:
+                return  # whoever closes a source under a read knows why it failed
             self._fault = reading
             self._failures[reading.cause] = self._failures.get(reading.cause, 0) + 1
             if self._logged != reading.cause:
