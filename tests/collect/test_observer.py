@@ -329,14 +329,16 @@ def test_a_look_that_is_older_than_one_that_is_in_the_ledger_is_not_taken_in() -
 
 
 def test_a_read_that_ends_because_its_source_was_closed_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
-    closed = threading.Event()
+    began, closed = threading.Event(), threading.Event()
 
     def until_closed() -> NvmlReport:
+        began.set()
         closed.wait(10)
         raise SourceError(Cause.UNKNOWN, "closed")
 
     nvml, _ = started("nvml", until_closed)
     ticket = nvml.ask(soon(5))
+    assert began.wait(5)
     nvml.close()
     closed.set()
     assert ticket.wait(5) == Failed(Cause.UNKNOWN, "closed")
