@@ -252,3 +252,38 @@ def _no_processes() -> ProcessTable:
 
 def held_by(pid: int, used: int) -> Ok[tuple[GpuHolder, ...]]:
     return Ok((held(pid, used, start=100),))
+
+
+def test_a_loop_without_a_pause_keeps_no_other_from_its_verdict() -> None:
+    moved = report([gpu(memory=memory(used=70 * GIB), holders=CHANGING)])
+    with Bench(moved, moved).running() as bench:
+        bench.due_in_seconds = 3.0
+        one = replace(unit("loop.service", main_pid=50), settings=ENGINE)
+        began = time.monotonic()
+        starts = [
+            Start(
+                invocation_id=f"run-{number}",
+                trigger=Trigger.AUTO,
+                attempt=number + 1,
+                at=time.time(),
+                began_monotonic=began,
+                main_monotonic=began,
+            )
+            for number in range(50)
+        ]
+        record = UnitRecord(last_seen_at=time.time(), invocation_id="run-49", starts=tuple(starts))
+        bench.books._ledger = replace(bench.books.ledger, units={one.id: record})
+        for start in starts:
+            bench.judge.put(MainStarted(unit=replace(one, invocation_id=start.invocation_id), start=start))
+
+        def unknown() -> int:
+            found = bench.books.ledger.units[one.id].starts_total.get((Trigger.AUTO, Verdict.UNKNOWN), 0)
+            return int(found)
+
+        until = time.monotonic() + 2
+        while unknown() < 30:
+            assert time.monotonic() < until
+            threading.Event().wait(0.002)
+        told = bench.books.ledger.units[one.id].starts
+        assert [start.invocation_id for start in told if start.verdict is None] == [f"run-{n}" for n in range(30, 50)]
+        assert told[0].unknown_because == "more than 20 starts of the unit waited for a verdict"

@@ -16,10 +16,11 @@ from llmhost.collect.release import Release
 from llmhost.collect.watch import Watch
 from llmhost.collect.worker import Worker
 from llmhost.config.schema import Config, Policy
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.derive.ledger.ledger import Holdings, Ledger
+from llmhost.derive.ledger.record import Verdict
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.host import Host
-from llmhost.model.ids import UnitId
+from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.unit import UnitSettings
 from llmhost.model.unit_event import UnitEvent
 
@@ -28,6 +29,9 @@ RUNNING = replace(
     unit(main_pid=50, invocation_id="a", exec_main_start_monotonic=9.0, state_change_monotonic=9.0),
     settings=ON_GPU_0,
 )
+
+
+LOADED = Holdings(invocation_id="a", own_bytes={GpuUuid("GPU-0"): 70 * GIB}, others_bytes={GpuUuid("GPU-0"): 0})
 
 
 class Given:
@@ -125,6 +129,8 @@ def test_a_release_is_measured_from_an_end_that_was_seen_and_from_no_other() -> 
     with watching(used=70 * GIB) as (watch, books, given):
         watch.put(event("unseen.service", gap=True))
         watch.put(event("seen.service", gap=True))
+        until(lambda: len(books.ledger.units) == 2)
+        books._ledger = replace(books.ledger, holdings=dict.fromkeys(books.ledger.units, LOADED))  # by a look at both
         # One was stopped, and let go of by systemd, while nobody watched; the other fails now.
         watch.put(event("unseen.service", gap=True, active_state="inactive", sub_state="dead", main_pid=0, **gone))
         failed: dict[str, Any] = {"result": "exit-code", "state_change_monotonic": time.monotonic()}
@@ -135,3 +141,23 @@ def test_a_release_is_measured_from_an_end_that_was_seen_and_from_no_other() -> 
         unseen = books.ledger.units[UnitId("unseen.service")]
         assert unseen.starts[-1].end is not None
         assert unseen.last_release_seconds is None
+
+
+@pytest.mark.parametrize(("verdict", "timed"), [(Verdict.CLEAN, True), (Verdict.RESIDENT, False), (None, False)])
+def test_a_run_that_no_look_saw_is_timed_only_if_it_found_its_gpus_clean(verdict: Verdict | None, timed: bool) -> None:
+    with watching(used=70 * GIB) as (watch, books, given):
+        watch.put(event("vllm.service", gap=True))
+        until(lambda: len(books.ledger.units) == 1)
+        (record,) = books.ledger.units.values()
+        judged = replace(record, starts=(replace(record.starts[-1], verdict=verdict),))
+        books._ledger = replace(books.ledger, units={UnitId("vllm.service"): judged})
+        failed: dict[str, Any] = {"result": "exit-code", "state_change_monotonic": time.monotonic()}
+        watch.put(event("vllm.service", active_state="failed", sub_state="failed", main_pid=0, **failed))
+        if timed:
+            until(lambda: given.reads > 0)
+        given.answer = report([gpu(memory=memory(used=0))])
+        if timed:
+            until(lambda: books.ledger.units[UnitId("vllm.service")].last_release_seconds is not None)
+        else:
+            watch.close(1.0)
+            assert given.reads == 0

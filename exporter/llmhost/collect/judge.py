@@ -6,6 +6,7 @@ alone shows that nothing is in the way, or nothing moved since the last lists, n
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -17,9 +18,10 @@ from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config
 from llmhost.derive.ledger.events import MainStarted
 from llmhost.derive.ledger.record import Verdict
-from llmhost.derive.verdict import Judgement, judge
+from llmhost.derive.verdict import Grounds, Judgement, judge_on
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.host import Host
+from llmhost.model.ids import UnitId
 from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
 from llmhost.model.snapshot import Snapshot
@@ -28,12 +30,13 @@ from llmhost.model.unit import Unit, UnitsReport
 log = logging.getLogger(__name__)
 
 # What was in use that long after a main process began may be its own: no engine gets as far as the GPU before.
-LATE_SECONDS = 2.0
+LATE_SECONDS = 1.0
 _PATIENCE_SECONDS = 4.0  # for a verdict, from when the start was handed in
 _READ_SECONDS = 2.0  # for one reading
 _SETTINGS_RETRY_SECONDS = 0.02
 _RETRY_SECONDS = 0.1  # at least, between two tries that lead nowhere
 _POLL_SECONDS = 0.005  # for lists or processes that are under way
+_MOST_WAITING = 20  # of one unit: a loop without a pause must not keep others from their verdicts
 _TABLE_KEPT_SECONDS = 10.0  # of processes, and only while it has those that hold memory
 _NOT_ASKED = NotApplicable("not asked for a verdict")
 
@@ -110,6 +113,7 @@ class Judge:
                 arrived, self._arrived = self._arrived, []
             until = self._clock.monotonic() + _PATIENCE_SECONDS
             waiting += [_Case(step=step, unit=step.unit, until=until) for step in arrived]
+            _bound(waiting)
             try:
                 self._judge_due(waiting)
             except Exception as error:
@@ -240,10 +244,10 @@ class Judge:
             shm=_NOT_ASKED,
             engines=_NOT_ASKED,
         )
-        config, ledger = self._config(), self._books.ledger
+        grounds = Grounds.of(snapshot, self._config(), self._books.ledger)
         for case in self._due(cases):
             if case.found is not None:
-                judgement = judge(snapshot, case.unit, case.found.value.used_bytes, config, ledger)
+                judgement = judge_on(grounds, case.unit, case.found.value.used_bytes)
                 if isinstance(judgement, Ok):
                     self._tell(case, judgement.value)
                 else:
@@ -279,6 +283,15 @@ class Judge:
         )
         if start is not None:
             log.info("%s", start_line(unit, start, judgement.obstacles if judgement is not None else ()))
+
+
+def _bound(cases: list[_Case]) -> None:
+    """Give up the oldest where too many starts of one unit wait."""
+    waiting: Counter[UnitId] = Counter()
+    for case in reversed(cases):
+        waiting[case.unit.id] += 1
+        if waiting[case.unit.id] > _MOST_WAITING:
+            case.until, case.why = 0.0, f"more than {_MOST_WAITING} starts of the unit waited for a verdict"
 
 
 def _told(reading: Failed | NotApplicable) -> str:

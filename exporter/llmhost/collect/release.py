@@ -9,6 +9,8 @@ from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config
 from llmhost.derive.demand import demand_of
 from llmhost.derive.ledger.events import Ended
+from llmhost.derive.ledger.ledger import Holdings
+from llmhost.derive.ledger.record import Verdict
 from llmhost.derive.release import ReleaseWatch, is_back, release_target
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.host import Host
@@ -85,7 +87,11 @@ class Release:
                 self._watches.clear()
 
     def _begin(self, ended: list[Ended]) -> None:
-        """Watch those whose memory is not back right away."""
+        """Watch those whose memory is not back right away.
+
+        A run that no look saw and that did not find its GPUs clean may have been refused by what others hold.
+        """
+        holdings = self._books.ledger.holdings
         steps = [
             step
             for step in ended
@@ -93,6 +99,7 @@ class Release:
             and step.start.end is not None
             and step.start.end.result  # else nobody knows when it ended
             and step.unit.id not in self._watches
+            and (step.start.verdict is Verdict.CLEAN or _was_seen(step, holdings.get(step.unit.id)))
         ]
         report = self._read() if steps else None
         if report is None:
@@ -142,3 +149,7 @@ class Release:
         until = self._clock.monotonic() + _READ_SECONDS
         report = self._memory.answer(self._memory.ask(until), until)
         return report.value if isinstance(report, Ok) else None
+
+
+def _was_seen(step: Ended, holdings: Holdings | None) -> bool:
+    return holdings is not None and holdings.invocation_id == step.start.invocation_id

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from llmhost.config.schema import Config
@@ -14,7 +15,8 @@ from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.ledger.record import UNATTRIBUTED, InTheWay, Verdict
 from llmhost.derive.orphans import orphans
 from llmhost.model.gpu import Gpu
-from llmhost.model.ids import GpuUuid, UnitId
+from llmhost.model.ids import GpuUuid, ProcessId, UnitId
+from llmhost.model.process import Process
 from llmhost.model.reading import Cause, Failed, Ok, Reading, mapped
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit, UnitsReport
@@ -27,6 +29,28 @@ class Judgement:
     obstacles: tuple[Obstacle, ...]  # the same one by one, the largest first
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grounds:
+    """What was read for starts, and what follows from it for all of them alike."""
+
+    snapshot: Snapshot
+    config: Config
+    ledger: Ledger
+    members: Reading[Mapping[UnitId, tuple[Process, ...]]]
+    orphan_ids: AbstractSet[ProcessId]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, config: Config, ledger: Ledger) -> "Grounds":
+        found = orphans(snapshot, ledger.orphan_since, ledger.processes_since, config.policy)
+        return cls(
+            snapshot=snapshot,
+            config=config,
+            ledger=ledger,
+            members=mapped(snapshot.processes, members_by_unit),
+            orphan_ids=frozenset(one.process.id for one in found.value) if isinstance(found, Ok) else frozenset(),
+        )
+
+
 def judge(
     snapshot: Snapshot,
     unit: Unit,
@@ -34,6 +58,11 @@ def judge(
     config: Config,
     ledger: Ledger,
 ) -> Reading[Judgement]:
+    """Judge one start by what was read for it alone (see judge_on)."""
+    return judge_on(Grounds.of(snapshot, config, ledger), unit, used_at_start)
+
+
+def judge_on(grounds: Grounds, unit: Unit, used_at_start: Mapping[GpuUuid, int]) -> Reading[Judgement]:
     """Judge a start from what was read for it; Failed where that does not tell.
 
     `unit` is the unit as it was when its main process started, whatever the snapshot says of it by now; `used_at_start`
@@ -51,6 +80,7 @@ def judge(
     Where the set is not known, or names a GPU that is split into MIG instances, it is told if all that it may be are
     clean. In the way is then nothing: nobody knows which of it would have been.
     """
+    snapshot, config, ledger = grounds.snapshot, grounds.config, grounds.ledger
     if not isinstance(snapshot.nvml, Ok):
         return failed(snapshot.nvml)
     if unit.settings is None:
@@ -63,10 +93,8 @@ def judge(
     units |= leaving
     units[unit.id] = unit
     snapshot = replace(snapshot, units=Ok(UnitsReport(systemd_version="", units=tuple(units.values()))))
-    members = mapped(snapshot.processes, lambda table: members_by_unit(table).get(unit.id, ()))
-    demand = demand_of(unit, members.value if isinstance(members, Ok) else (), snapshot, config, ledger)
-    orphaned = orphans(snapshot, ledger.orphan_since, ledger.processes_since, config.policy)
-    orphan_ids = frozenset(one.process.id for one in orphaned.value) if isinstance(orphaned, Ok) else frozenset()
+    members = grounds.members.value.get(unit.id, ()) if isinstance(grounds.members, Ok) else ()
+    demand = demand_of(unit, members, snapshot, config, ledger)
     scene = Scene(
         snapshot=snapshot,
         unit=unit,
@@ -74,7 +102,7 @@ def judge(
         units_read=units_read,
         used_at_start=used_at_start,
         needed=demand.needed,
-        attribution=attribute(snapshot, units, orphan_ids, ledger.belongings),
+        attribution=attribute(snapshot, units, grounds.orphan_ids, ledger.belongings),
         main_ticks=_main_ticks(snapshot, unit),
         leaving_bytes=_held_by(leaving, ledger),
         policy=config.policy,

@@ -291,6 +291,7 @@ class Units:
     def _drop(self, entry: Entry) -> None:
         if self._entries.get(entry.name) is entry:
             entry.dropped = True
+            self._newcomers.discard(entry.name)  # should it be watched again, it has a past
             del self._entries[entry.name]
             del self._by_path[entry.path]
             self._spawn(self._rules.unfollow(entry.path))
