@@ -1,5 +1,6 @@
 """What a real systemd does, and the record that its events make of it: each written down by hand."""
 
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -286,6 +287,20 @@ def test_a_unit_that_systemd_learns_of_while_it_is_watched_starts_for_the_first_
         assert watched.counts("other-engine.service") == {}
         host.systemctl("stop", "new-a.service", "other-engine.service")
         assert ends(ended(watched, "new-a.service")) == [("success", 15, True)]
+
+
+def test_a_unit_that_is_watched_again_has_not_ended_meanwhile(host: Booted) -> None:
+    with Watched(host, "again-*.service") as watched:
+        host.run(["systemd-run", "--unit=again-a", "/bin/sleep", "1000"])
+        up(watched, "again-a.service")
+        for patterns in ((), ("again-*.service",)):  # a SIGHUP with the pattern taken out, and one with it put back
+            watched.source.configure(patterns=patterns, discover=False)
+            watched.source.read(time.monotonic() + 10)
+        host.systemctl("kill", "--signal=KILL", "again-a.service")
+        record = ended(watched, "again-a.service")
+        assert watched.counts("again-a.service") == {"manual main": 1}
+        assert ends(record) == [("signal", 9, False)]
+        assert record.failures_total == {"signal": 1}
 
 
 def test_an_instance_is_a_unit_of_its_own(host: Booted, watched: Watched) -> None:

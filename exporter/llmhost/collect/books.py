@@ -17,9 +17,11 @@ from llmhost.model.unit_event import UnitEvent
 
 log = logging.getLogger(__name__)
 
+KEEP_SECONDS = 1.0
+
 
 class Books:
-    """Safe to use from several threads. Nothing in here blocks but `keep`, which writes to disk."""
+    """Safe to use from several threads. Nothing in here blocks but `keep`: a thread writes to disk, one at a time."""
 
     def __init__(self, ledger: Ledger, *, policy: Callable[[], Policy], save: Callable[[Ledger], None] | None) -> None:
         """`save` is None where nothing outlives this process."""
@@ -28,8 +30,13 @@ class Books:
         self._save = save
         self._latest_look = 0.0
         self._lock = threading.Lock()
-        self._saving = threading.Lock()
         self._saved: Ledger = ledger
+        self._kept = threading.Condition()
+        self._wanted = 0  # savings that were asked for
+        self._done = 0
+        self._slow = False
+        if save is not None:
+            threading.Thread(target=self._keep_on, args=(save,), name="llmhost-keep", daemon=True).start()
 
     @property
     def ledger(self) -> Ledger:
@@ -74,19 +81,38 @@ class Books:
             if record is not None:
                 self._put(unit, replace(record, last_release_seconds=seconds))
 
-    def keep(self) -> None:
-        """Save what is in here by now, so that nothing that a page shows can be lost with this process."""
+    def keep(self, seconds: float = KEEP_SECONDS) -> None:
+        """Have saved what is in here by now, so that nothing that a page shows can be lost with this process.
+
+        Waits so long and no longer: a disk that hangs must not take the pages with it.
+        """
         if self._save is None:
             return
-        with self._saving:
-            ledger = self._ledger
-            if ledger is self._saved:
+        with self._kept:
+            if self._ledger is self._saved:
                 return
+            self._wanted += 1
+            mine = self._wanted
+            self._kept.notify_all()
+            in_time = self._kept.wait_for(lambda: self._done >= mine, seconds)
+        if not in_time and seconds and not self._slow:
+            log.warning("history is not saved yet after %g s: the disk is slow, or hangs", seconds)
+        if seconds:
+            self._slow = not in_time
+
+    def _keep_on(self, save: Callable[[Ledger], None]) -> None:
+        while True:
+            with self._kept:
+                self._kept.wait_for(lambda: self._wanted > self._done)
+                wanted = self._wanted
+            ledger = self._ledger
             try:
-                self._save(ledger)
+                save(ledger)
             except Exception:
                 log.exception("a bug in saving the ledger")
-            self._saved = ledger
+            with self._kept:
+                self._done, self._saved = wanted, ledger
+                self._kept.notify_all()
 
     def _put(self, unit: UnitId, record: UnitRecord) -> None:
         units: Mapping[UnitId, UnitRecord] = {**self._ledger.units, unit: record}

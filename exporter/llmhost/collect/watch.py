@@ -82,7 +82,7 @@ class Watch:
             if closed:
                 return
             if time.monotonic() >= kept_at + _KEEP_SECONDS:
-                self._books.keep()
+                self._books.keep(0.0)
                 kept_at = time.monotonic()
 
     def _act_on(self, event: UnitEvent) -> None:
