@@ -25,6 +25,7 @@ UNIT_SIGNATURES = {
     **dict.fromkeys(("UnitFileState", "UnitFilePreset", "FragmentPath", "SourcePath"), "s"),
     "Names": "as",
     "Transient": "b",
+    "After": "as",
     "NeedDaemonReload": "b",
     "InvocationID": "ay",
     "Job": "(uo)",
@@ -42,6 +43,7 @@ SERVICE_SIGNATURES = {
     **dict.fromkeys(("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost", "ExecStop"), _EXEC),
     "Environment": "as",
     "EnvironmentFiles": "a(sb)",
+    "SendSIGKILL": "b",
     "PassEnvironment": "as",
     "MemoryCurrent": "t",
 }
@@ -85,6 +87,7 @@ def full(given: Mapping[str, Any], unit_files: Mapping[str, str]) -> dict[str, A
         "Type": "simple",
         "Restart": "no",
         "KillMode": "control-group",
+        "SendSIGKILL": True,
         "Result": "success",
         "ControlGroup": "" if active_state in ("inactive", "failed") else f"/system.slice/{name}",
         "RestartUSec": 100_000,

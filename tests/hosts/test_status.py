@@ -2,16 +2,13 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.hosts.written import EPOCH, HOSTS, looked_at, read
+from tests.hosts.told import look_of
+from tests.hosts.written import HOSTS, looked_at, read
 
 from llmhost.decide.health import health_of
-from llmhost.decide.look import Look
-from llmhost.derive.facts import derive
-from llmhost.derive.rates import rates
 from llmhost.views.status import status_text
 from llmhost.views.status_json import status_json
 from llmhost.views.text import columns
@@ -62,16 +59,7 @@ def test_the_status_of_a_written_host_is_the_expected_one(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with looked_at(read(name), tmp_path) as seen:
-        observation = seen.observe()
-        at = replace(observation.snapshot, at=EPOCH)
-        look = Look(
-            snapshot=at,
-            facts=derive(at, seen.config, observation.ledger),
-            ledger=observation.ledger,
-            policy=seen.config.policy,
-            gpus_expected=seen.config.gpus.expected,
-            rates=rates(replace(at, at_monotonic=at.at_monotonic - 1), at),
-        )
+        look = look_of(seen)
         health = health_of(look)
         text = _STUCK.sub("for 2 s", seen.as_written(status_text(look, health)))
         told = json.loads(seen.as_written(status_json(look, health)))

@@ -2,6 +2,8 @@
 
 import argparse
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -20,9 +22,14 @@ _RATE_SECONDS = 1.0  # apart are two looks at an engine's counters
 class Looker:
     """Looks as often as it is asked. Close it, or use it in a `with`."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
-        """Take what cli/options parsed. Raises ConfigError, and StoreError where a directory was given that is none."""
-        self.config = load(given.config)
+    def __init__(self, given: argparse.Namespace, *, units: Sequence[str] = ()) -> None:
+        """Take what cli/options parsed, and units to look at beside those that the config has watched.
+
+        Raises ConfigError, and StoreError where a directory was given that is none.
+        """
+        config = load(given.config)
+        patterns = (*config.units.patterns, *units)
+        self.config = replace(config, units=replace(config.units, patterns=patterns))
         paths = Paths(procfs=given.procfs, sysfs=given.sysfs, cgroup=given.cgroup, shm=given.shm)
         remembered = memory.recalled(given.state_directory, boot_id(paths))
         self._history_fault = remembered.fault

@@ -50,6 +50,8 @@ USED = SIGNALLED | {
     "Type",
     "Restart",
     "KillMode",
+    "SendSIGKILL",
+    "After",
     "RestartUSec",
     "TimeoutStartUSec",
     "TimeoutStopUSec",
@@ -95,6 +97,10 @@ class _Checked:
 
     def number(self, name: str) -> int | None:
         value: int | None = self._of(name, int)
+        return value
+
+    def flag(self, name: str) -> bool | None:
+        value: bool | None = self._of(name, bool)
         return value
 
     def pid(self, name: str) -> int:
@@ -226,6 +232,8 @@ def _settings(checked: _Checked) -> UnitSettings:
         start_limit_interval_seconds=checked.span_seconds("StartLimitIntervalUSec"),
         exec_start=checked.commands("ExecStart"),
         exec_start_pre=checked.commands("ExecStartPre"),
+        send_sigkill=checked.flag("SendSIGKILL"),
+        after=checked.texts("After"),
         environment=checked.environment(),
         environment_files=checked.environment_files(),
         pass_environment=checked.texts("PassEnvironment"),

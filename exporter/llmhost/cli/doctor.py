@@ -1,0 +1,78 @@
+"""`llmhost doctor [UNIT…]`: what in the units' settings will go wrong, with the lines that mend it."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from llmhost.cli.exits import Exit
+from llmhost.cli.options import add_look_options
+from llmhost.config.unit_pattern import service_name
+
+if TYPE_CHECKING:
+    from llmhost.decide.look import Look
+    from llmhost.model.ids import UnitId
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "doctor",
+        help="find settings that will go wrong, and say what mends them",
+        description="Hold units' settings against what was measured of their runs, and say what mends what is wrong.",
+        epilog="exit status: 0 nothing, or notes alone; 1 errors or warnings; 2 wrong use; 3 systemd cannot be read",
+        allow_abbrev=False,
+    )
+    parser.add_argument("units", nargs="*", type=_unit, metavar="UNIT", help="default: all that are watched")
+    parser.add_argument("--json", action="store_true", help="for programs, with a schema_version")
+    add_look_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> Exit:
+    # Imported only now, as are all that look: `llmhost` as a whole must start quickly.
+    from llmhost.cli import terminal  # noqa: PLC0415
+    from llmhost.cli.looking import Looker  # noqa: PLC0415
+    from llmhost.cli.output import write_out  # noqa: PLC0415
+    from llmhost.config.load import ConfigError  # noqa: PLC0415
+    from llmhost.decide.doctor import diagnose, not_checked  # noqa: PLC0415
+    from llmhost.decide.finding import Severity  # noqa: PLC0415
+    from llmhost.model.ids import UnitId  # noqa: PLC0415
+    from llmhost.model.reading import Ok  # noqa: PLC0415
+    from llmhost.state.directory import StoreError  # noqa: PLC0415
+    from llmhost.views.doctor import doctor_json, doctor_text  # noqa: PLC0415
+
+    units = [UnitId(name) for name in given.units]
+    try:
+        with Looker(given, units=[unit.name for unit in units]) as looker:
+            look = looker.look()
+    except (ConfigError, StoreError) as error:
+        sys.stderr.write(f"llmhost: {error}\n")
+        return Exit.WRONG_USE
+    missing = _missing(look, units)
+    if missing is not None:
+        sys.stderr.write(f"llmhost: there is no unit {missing.name}\n")
+        return Exit.WRONG_USE
+    findings, untold = diagnose(look, units), tuple(not_checked(look))
+    if given.json:
+        write_out(doctor_json(findings, untold))
+    else:
+        write_out(doctor_text(findings, untold, width=terminal.width(), colour=terminal.wants_colour()))
+    if any(one.severity is not Severity.NOTE for one in findings):
+        return Exit.FINDINGS
+    return Exit.GOOD if isinstance(look.snapshot.units, Ok) else Exit.CANNOT_TELL
+
+
+def _unit(text: str) -> str:
+    try:
+        return service_name(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _missing(look: "Look", units: "list[UnitId]") -> "UnitId | None":
+    """Find one that was asked for and that systemd does not have."""
+    from llmhost.model.reading import Ok  # noqa: PLC0415
+
+    if not isinstance(look.facts.units, Ok):
+        return None
+    there = {one.unit.id for one in look.facts.units.value if one.unit.load_state != "not-found"}
+    return next((unit for unit in units if unit not in there), None)

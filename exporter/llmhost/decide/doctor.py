@@ -1,0 +1,69 @@
+"""What in the units' settings, and on the host, will go wrong: findings with the numbers that show it. Pure."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from llmhost.decide.doctor_host import driver_mismatch, gpu_overcommitted
+from llmhost.decide.doctor_settings import (
+    kill_mode,
+    no_sigkill,
+    restart_delay,
+    restart_on_failure,
+    start_limit,
+    start_timeout,
+    stop_timeout,
+)
+from llmhost.decide.doctor_surroundings import fabric_order, guard, plain_numbers, removed_ipc, small_shm
+from llmhost.decide.finding import Case, Finding, Severity
+from llmhost.decide.look import Look
+from llmhost.model.ids import UnitId
+from llmhost.model.reading import Ok
+
+# In the order in which they are told of a unit; each looks at one thing.
+_OF_UNIT: tuple[Callable[[Case], Iterator[Finding]], ...] = (
+    start_limit,
+    start_timeout,
+    restart_delay,
+    restart_on_failure,
+    kill_mode,
+    no_sigkill,
+    stop_timeout,
+    plain_numbers,
+    fabric_order,
+    small_shm,
+    removed_ipc,
+    guard,
+)
+_WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+
+
+def diagnose(look: Look, units: Sequence[UnitId] = ()) -> tuple[Finding, ...]:
+    """Give what is found of these units, or of all watched ones, and of the host; the worst first.
+
+    Only what is known is held against a setting: where nothing was measured there is no finding.
+    """
+    found = [*driver_mismatch(look)]
+    if isinstance(look.facts.units, Ok):
+        chosen = [one for one in look.facts.units.value if not units or one.unit.id in units]
+        for one in chosen:
+            if one.unit.settings is None:
+                continue
+            case = Case(facts=one, settings=one.unit.settings, look=look)
+            found += [finding for check in _OF_UNIT for finding in check(case)]
+        found += gpu_overcommitted(look, frozenset(one.unit.id for one in chosen))
+    return tuple(sorted(found, key=lambda one: _WORST_FIRST.index(one.severity)))  # stable: by unit within
+
+
+def not_checked(look: Look) -> Iterator[str]:
+    """Say which sources were missing, and what could not be checked for that."""
+    for reading, what in (
+        (look.snapshot.units, "the units' settings: systemd cannot be read"),
+        (look.snapshot.nvml, "GPUs: what units need, which they use, the driver's library"),
+        (look.snapshot.shm, "the size of shared memory"),
+        (look.snapshot.processes, "users of processes"),
+    ):
+        if not isinstance(reading, Ok):
+            yield what
+    if look.history_fault:
+        yield f"times and ends of runs: {look.history_fault}"
+    elif not any(record.starts for record in look.ledger.units.values()):
+        yield "times and ends of runs: no exporter has recorded any start yet"

@@ -1,0 +1,351 @@
+"""Every finding of the doctor on values that have it, and on values that just have not."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.fakes.values import (
+    MIB,
+    ended,
+    gpu,
+    in_service,
+    process,
+    report,
+    shared_memory,
+    snapshot,
+    started,
+    unit,
+)
+
+from llmhost.config.schema import Config
+from llmhost.decide.doctor import diagnose, not_checked
+from llmhost.decide.finding import Finding, Severity
+from llmhost.decide.look import Look
+from llmhost.derive.facts import derive
+from llmhost.derive.ledger.ledger import Ledger
+from llmhost.derive.ledger.record import Trigger, UnitRecord, Verdict
+from llmhost.derive.readiness import Readiness
+from llmhost.model.ids import UnitId
+from llmhost.model.process import Process, Role
+from llmhost.model.reading import Cause, Failed, Ok
+from llmhost.model.unit import Unit, UnitSettings
+
+VLLM = UnitId("vllm.service")
+RECORD = UnitRecord(last_seen_at=0.0)
+GUARD = (("/usr/bin/llmhost", "guard"),)
+SERVE = "/usr/bin/vllm serve m"
+
+
+def settings(command: str = SERVE, **given: Any) -> UnitSettings:  # noqa: ANN401 - whatever field a test cares for
+    return UnitSettings(exec_start=(tuple(command.split()),), **given)
+
+
+def look(
+    *units: Unit,
+    record: UnitRecord = RECORD,
+    loads: tuple[float, ...] = (),
+    policy: Config | None = None,
+    **seen: Any,  # noqa: ANN401
+) -> Look:
+    config = policy if policy is not None else Config()
+    at = snapshot(units=units, **({"gpus": [gpu(0)], "processes": []} | seen))
+    readiness = {VLLM: Readiness(invocation_id="", start_seen=False, past_seconds=loads)} if loads else {}
+    ledger = Ledger(units={VLLM: record}, readiness=readiness)
+    return Look(snapshot=at, facts=derive(at, config, ledger), ledger=ledger, policy=config.policy)
+
+
+def found(check: str, *units: Unit, **seen: Any) -> tuple[Finding, ...]:  # noqa: ANN401
+    return tuple(one for one in diagnose(look(*units, **seen)) if one.check == check)
+
+
+def of(check: str, given: UnitSettings, **seen: Any) -> tuple[Finding, ...]:  # noqa: ANN401
+    return found(check, unit(settings=given), **seen)
+
+
+def test_a_restart_delay_below_the_measured_release_is_found() -> None:
+    given = settings(restart="on-failure", restart_delay_seconds=10.0)
+    (finding,) = of("restart-delay", given, record=replace(RECORD, last_release_seconds=34.0))
+    assert finding.severity is Severity.WARNING
+    assert "RestartSec=10s" in finding.what
+    assert "34s" in finding.why
+    assert finding.drop_in == ("[Service]", "RestartSec=45s")  # 34 s × 1.2 = 40.8 s, to the next 5 s
+
+
+def test_a_restart_delay_that_was_seen_to_hurt_is_an_error() -> None:
+    given = settings(restart="on-failure", restart_delay_seconds=10.0)
+    record = replace(RECORD, last_release_seconds=34.0, starts_total={(Trigger.AUTO, Verdict.RESIDENT): 6})
+    (finding,) = of("restart-delay", given, record=record)
+    assert finding.severity is Severity.ERROR
+    assert "6 times a restart found memory in the way" in finding.why
+
+
+@pytest.mark.parametrize(
+    ("given", "release"),
+    [
+        (settings(restart="on-failure", restart_delay_seconds=34.0), 34.0),
+        (settings(restart="on-failure", restart_delay_seconds=10.0), None),  # never measured
+        (settings(restart="no", restart_delay_seconds=10.0), 34.0),
+        (settings(restart="on-failure", restart_delay_seconds=None), 34.0),  # infinite
+        (settings(restart="on-failure", restart_delay_seconds=10.0, exec_start_pre=GUARD), 34.0),  # it waits
+    ],
+)
+def test_a_restart_delay_that_is_long_enough_or_does_not_matter_is_none(
+    given: UnitSettings, release: float | None
+) -> None:
+    assert of("restart-delay", given, record=replace(RECORD, last_release_seconds=release)) == ()
+
+
+LIMITED = settings(
+    restart="on-failure", restart_delay_seconds=10.0, start_limit_burst=5, start_limit_interval_seconds=300.0
+)
+
+
+def test_a_start_limit_that_can_never_trip_is_found_with_one_that_can() -> None:
+    record = replace(RECORD, starts=(started("a", end=ended("exit-code", 60.0)),))
+    (finding,) = of("start-limit", LIMITED, record=record)
+    assert "never trip" in finding.what
+    assert "5 restarts take at least 350s" in finding.why  # 5 × (10 s + 60 s) > 300 s
+    # 5 × (10 s + 60 s) × 1.5 = 525 s, to the next minute
+    assert finding.drop_in == ("[Unit]", "StartLimitIntervalSec=540s", "StartLimitBurst=5")
+
+
+def test_the_start_limit_that_is_advised_fits_the_usual_failed_run_and_the_delay_that_is_advised() -> None:
+    runs = (started("a", end=ended("signal", 86_400.0)), *(started("b", end=ended("exit-code", 60.0)) for _ in "12"))
+    record = replace(RECORD, starts=runs, last_release_seconds=20.0)
+    (finding,) = of("start-limit", LIMITED, record=record)
+    assert finding.drop_in[1] == "StartLimitIntervalSec=660s"  # 5 × (25 s + 60 s) × 1.5 = 637.5 s
+
+
+@pytest.mark.parametrize("off", [{"start_limit_burst": 0}, {"start_limit_interval_seconds": 0.0}])
+def test_no_start_limit_at_all_is_found(off: dict[str, Any]) -> None:
+    (finding,) = of("start-limit", replace(LIMITED, **off))
+    assert "has no start limit" in finding.what
+    assert finding.drop_in[-1] == "StartLimitBurst=5"
+    assert "300s" in finding.remedy  # what was assumed, as nobody has seen a run fail
+
+
+def test_a_start_limit_is_an_error_while_its_unit_loops() -> None:
+    looping = unit(active="activating", sub="auto-restart", settings=replace(LIMITED, start_limit_burst=0))
+    (finding,) = found("start-limit", looping)
+    assert finding.severity is Severity.ERROR
+
+
+def test_a_start_limit_that_trips_or_of_which_nobody_knows_is_none() -> None:
+    record = replace(RECORD, starts=(started("a", end=ended("exit-code", 50.0)),))
+    assert of("start-limit", LIMITED, record=record) == ()  # 5 × (10 s + 50 s) = 300 s
+    assert of("start-limit", LIMITED) == ()
+    assert of("start-limit", replace(LIMITED, restart="no", start_limit_burst=0)) == ()
+
+
+def test_restart_on_failure_is_found_where_runs_ended_with_success() -> None:
+    record = replace(RECORD, unexpected_stops_total=2)
+    (finding,) = of("restart-on-failure", settings(restart="on-failure"), record=record)
+    assert "2 times" in finding.why
+    assert finding.drop_in == ("[Service]", "Restart=always")
+    for restart in ("always", "no", "on-success"):
+        assert of("restart-on-failure", settings(restart=restart), record=record) == ()
+    assert of("restart-on-failure", settings(restart="on-failure")) == ()
+
+
+def test_a_start_timeout_below_the_measured_load_is_found() -> None:
+    given = settings(service_type="notify", start_timeout_seconds=90.0)
+    (finding,) = of("start-timeout", given, loads=(70.0, 120.0, 80.0))
+    assert finding.severity is Severity.ERROR
+    assert "the longest of its last 3 loads took 120s" in finding.why
+    assert finding.drop_in == ("[Service]", "TimeoutStartSec=240s")
+    (close,) = of("start-timeout", given, loads=(80.0,))  # × 1.2 is 96 s
+    assert close.severity is Severity.WARNING
+
+
+def test_a_start_timeout_that_spans_no_load_or_is_long_enough_is_none() -> None:
+    timely = settings(service_type="notify", start_timeout_seconds=90.0)
+    assert of("start-timeout", timely, loads=(75.0,)) == ()  # × 1.2 is 90 s
+    assert of("start-timeout", replace(timely, service_type="exec"), loads=(120.0,)) == ()
+    assert of("start-timeout", replace(timely, start_timeout_seconds=None), loads=(120.0,)) == ()
+    assert of("start-timeout", timely) == ()
+
+
+def test_a_start_timeout_that_let_no_load_finish_is_found() -> None:
+    given = settings(service_type="notify", start_timeout_seconds=90.0)
+    (finding,) = of("start-timeout", given, record=replace(RECORD, failures_total={"timeout": 4}))
+    assert "4 times a time-out ended a run" in finding.why
+    assert finding.drop_in == ("[Service]", "TimeoutStartSec=1800s")
+
+
+def test_a_guard_that_may_not_wait_for_as_long_as_memory_takes_is_found() -> None:
+    given = settings(service_type="exec", start_timeout_seconds=30.0, exec_start_pre=GUARD)
+    (finding,) = of("guard-timeout", given, record=replace(RECORD, last_release_seconds=34.0))
+    assert finding.severity is Severity.ERROR
+    assert finding.drop_in == ("[Service]", "TimeoutStartSec=120s")  # 68 s, to the next minute
+    assert of("guard-timeout", given, record=replace(RECORD, last_release_seconds=25.0)) == ()
+    unguarded = replace(given, exec_start_pre=())
+    assert of("guard-timeout", unguarded, record=replace(RECORD, last_release_seconds=34.0)) == ()
+
+
+@pytest.mark.parametrize("mode", ["process", "none"])
+def test_a_kill_mode_that_spares_workers_is_found(mode: str) -> None:
+    (finding,) = of("kill-mode", settings(kill_mode=mode))
+    assert finding.severity is Severity.WARNING
+    assert finding.drop_in == ("[Service]", "KillMode=mixed")
+
+
+def test_a_kill_mode_with_processes_left_over_is_an_error() -> None:
+    worker = process(20, in_service("vllm.service"), start=100)
+    down = unit(active="failed", sub="failed", settings=settings(kill_mode="process"))
+    (finding,) = found("kill-mode", down, processes=[worker])
+    assert finding.severity is Severity.ERROR
+    assert "1 is there now" in finding.why
+
+
+def test_other_kill_modes_are_none() -> None:
+    for mode in ("control-group", "mixed", ""):
+        assert of("kill-mode", settings(kill_mode=mode)) == ()
+
+
+def test_sigkill_switched_off_is_found() -> None:
+    (finding,) = of("no-sigkill", settings(send_sigkill=False))
+    assert finding.drop_in == ("[Service]", "SendSIGKILL=yes")
+    assert of("no-sigkill", settings(send_sigkill=True)) == ()
+    assert of("no-sigkill", settings(send_sigkill=None)) == ()
+
+
+def test_a_stop_timeout_within_the_drain_is_found() -> None:
+    draining = f"{SERVE} --shutdown-timeout 120"
+    (finding,) = of("stop-timeout", settings(draining, stop_timeout_seconds=90.0))
+    assert finding.drop_in == ("[Service]", "TimeoutStopSec=150s")
+    assert of("stop-timeout", settings(draining, stop_timeout_seconds=121.0)) == ()
+    assert of("stop-timeout", settings(draining, stop_timeout_seconds=None)) == ()
+    assert of("stop-timeout", settings(SERVE, stop_timeout_seconds=90.0)) == ()
+    assert of("stop-timeout", settings(f"{SERVE} --shutdown-timeout nan", stop_timeout_seconds=90.0)) == ()
+    assert of("stop-timeout", settings(f"{SERVE} --shutdown-timeout $T", stop_timeout_seconds=90.0)) == ()
+
+
+def test_plain_numbers_on_gpus_that_differ_are_found() -> None:
+    mixed = [gpu(0, name="NVIDIA A100"), gpu(1, name="NVIDIA L4")]
+    numbered = settings(environment=(("CUDA_VISIBLE_DEVICES", "0, 1"),))
+    (finding,) = of("plain-numbers", numbered, gpus=mixed)
+    assert finding.drop_in == ("[Service]", "Environment=CUDA_DEVICE_ORDER=PCI_BUS_ID")
+    assert of("plain-numbers", numbered, gpus=[gpu(0), gpu(1)]) == ()
+    ordered = settings(environment=(*numbered.environment, ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")))
+    assert of("plain-numbers", ordered, gpus=mixed) == ()
+    named = settings(environment=(("CUDA_VISIBLE_DEVICES", "GPU-0"),))
+    assert of("plain-numbers", named, gpus=mixed) == ()
+
+
+def test_a_unit_that_is_not_ordered_after_the_fabric_manager_is_found() -> None:
+    (finding,) = of("fabric-order", settings(), gpus=[gpu(0, fabric_ready=True)])
+    assert finding.severity is Severity.WARNING
+    assert finding.drop_in == (
+        "[Unit]",
+        "Wants=nvidia-fabricmanager.service",
+        "After=nvidia-fabricmanager.service",
+    )
+    (late,) = of("fabric-order", settings(), gpus=[gpu(0, fabric_ready=True), gpu(1, fabric_ready=False)])
+    assert late.severity is Severity.ERROR
+    assert "GPU 1 is not registered now" in late.why
+    assert of("fabric-order", settings(), gpus=[gpu(0, fabric_ready=None)]) == ()
+    ordered = settings(after=("basic.target", "nvidia-fabricmanager.service"))
+    assert of("fabric-order", ordered, gpus=[gpu(0, fabric_ready=True)]) == ()
+
+
+def test_shared_memory_below_what_the_workers_rings_may_take_is_found() -> None:
+    def with_shm(mib: int, command: str) -> tuple[Finding, ...]:
+        return of("small-shm", settings(command), shm=Ok(replace(shared_memory(), size_bytes=mib * MIB)))
+
+    (finding,) = with_shm(64, SERVE)
+    assert "64 MiB" in finding.what
+    assert "400 MiB" in finding.why  # 160 for requests, 240 for the worker's answers
+    assert with_shm(400, SERVE) == ()
+    (finding,) = with_shm(2103, f"{SERVE} --tensor-parallel-size 8")
+    assert "2104 MiB" in finding.why  # 160 + 8 × 240 + 24
+    assert "size=5G" in finding.remedy
+    assert with_shm(2104, f"{SERVE} --tensor-parallel-size 8") == ()
+    assert with_shm(64, "/usr/bin/other") == ()
+    assert of("small-shm", settings(), shm=Ok(shared_memory())) == ()  # a tmpfs without bound
+
+
+def main_of(uid: int) -> Process:
+    return process(10, in_service("vllm.service"), role=Role.API_SERVER, engine="vllm", uid=uid)
+
+
+def test_a_person_as_user_is_noted() -> None:
+    def run_by(uid: int) -> tuple[Finding, ...]:
+        return found("remove-ipc", unit(main_pid=10, settings=settings()), processes=[main_of(uid)])
+
+    (finding,) = run_by(1000)
+    assert finding.severity is Severity.NOTE
+    for uid in (0, 999, 65534, 61184):
+        assert run_by(uid) == ()
+    assert found("remove-ipc", unit(main_pid=11, settings=settings()), processes=[main_of(1000)]) == ()
+
+
+def test_a_unit_without_a_guard_is_noted_and_warned_of_where_it_was_hurt() -> None:
+    (note,) = of("guard", settings())
+    assert note.severity is Severity.NOTE
+    assert note.remedy == "llmhost guard --install vllm.service"
+    totals = {(Trigger.AUTO, Verdict.RESIDENT): 2, (Trigger.MANUAL, Verdict.CLEAN): 1}
+    (warning,) = of("guard", settings(), record=replace(RECORD, starts_total=totals))
+    assert warning.severity is Severity.WARNING
+    assert "2 of its 3 starts" in warning.why
+    assert of("guard", settings(exec_start_pre=GUARD)) == ()
+    assert of("guard", settings("/usr/bin/other")) == ()
+
+
+@pytest.mark.parametrize("where", ["told by NVML", "read from disk"])
+def test_a_library_that_does_not_fit_the_driver_is_found(where: str) -> None:
+    refused = Failed(Cause.DRIVER_MISMATCH, "the library is 575.57.08")
+    upgraded = Ok(replace(report([gpu(0)]), driver_mismatch=True, library_on_disk_version="575.57.08"))
+    (finding,) = found("driver-mismatch", nvml=refused if where == "told by NVML" else upgraded)
+    assert finding.unit == ""
+    assert "575.57.08" in finding.why
+    assert found("driver-mismatch", gpus=[gpu(0)]) == ()
+
+
+def asking(name: str, share: float, **given: Any) -> Unit:  # noqa: ANN401
+    return unit(name, settings=settings(f"{SERVE} --gpu-memory-utilization {share}"), **given)
+
+
+def test_units_that_ask_for_more_together_than_a_gpu_has_are_found_once() -> None:
+    a, b = asking("a.service", 0.6), asking("b.service", 0.5)
+    (finding,) = found("overcommitted", a, b)
+    assert finding.unit == "a.service"
+    assert finding.what == "cannot run beside b.service on GPU 0"
+    assert "86.9 of 79.0 GiB" in finding.why  # (0.6 + 0.5) × (80 − 1) GiB
+    assert finding.drop_in == ("[Unit]", "Conflicts=b.service")
+
+
+def test_units_that_fit_or_are_not_meant_to_run_are_none() -> None:
+    assert found("overcommitted", asking("a.service", 0.5), asking("b.service", 0.5)) == ()
+    spare = asking("b.service", 0.5, active="inactive", sub="dead", unit_file_state="disabled")
+    assert found("overcommitted", asking("a.service", 0.6), spare) == ()
+
+
+def test_only_the_units_that_are_asked_for_are_told_of() -> None:
+    both = look(asking("a.service", 0.6), asking("b.service", 0.5))
+    assert {one.unit for one in diagnose(both, [UnitId("b.service")]) if one.check == "guard"} == {"b.service"}
+    assert [one.unit for one in diagnose(both, [UnitId("b.service")]) if one.check == "overcommitted"] == ["a.service"]
+
+
+def test_the_worst_is_told_first() -> None:
+    given = settings(kill_mode="process", send_sigkill=False, restart="on-failure")
+    record = replace(RECORD, unexpected_stops_total=1)
+    severities = [one.severity for one in diagnose(look(unit(settings=given), record=record))]
+    assert severities == [Severity.ERROR, Severity.WARNING, Severity.WARNING, Severity.NOTE]
+
+
+def test_a_unit_that_systemd_has_not_loaded_has_no_settings_to_find_fault_with() -> None:
+    assert diagnose(look(unit(load_state="stub", settings=None))) == ()
+
+
+def test_what_could_not_be_read_is_told() -> None:
+    nothing = replace(
+        look().snapshot, units=Failed(Cause.NO_BUS), nvml=Failed(Cause.NO_LIBRARY), shm=Failed(Cause.NO_SHM)
+    )
+    told = tuple(not_checked(replace(look(), snapshot=nothing)))
+    assert len(told) == 4
+    assert "systemd cannot be read" in told[0]
+    seeing = look(
+        unit(), shm=Ok(shared_memory()), record=replace(RECORD, starts=(started("a"),)), nvml=Ok(report([gpu(0)]))
+    )
+    assert tuple(not_checked(seeing)) == ()
+    assert tuple(not_checked(replace(seeing, history_fault="not ours"))) == ("times and ends of runs: not ours",)
