@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from llmhost import __version__
-from llmhost.cli import check_config, serve, status
+from llmhost.cli import check_config, doctor, serve, status
 from llmhost.cli.assemble import Paths
 from llmhost.cli.exits import Exit
 from llmhost.cli.output import UnwritableError
@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("file", nargs="?", type=Path, metavar="FILE", help="default: /etc/llmhost/llmhost.yml")
     check.set_defaults(run=lambda given: check_config.run(given.file, sys.stderr))
     status.add_parser(commands)
+    doctor.add_parser(commands)
     return parser
 
 
