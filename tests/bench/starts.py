@@ -92,10 +92,11 @@ def sleepers(booted: Booted, count: int) -> list[int]:
     return [int(pid) for pid in booted.run(["bash", "-c", script]).stdout.split()]
 
 
-def start_loops(booted: Booted, run: str, delay: str) -> None:
+def start_loops(booted: Booted, run: str, delay_ms: int) -> None:
+    """Start them; each takes a little longer than the one before, so that they do not keep step."""
     for number in range(UNITS):
         gpu = (0, GPUS // 2)[number % 2]
-        booted.write_unit(f"loop{number}.service", UNIT.format(gpu=gpu, run=run, delay=delay))
+        booted.write_unit(f"loop{number}.service", UNIT.format(gpu=gpu, run=run, delay=f"{delay_ms + 7 * number}ms"))
     booted.systemctl("daemon-reload")
     booted.systemctl("start", "--no-block", *(f"loop{number}.service" for number in range(UNITS)))
 
@@ -116,7 +117,7 @@ def main() -> None:
         nvml = NvmlInside(booted)
         pids = sleepers(booted, given.processes)
         say(nvml, pids)
-        start_loops(booted, "0.3", "650ms")
+        start_loops(booted, "0.3", 500)
         time.sleep(3)
         print(f"{'':34}{'starts':>8}{'per s':>9}{'p50 ms':>9}{'p99 ms':>9}{'most ms':>9}{'CPU ms each':>12}")
         told("memory stands still", Inside(booted, nvml, "--seconds", str(given.seconds)).result())
@@ -130,7 +131,7 @@ def flat() -> None:
     with Booted() as booted:
         nvml = NvmlInside(booted)
         say(nvml, sleepers(booted, GPUS * PROCESSES_PER_GPU))
-        start_loops(booted, "0.01", "100ms")
+        start_loops(booted, "0.01", 100)
         found = Inside(booted, nvml, "--seconds", "1", "--starts", "10000", "--scrapes", "10000").result()
         told("10,000 starts, 10,000 scrapes", found)
         for one in found["sizes"]:

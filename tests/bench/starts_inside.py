@@ -19,6 +19,8 @@ from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
 from llmhost.model.ids import UnitId
 
+WARM_UP_SECONDS = 3.0  # in which processes are read for the first time, each in full
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
@@ -48,6 +50,8 @@ def main() -> None:
     )
     print("ready", flush=True)
     sys.stdin.readline()
+    time.sleep(WARM_UP_SECONDS)
+    seen.clear()
     began, cpu = time.monotonic(), time.process_time()
     scrapes, sizes = 0, []
     while True:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from llmhost.collect.asked import Asked
 from llmhost.collect.books import Books
+from llmhost.collect.known_processes import KnownProcesses
 from llmhost.collect.observer import DISABLED
 from llmhost.collect.story import start_line
 from llmhost.collect.worker import Clock, Worker
@@ -37,7 +38,6 @@ _SETTINGS_RETRY_SECONDS = 0.02
 _RETRY_SECONDS = 0.1  # at least, between two tries that lead nowhere
 _POLL_SECONDS = 0.005  # for lists or processes that are under way
 _MOST_WAITING = 20  # of one unit: a loop without a pause must not keep others from their verdicts
-_TABLE_KEPT_SECONDS = 10.0  # of processes, and only while it has those that hold memory
 _NOT_ASKED = NotApplicable("not asked for a verdict")
 
 
@@ -77,12 +77,11 @@ class Judge:
         self._host = host
         self._memory = memory
         self._lists = Asked(nvml, clock, seconds=_READ_SECONDS)
-        self._tables = Asked(processes, clock, seconds=_READ_SECONDS)
+        self._processes = KnownProcesses(processes, clock, seconds=_READ_SECONDS)
         self._lists_due_in_seconds = lists_due_in_seconds
         self._units = units
         self._config = config
         self._clock = clock
-        self._table: Reading[ProcessTable] = _NOT_ASKED
         self._arrived: list[MainStarted] = []
         self._wake = threading.Condition()
         self._closed = False
@@ -182,7 +181,7 @@ class Judge:
         for found in {id(case.found): case.found for case in cases}.values():
             if found is not None:
                 group = [case for case in cases if case.found is found]
-                self._try(group, found, self._table if self._fits(found.value) else _NOT_ASKED)
+                self._try(group, found, self._processes.fitting(found.value) or _NOT_ASKED)
                 for case in self._due(group):
                     case.tried = True
                     if _has_lists(found.value):
@@ -207,30 +206,15 @@ class Judge:
             if listed is None:
                 continue
             group = [case for case in cases if case.listed is listed]
-            if not self._fits(listed.value):
-                table = self._tables.take()
-                if table is None:
-                    self._look_again_soon(group)
-                    continue
-                self._table = table
-            self._try(group, listed, self._table)
+            table = self._processes.fitting(listed.value) or self._processes.read()
+            if table is None:
+                self._look_again_soon(group)
+                continue
+            self._try(group, listed, table)
             for case in self._due(group):  # by other lists, maybe
                 case.listed = None
                 wait = max(_RETRY_SECONDS, self._lists_due_in_seconds())
                 case.not_before = self._clock.monotonic() + wait
-
-    def _fits(self, report: NvmlReport) -> bool:
-        """Say whether the processes that were read last are those that these lists have: what lived lives on there."""
-        if not isinstance(self._table, Ok):
-            return False
-        table = self._table.value
-        age_seconds = self._clock.monotonic() - (table.read_at_monotonic or 0.0)
-        return age_seconds <= _TABLE_KEPT_SECONDS and all(
-            holder.process is None or (table.of(holder.process) is not None) == holder.alive
-            for gpu in report.gpus
-            if isinstance(gpu.holders, Ok)
-            for holder in gpu.holders.value
-        )
 
     def _try(self, cases: list[_Case], report: Ok[NvmlReport], table: Reading[ProcessTable]) -> None:
         until = self._clock.monotonic() + _READ_SECONDS
