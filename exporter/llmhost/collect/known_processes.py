@@ -27,20 +27,23 @@ class KnownProcesses:
 
     def fitting(self, report: NvmlReport) -> Ok[ProcessTable] | None:
         """Give those that were read last if these lists have the same: what lived then is there, and nothing else."""
-        if not isinstance(self._table, Ok):
+        known = self._table
+        if not isinstance(known, Ok):
             return None
-        if self._age_seconds(self._table.value) > _FRESH_SECONDS:
-            self.read()  # so that newer ones are there before these are too old
-        if not isinstance(self._table, Ok) or self._age_seconds(self._table.value) > _KEPT_SECONDS:
+        if self._age_seconds(known.value) > _FRESH_SECONDS:
+            newer = self._tables.take()  # so that it is there before this is too old
+            if isinstance(newer, Ok):
+                known = self._table = newer
+        if self._age_seconds(known.value) > _KEPT_SECONDS:
             return None
-        table = self._table.value
+        table = known.value
         fits = all(
             holder.process is None or (table.of(holder.process) is not None) == holder.alive
             for gpu in report.gpus
             if isinstance(gpu.holders, Ok)
             for holder in gpu.holders.value
         )
-        return self._table if fits else None
+        return known if fits else None
 
     def _age_seconds(self, table: ProcessTable) -> float:
         return self._clock.monotonic() - (table.read_at_monotonic or 0.0)
