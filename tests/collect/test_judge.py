@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 import pytest
 from tests.fakes.values import GIB, HOST, gpu, held, in_service, memory, process, report, table, unit
 
+from llmhost.cli.assemble import SystemClock
 from llmhost.collect.books import Books
 from llmhost.collect.judge import Judge
 from llmhost.collect.worker import Worker
@@ -31,14 +32,6 @@ ENGINE = UnitSettings(
     environment=(("CUDA_VISIBLE_DEVICES", "0"),),
 )
 CHANGING = Failed(Cause.CHANGING, "memory moved")
-
-
-class RealClock:
-    def time(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 class Answering(Generic[T]):
@@ -69,10 +62,10 @@ class Bench:
         self.due_in_seconds = 0.0
         self.books = Books(Ledger(), policy=Policy, save=None)
         self.units: list[Unit] = []
-        host = Worker("host", Answering(lambda: HOST), RealClock())
-        memory = Worker("memory", self.memory, RealClock())
-        nvml = Worker("nvml", self.lists, RealClock())
-        processes = Worker("procfs", self.processes, RealClock())
+        host = Worker("host", Answering(lambda: HOST), SystemClock())
+        memory = Worker("memory", self.memory, SystemClock())
+        nvml = Worker("nvml", self.lists, SystemClock())
+        processes = Worker("procfs", self.processes, SystemClock())
         self._start = (host.start, memory.start, nvml.start, processes.start)
         self._close = (host.close, memory.close, nvml.close, processes.close)
         self.judge = Judge(
@@ -84,7 +77,7 @@ class Bench:
             lists_due_in_seconds=lambda: self.due_in_seconds,
             units=lambda: tuple(self.units),
             config=Config,
-            clock=RealClock(),
+            clock=SystemClock(),
         )
 
     @contextmanager

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 import pytest
 from tests.fakes.values import GIB, HOST, gpu, held, in_service, process, report, snapshot, table
 
+from llmhost.cli.assemble import SystemClock
 from llmhost.collect.books import Books
 from llmhost.collect.discover import units_of_interest
 from llmhost.collect.observer import Observation, Observer
@@ -43,17 +44,9 @@ class Scripted(Generic[T]):
         self.closed = True
 
 
-class RealClock:
-    def time(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-
 def started(name: str, read: Callable[[], T]) -> tuple[Worker[T], Scripted[T]]:
     source = Scripted(read)
-    worker = Worker(name, source, RealClock())
+    worker = Worker(name, source, SystemClock())
     worker.start()
     return worker, source
 
@@ -105,7 +98,7 @@ def observer(
         aim=nothing,
         attempt_seconds=lambda: attempt_seconds,
         books=in_memory(),
-        clock=RealClock(),
+        clock=SystemClock(),
     )
 
 
@@ -267,7 +260,7 @@ def test_who_is_in_a_hurry_does_not_spoil_it_for_others() -> None:
             return super().read(deadline)
 
     source = Slow(lambda: report([gpu()]))
-    nvml = Worker("nvml", source, RealClock())
+    nvml = Worker("nvml", source, SystemClock())
     nvml.start()
     observer(nvml, attempt_seconds=8.0).observe(soon(0.05))
     assert deadlines[0] > 7
@@ -280,7 +273,7 @@ def test_a_source_that_knows_its_stuck_call_tells_it_to_who_cannot_wait() -> Non
         def stuck(self) -> StuckCall:
             return StuckCall("nvmlInit", "", 1.0)
 
-    nvml = Worker("nvml", Stuck(hung(release)), RealClock())
+    nvml = Worker("nvml", Stuck(hung(release)), SystemClock())
     nvml.start()
     seen = observer(nvml).observe(soon(0.1)).snapshot.nvml
     assert isinstance(seen, Failed)
@@ -306,7 +299,7 @@ def test_the_hosts_fault_is_procfs_fault() -> None:
         aim=nothing,
         attempt_seconds=lambda: 0.2,
         books=in_memory(),
-        clock=RealClock(),
+        clock=SystemClock(),
     )
     (health,) = look.observe(soon(5)).health
     assert health.fault == Failed(Cause.NO_PROCFS, "no meminfo")

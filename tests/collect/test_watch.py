@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.fakes.values import GIB, HOST, gpu, memory, report, unit
 
+from llmhost.cli.assemble import SystemClock
 from llmhost.collect.books import Books
 from llmhost.collect.judge import Judge
 from llmhost.collect.release import Release
@@ -63,17 +64,9 @@ class HostGiven:
         pass
 
 
-class RealClock:
-    def time(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-
 @contextmanager
 def watching(save: Callable[[Ledger], None] | None = None, used: int = 0) -> Iterator[tuple[Watch, Books, Given]]:
-    clock, given = RealClock(), Given(report([gpu(memory=memory(used=used))]))
+    clock, given = SystemClock(), Given(report([gpu(memory=memory(used=used))]))
     host, nvml = Worker("host", HostGiven(), clock), Worker("memory", given, clock)
     books = Books(Ledger(), policy=Policy, save=save)
     release = Release(books=books, host=host, memory=nvml, config=Config, clock=clock)
