@@ -72,8 +72,16 @@ MUTATIONS = [
     ("llmhost.collect.x", "from importlib import import_module", "computed name"),
     # cli
     ("llmhost.metrics.x", "from llmhost import cli", "nothing imports cli"),
-    ("llmhost.cli.x", "from llmhost.sources.procfs import Procfs", "only cli.assemble names a concrete source"),
-    ("llmhost.cli.x", "from llmhost.sources import systemd", "only cli.assemble names a concrete source"),
+    (
+        "llmhost.cli.x",
+        "from llmhost.sources.procfs import Procfs",
+        "only cli.assemble, cli.assemble_guard name a concrete source",
+    ),
+    (
+        "llmhost.cli.x",
+        "from llmhost.sources import systemd",
+        "only cli.assemble, cli.assemble_guard name a concrete source",
+    ),
     # sole importers
     ("llmhost.sources.nvml.source", "import pynvml", "only sources.nvml.worker"),
     ("llmhost.sources.nvml.worker_too", "import pynvml", "only sources.nvml.worker"),

@@ -23,9 +23,12 @@ from llmhost.config.load import parse
 from llmhost.config.schema import Config
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
+from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.host import Host
+from llmhost.model.ids import UnitId
 from llmhost.model.reading import Ok
 from llmhost.sources.host import HostSource
+from llmhost.state.guard_record import record
 
 HOSTS = Path(__file__).parent
 EPOCH = 1_767_225_600.0  # 2026-01-01T00:00:00Z, on every written host
@@ -49,6 +52,7 @@ _KEYS = {
     "processes",
     "units",
     "history",
+    "guards",
     "unit_files",
     "bus",
     "engines",
@@ -137,10 +141,18 @@ class Seen:
 @contextlib.contextmanager
 def looked_at(host: WrittenHost, directory: Path) -> Iterator[Seen]:
     clock = _Clock(host)
+    for guard in host.first.get("guards", ()):
+        record(
+            directory / "run",
+            UnitId(guard["unit"]),
+            GuardVerdict(guard["verdict"]),
+            at=guard["at"],
+            wait_seconds=guard["waited"],
+        )
     with standing(host, directory) as (stands, later):
         exporter = Exporter(
             stands.config,
-            Paths(procfs=stands.procfs, shm=stands.shm),
+            Paths(procfs=stands.procfs, shm=stands.shm, run=directory / "run"),
             clock=clock,
             environment=stands.environment,
             bus_address=stands.bus_address,

@@ -4,9 +4,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
+from llmhost.cli.clock import SystemClock as SystemClock  # noqa: PLC0414 - a part of what is assembled
+from llmhost.cli.paths import Paths as Paths  # noqa: PLC0414
 from llmhost.collect.books import Books
 from llmhost.collect.discover import units_of_interest
 from llmhost.collect.judge import Judge
@@ -32,31 +32,14 @@ from llmhost.sources.nvml.source import NvmlSource
 from llmhost.sources.procfs import ProcfsSource
 from llmhost.sources.shm.source import ShmSource
 from llmhost.sources.systemd.source import SystemdSource
+from llmhost.state.guard_record import GuardRecords
 
 _CLOSE_SECONDS = 1.2  # of a source; each promises a second
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paths:
-    """Roots of the world, as node_exporter names them."""
-
-    procfs: Path = Path("/proc")
-    sysfs: Path = Path("/sys")
-    cgroup: Path = Path("/sys/fs/cgroup")
-    shm: Path = Path("/dev/shm")  # noqa: S108 - the tmpfs that is looked at
 
 
 def boot_id(paths: Paths) -> str:
     """Tell this boot from others; "" where nothing does."""
     return read_boot_id(paths.procfs)
-
-
-class SystemClock:
-    def time(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 class Exporter:
@@ -127,6 +110,7 @@ class Exporter:
         self._segments = Worker("shm", self._shm, clock) if self._shm is not None else None
         self._engine_source = EngineSource(procfs=paths.procfs) if on.engine else None
         self._engines = Worker("engine", self._engine_source, clock) if self._engine_source is not None else None
+        self._guard_runs = Worker("guard", GuardRecords(paths.run), clock)
         self._boottime = boottime
         self._books = Books(ledger if ledger is not None else Ledger(), policy=lambda: self._config.policy, save=save)
         self._observer = Observer(
@@ -136,6 +120,7 @@ class Exporter:
             units=self._units,
             shm=self._segments,
             engines=self._engines,
+            guard_runs=self._guard_runs,
             discover=units_of_interest,
             watch=self._watch,
             aim=self._aim,
@@ -155,6 +140,9 @@ class Exporter:
             self._watching.start()
             if self._systemd is not None:
                 self._systemd.start()
+            # Who holds memory, and who runs an engine, is watched from now on, also where nobody scrapes for a while.
+            until = clock.monotonic() + config.web.deadline_seconds
+            threading.Thread(target=self.observe, args=(until,), name="llmhost-first-look", daemon=True).start()
 
     def _watcher(self, clock: Clock) -> Watch:
         judge = Judge(
@@ -235,6 +223,7 @@ class Exporter:
             self._units,
             self._segments,
             self._engines,
+            self._guard_runs,
         )
         return tuple(worker for worker in workers if worker is not None)  # type: ignore[misc]
 

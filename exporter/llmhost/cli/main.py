@@ -1,4 +1,7 @@
-"""`llmhost`: argument parsing, logging, and our own faults."""
+"""`llmhost`: argument parsing, logging, and our own faults.
+
+What a command needs is imported when it runs: `guard` must be up at once, whatever the others take.
+"""
 
 import argparse
 import logging
@@ -8,11 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from llmhost import __version__
-from llmhost.cli import check_config, doctor, serve, status
-from llmhost.cli.assemble import Paths
+from llmhost.cli import doctor, guard, status
 from llmhost.cli.exits import Exit
 from llmhost.cli.output import UnwritableError
-from llmhost.model.listen import parse_listen
+from llmhost.cli.paths import Paths
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +59,8 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     check.add_argument("file", nargs="?", type=Path, metavar="FILE", help="default: /etc/llmhost/llmhost.yml")
-    check.set_defaults(run=lambda given: check_config.run(given.file, sys.stderr))
+    check.set_defaults(run=_check_config)
+    guard.add_parser(commands)
     status.add_parser(commands)
     doctor.add_parser(commands)
     return parser
@@ -81,6 +84,14 @@ def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="DIR",
         help="where history is kept; default: $STATE_DIRECTORY, else /var/lib/llmhost if it is there",
     )
+    parser.add_argument(
+        "--run-dir",
+        dest="run_directory",
+        type=Path,
+        default=Paths().run,
+        metavar="DIR",
+        help=f"where guards record their runs; default: {Paths().run}",
+    )
     parser.add_argument("--once", action="store_true", help="print one page and exit")
     parser.add_argument("--log.level", dest="log_level", choices=_LEVELS, default="info", help="default: info")
     usual = Paths()
@@ -97,15 +108,29 @@ def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _serve(given: argparse.Namespace) -> Exit:
+    from llmhost.cli import serve  # noqa: PLC0415 - see above
+
     return serve.run(
         serve.Arguments(
             config=given.config,
             listen=given.listen,
             state_directory=given.state_directory,
             once=given.once,
-            paths=Paths(procfs=given.procfs, sysfs=given.sysfs, cgroup=given.cgroup, shm=given.shm),
+            paths=Paths(
+                procfs=given.procfs,
+                sysfs=given.sysfs,
+                cgroup=given.cgroup,
+                shm=given.shm,
+                run=given.run_directory,
+            ),
         )
     )
+
+
+def _check_config(given: argparse.Namespace) -> Exit:
+    from llmhost.cli import check_config  # noqa: PLC0415 - see above
+
+    return check_config.run(given.file, sys.stderr)
 
 
 def _directory(text: str) -> Path:
@@ -116,6 +141,8 @@ def _directory(text: str) -> Path:
 
 
 def _listen_address(text: str) -> str:
+    from llmhost.model.listen import parse_listen  # noqa: PLC0415 - see above
+
     try:
         return str(parse_listen(text))
     except ValueError as error:

@@ -2,8 +2,7 @@
 
 from typing import Generic, TypeVar
 
-from llmhost.collect.observer import DISABLED
-from llmhost.collect.worker import Clock, Ticket, Worker
+from llmhost.collect.worker import DISABLED, Clock, Ticket, Worker
 from llmhost.model.reading import Reading
 
 T = TypeVar("T")

@@ -5,20 +5,20 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from llmhost.collect.books import Books
+from llmhost.collect.worker import DISABLED as DISABLED  # noqa: PLC0414 - what its readers get
 from llmhost.collect.worker import Clock, Health, Ticket, Worker
 from llmhost.derive.ledger.ledger import Ledger
 from llmhost.model.engine import EnginesReport
 from llmhost.model.gpu import NvmlReport
+from llmhost.model.guard_run import GuardRun
 from llmhost.model.host import Host
 from llmhost.model.process import ProcessTable
-from llmhost.model.reading import NotApplicable, Reading
+from llmhost.model.reading import Reading
 from llmhost.model.segment import SharedMemory
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import UnitsReport
 
 T = TypeVar("T")
-
-DISABLED = NotApplicable("disabled by the config")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,7 @@ class Observer:
         units: Worker[UnitsReport] | None,
         shm: Worker[SharedMemory] | None,
         engines: Worker[EnginesReport] | None,
+        guard_runs: Worker[tuple[GuardRun, ...]] | None = None,
         discover: Callable[[Reading[NvmlReport], Reading[ProcessTable]], Iterable[str]],
         watch: Callable[[Iterable[str]], None],
         aim: Callable[[Reading[ProcessTable], Reading[UnitsReport]], None],
@@ -58,6 +59,7 @@ class Observer:
         self._units = units
         self._shm = shm
         self._engines = engines
+        self._guard_runs = guard_runs
         self._discover = discover
         self._watch = watch
         self._aim = aim
@@ -78,6 +80,7 @@ class Observer:
         nvml = _ask(self._nvml, until)
         processes = _ask(self._processes, until)
         shm = _ask(self._shm, until)
+        guard_runs = _ask(self._guard_runs, until)
         if self._units is not None:
             self._watch(self._discover(self._early(nvml, half), self._early(processes, half)))
         units = _ask(self._units, until)
@@ -93,6 +96,7 @@ class Observer:
             units=units_read,
             shm=_answer(self._shm, shm, deadline),
             engines=_answer(self._engines, engines, deadline),
+            guard_runs=_answer(self._guard_runs, guard_runs, deadline),
             at=self._clock.time(),
             at_monotonic=self._clock.monotonic(),
         )
@@ -107,7 +111,7 @@ class Observer:
         return ticket.wait(until - self._clock.monotonic()) or DISABLED
 
     def _health(self) -> tuple[Health, ...]:
-        workers = (self._nvml, self._processes, self._units, self._shm, self._engines)
+        workers = (self._nvml, self._processes, self._units, self._shm, self._engines, self._guard_runs)
         health = [worker.health() for worker in workers if worker is not None]
         host = self._host.health().fault
         if host is not None:  # the host's clock and memory come from /proc as well

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from llmhost.model.reading import Cause, Failed, Ok, Reading
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.sources.base import Source, SourceError, TellsStuckCall
 
 T = TypeVar("T")
+
+DISABLED = NotApplicable("disabled by the config")  # what there is instead of a worker's reading
 
 # A source that keeps its own deadline tells more than "late": give it the time to.
 _SOURCE_SAYS_SO_FIRST_SECONDS = 0.1

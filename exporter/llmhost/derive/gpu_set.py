@@ -63,7 +63,7 @@ def _size(run: Run, listed: int) -> Reading[int]:
         return Failed(Cause.UNKNOWN, "the engine's arguments do not say how many GPUs it uses here")
     size = tensor * pipeline * data
     if size > listed:
-        return Failed(Cause.UNKNOWN, f"the engine's arguments ask for {size} GPUs, the driver lists {listed}")
+        return Failed(Cause.LOST, f"the engine's arguments ask for {size} GPUs, the driver lists {listed}")
     return Ok(size)
 
 
@@ -96,8 +96,10 @@ def _resolve(names: tuple[str, ...], gpus: Sequence[Gpu], where: str) -> Reading
         matches = [gpu for gpu in gpus if _is_named(gpu, name)]
         if len(matches) > 1:  # the driver gives the index of a GPU that it lost to the next
             matches = [gpu for gpu in matches if gpu.fault is not Cause.LOST]
-        if len(matches) != 1:
-            return Failed(Cause.UNKNOWN, f"{where} names {name}, which the driver does not list")
+        if not matches:
+            return Failed(Cause.LOST, f"{where} names {name}, which the driver does not list")
+        if len(matches) > 1:
+            return Failed(Cause.UNKNOWN, f"{where} names {name}, which is more than one GPU")
         found.append(matches[0].uuid)
     return Ok(tuple(found))
 

@@ -159,7 +159,7 @@ class Scene:
             gpu=gpu.index,
             kind=holder.kind,
             pid=holder.pid,
-            command=_command(process) if process is not None else "",
+            command=shown_command(process) if process is not None else "",
             unit=holder.unit,
             used_bytes=holder.used_bytes or 0,
         )
@@ -178,7 +178,7 @@ def _nobodys(gpu: Gpu, used_bytes: int) -> Obstacle:
     )
 
 
-def _command(process: Process) -> str:
+def shown_command(process: Process) -> str:
     """Name it as `ps` does, but an engine's part by its title, of which comm has only the beginning."""
     title = process.argv[0].rstrip() if process.argv else ""
     return title if process.engine and "::" in title else process.comm

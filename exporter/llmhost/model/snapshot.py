@@ -4,11 +4,14 @@ from dataclasses import dataclass
 
 from llmhost.model.engine import EnginesReport
 from llmhost.model.gpu import NvmlReport
+from llmhost.model.guard_run import GuardRun
 from llmhost.model.host import Host
 from llmhost.model.process import ProcessTable
-from llmhost.model.reading import Reading
+from llmhost.model.reading import NotApplicable, Reading
 from llmhost.model.segment import SharedMemory
 from llmhost.model.unit import UnitsReport
+
+_NOT_LOOKED_AT = NotApplicable("not looked at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,3 +24,4 @@ class Snapshot:
     units: Reading[UnitsReport]
     shm: Reading[SharedMemory]
     engines: Reading[EnginesReport]
+    guard_runs: Reading[tuple[GuardRun, ...]] = _NOT_LOOKED_AT

@@ -102,7 +102,7 @@ class LedgerStore:
             log.error("%s is no ledger that can be used (%s): it is put aside as %s", self.path, reason, aside)
 
 
-def open_for_reading(directory: Path, boot_id: str) -> Ledger | None:
+def open_for_reading(directory: Path, boot_id: str, *, owners: frozenset[int] | None = None) -> Ledger | None:
     """Give the ledger as it was saved last, whoever has the directory, and change nothing; None where there is none.
 
     A start that is not judged yet stays so in the same boot: the exporter that will may be running. Raises StoreError
@@ -110,7 +110,7 @@ def open_for_reading(directory: Path, boot_id: str) -> Ledger | None:
     """
     path = directory / LEDGER
     try:
-        ledger = ledger_of(read_file(path, MOST_BYTES))
+        ledger = ledger_of(read_file(path, MOST_BYTES, owners=owners))
     except FileNotFoundError as error:
         if directory.is_dir():
             return None

@@ -7,7 +7,7 @@ A family's label set never varies. Enum labels come in three modes: `all` values
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from llmhost.metrics.catalog import engines, exporter, gpus, shm, starts, units
+from llmhost.metrics.catalog import engines, exporter, gpus, guard, shm, starts, units
 from llmhost.metrics.catalog.declare import Family as Family
 from llmhost.metrics.catalog.declare import Kind as Kind
 from llmhost.metrics.catalog.declare import Mode as Mode
@@ -15,6 +15,7 @@ from llmhost.metrics.catalog.declare import Section as Section
 from llmhost.metrics.catalog.engines import *  # noqa: F403 - a declaration is the one place for a metric's name
 from llmhost.metrics.catalog.exporter import *  # noqa: F403
 from llmhost.metrics.catalog.gpus import *  # noqa: F403
+from llmhost.metrics.catalog.guard import *  # noqa: F403
 from llmhost.metrics.catalog.shm import *  # noqa: F403
 from llmhost.metrics.catalog.starts import *  # noqa: F403
 from llmhost.metrics.catalog.units import *  # noqa: F403
@@ -23,7 +24,7 @@ from llmhost.metrics.catalog.units import *  # noqa: F403
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         value.name: value
-        for section in (gpus, units, starts, shm, engines, exporter)
+        for section in (gpus, units, starts, shm, engines, guard, exporter)
         for value in vars(section).values()
         if isinstance(value, Family)
     }

@@ -21,6 +21,7 @@ class Section(StrEnum):
     STARTS = "History of units"
     SHM = "Shared memory and helper processes"
     ENGINES = "Engines"
+    GUARD = "Guard"
     EXPORTER = "The exporter itself"
 
 
@@ -65,6 +66,11 @@ def of_engine(name: str, help_: str, *labels: str, kind: Kind = Kind.GAUGE, mode
 def of_model(name: str, help_: str, *labels: str, kind: Kind = Kind.GAUGE, mode: Mode | None = None) -> Family:
     """Declare what an engine tells of a model, and of each of its cores."""
     return of_engine(name, help_, "model", "engine_index", *labels, kind=kind, mode=mode)
+
+
+def of_guard(name: str, help_: str, *labels: str, kind: Kind = Kind.GAUGE, mode: Mode | None = None) -> Family:
+    """Declare what is in the record of a unit's guard."""
+    return family(Section.GUARD, f"guard_{name}", help_, "unit", "manager", *labels, kind=kind, mode=mode)
 
 
 def of_exporter(name: str, help_: str, *labels: str, kind: Kind = Kind.GAUGE, mode: Mode | None = None) -> Family:
