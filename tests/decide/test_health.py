@@ -1,0 +1,227 @@
+"""Everything that makes a host unhealthy, on values that have it and on values that just have not."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.fakes.values import (
+    GIB,
+    MIB,
+    gpu,
+    held,
+    in_service,
+    memory,
+    process,
+    report,
+    segment,
+    shared_memory,
+    snapshot,
+    table,
+    unit,
+)
+
+from llmhost.config.schema import Config
+from llmhost.decide.health import Health, Level, health_of
+from llmhost.decide.look import Look
+from llmhost.derive.facts import derive
+from llmhost.derive.ledger.ledger import Ledger
+from llmhost.derive.ledger.record import UnitRecord
+from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
+from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.process import Role
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, StuckCall
+from llmhost.model.segment import SegmentId
+from llmhost.model.unit import UnitSettings
+
+VLLM = UnitId("vllm.service")
+SERVE = UnitSettings(exec_start=(("/usr/bin/vllm", "serve", "m"),))
+
+
+def health(*, ledger: Ledger | None = None, expected: int | None = None, **seen: Any) -> Health:  # noqa: ANN401
+    """Judge a host with one GPU and one unit that is up, but for what is given: values, or readings as a whole."""
+    readings: dict[str, Any] = {name: one for name, one in seen.items() if isinstance(one, Ok | Failed | NotApplicable)}
+    values = {name: one for name, one in seen.items() if name not in readings}
+    usual: dict[str, Any] = {"gpus": [gpu(0)], "processes": [], "units": [unit(settings=SERVE)]}
+    at = replace(snapshot(**(usual | values)), **readings)
+    remembered = ledger if ledger is not None else Ledger()
+    config = Config()
+    facts = derive(at, config, remembered)
+    return health_of(Look(snapshot=at, facts=facts, ledger=remembered, policy=config.policy, gpus_expected=expected))
+
+
+def found(**seen: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401
+    return [(one.kind, one.subject, one.what) for one in health(**seen).findings]
+
+
+def test_a_host_on_which_all_is_well_is_healthy() -> None:
+    assert health().level is Level.HEALTHY
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "what"),
+    [
+        (unit(load_state="not-found", active="inactive", sub="dead", settings=None), "unit_missing", "no such unit"),
+        (unit(load_state="bad-setting", active="inactive", sub="dead", settings=None), "unit_missing", "bad-setting"),
+        (unit(active="failed", sub="failed", result="exit-code"), "unit_failed", "has failed (exit-code)"),
+        (unit(active="activating", sub="auto-restart"), "unit_restarting", "waits to be restarted"),
+        (
+            unit(active="inactive", sub="dead", inactive_enter_monotonic=None),
+            "unit_down",
+            "should run and does not",
+        ),
+    ],
+)
+def test_a_unit_that_should_run_and_does_not_is_found(given: Any, kind: str, what: str) -> None:  # noqa: ANN401
+    ((told, subject, said),) = found(units=[given])
+    assert (told, subject) == (kind, "vllm.service")
+    assert what in said
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        unit(active="inactive", sub="dead", unit_file_state="disabled"),
+        unit(active="activating", sub="start-pre"),
+        unit(active="deactivating", sub="stop-sigterm"),
+        unit(load_state="masked", active="inactive", sub="dead", unit_file_state="masked", settings=None),
+    ],
+)
+def test_a_unit_that_is_up_or_not_meant_to_run_is_none(given: Any) -> None:  # noqa: ANN401
+    assert found(units=[given]) == []
+
+
+def test_a_stopped_unit_is_none() -> None:
+    stopped = UnitRecord(last_seen_at=0.0, invocation_id="a", stopped=True)
+    assert found(units=[unit(active="inactive", sub="dead")], ledger=Ledger(units={VLLM: stopped})) == []
+
+
+def test_that_the_next_start_will_fail_is_said() -> None:
+    full = gpu(0, memory=memory(40 * GIB), holders=Ok(()))
+    ((_, _, what),) = found(units=[unit(active="activating", sub="auto-restart", settings=SERVE)], gpus=[full])
+    assert what == "waits to be restarted; that start will fail"
+
+
+def test_processes_of_ended_runs_are_found() -> None:
+    worker = process(20, in_service("vllm.service"), start=100)  # 1 s after boot; the present activation began at 9 s
+    main = process(10, in_service("vllm.service"), start=1000)
+    running = unit(main_pid=10, settings=SERVE)
+    assert found(units=[running], processes=[main, worker]) == [
+        ("leftovers", "vllm.service", "a process of an ended run is still alive")
+    ]
+    assert found(units=[running], processes=[main, replace(worker, id=ProcessId(20, 1001))]) == []
+
+
+def test_a_dead_part_of_an_engine_in_a_unit_that_systemd_calls_active_is_found() -> None:
+    dead = process(11, in_service("vllm.service"), state="Z", role=Role.CORE, engine="vllm", ppid=10)
+    main = process(10, in_service("vllm.service"), role=Role.API_SERVER, engine="vllm")
+    running = unit(main_pid=10, settings=SERVE)
+    assert [kind for kind, _, _ in found(units=[running], processes=[main, dead])] == ["engine_dead"]
+    stopping = replace(running, active_state="deactivating", sub_state="stop-sigterm")
+    assert found(units=[stopping], processes=[main, dead]) == []
+    assert found(units=[running], processes=[main, replace(dead, role=Role.OTHER)]) == []
+
+
+def test_a_driver_that_does_not_work_is_found() -> None:
+    hung = Failed(Cause.TIMEOUT, "late", StuckCall("nvmlDeviceGetMemoryInfo_v2", "3", 2.0))
+    ((kind, _, what),) = found(nvml=hung)
+    assert (kind, what) == ("driver", "the driver hangs in nvmlDeviceGetMemoryInfo_v2 about GPU 3")
+    for cause in (Cause.NO_DRIVER, Cause.DRIVER_MISMATCH, Cause.LOST, Cause.RESET_REQUIRED):
+        assert [kind for kind, _, _ in found(nvml=Failed(cause))] == ["driver"]
+    upgraded = replace(report([gpu(0)]), driver_mismatch=True, library_on_disk_version="575.57.08")
+    ((kind, _, what),) = found(nvml=Ok(upgraded))
+    assert "575.57.08" in what
+    assert found(nvml=NotApplicable("disabled by the config")) == []
+
+
+def test_gpus_that_are_lost_missing_or_without_fabric_are_found() -> None:
+    assert found(gpus=[gpu(0), gpu(1, fault=Cause.LOST)]) == [("gpu", "GPU 1", "lost")]
+    assert found(gpus=[gpu(0, fabric_ready=False)]) == [("fabric", "GPU 0", "its NVLink fabric is not ready")]
+    assert found(gpus=[gpu(0, fabric_ready=True)]) == []
+    assert found(expected=2) == [("gpu", "GPUs", "the driver lists 1, expected are 2")]
+    assert found(expected=1) == []
+    assert found(nvml=Ok(replace(report([gpu(0)]), listed_most=8))) == [
+        ("gpu", "GPUs", "the driver lists 1, expected are 8")
+    ]
+
+
+def test_memory_that_is_held_for_the_dead_is_found_above_the_policy() -> None:
+    def with_gone(mib: int) -> list[tuple[str, str, str]]:
+        return found(gpus=[gpu(0, memory=memory(mib * MIB), holders=Ok((held(99, mib * MIB),)))])
+
+    assert with_gone(1001) == [("gone", "GPU 0", "1.0 GiB are held for processes that are gone")]
+    assert with_gone(1000) == []
+
+
+def answer(cause: Cause | None) -> Ok[EnginesReport]:
+    one: tuple[EngineSample, ...] = (EngineSample(model="m", engine_index="0"),)
+    samples = Ok(one) if cause is None else Failed(cause)
+    return Ok(EnginesReport(answers=(EngineAnswer(unit=VLLM, engine="vllm", endpoint="http://h:1", samples=samples),)))
+
+
+def test_a_server_that_does_not_answer_is_found_once_it_had_the_time_to_load() -> None:
+    old = unit(settings=SERVE, active_enter_at=1_767_225_600.0 - 1801)  # policy.ready is 1800 s
+    young = replace(old, active_enter_at=1_767_225_600.0 - 1799)
+    ((kind, _, what),) = found(units=[young], engines=answer(Cause.REFUSED))
+    assert (kind, what) == ("server", "its server at http://h:1 does not answer (refused)")
+    assert [kind for kind, _, _ in found(units=[old], engines=answer(Cause.TIMEOUT))] == ["server"]
+    assert found(units=[young], engines=answer(Cause.TIMEOUT)) == []
+    assert found(units=[old], engines=answer(Cause.STARTING)) == []
+    assert found(units=[old], engines=answer(None)) == []
+
+
+def test_a_server_without_metrics_is_untold_and_no_finding() -> None:
+    told = health(engines=answer(Cause.NO_METRICS))
+    assert told.level is Level.HEALTHY
+    assert ("vllm.service at http://h:1", "no_metrics") in [(one.subject, one.cause) for one in told.untold]
+
+
+def test_orphans_trackers_and_stale_files_are_found() -> None:
+    core = process(30, None, ppid=1, engine="vllm", role=Role.CORE, argv=("VLLM::EngineCore",), pipes={})
+    shell = process(1, None, ppid=0, comm="systemd", argv=("/sbin/init",), pipes={})
+    argv = ("python3", "-c", "from multiprocessing.resource_tracker import main;main(5)")
+    tracker = process(31, None, ppid=1, role=Role.TRACKER, argv=argv, pipes={5: 77})
+    watched = Ledger(processes_since=0.0, orphan_since={core.id: 985.0})
+    orphaned = found(processes=[shell, core], ledger=watched)
+    assert orphaned == [("orphans", "processes", "an orphan process")]
+    assert found(processes=[shell, core], ledger=replace(watched, orphan_since={core.id: 985.5})) == []
+    assert [kind for kind, _, _ in found(processes=[shell, tracker], ledger=watched)] == ["trackers"]
+    stale = Ok(shared_memory(segment(1), segment(2)))
+    since = Ledger(unheld_since={SegmentId(27, 1): 970.0, SegmentId(27, 2): 970.5})
+    assert found(shm=stale, ledger=since) == [("segments", "shared memory", "a stale file")]
+
+
+def test_without_a_record_nobody_can_tell_how_long_a_process_looks_like_an_orphan() -> None:
+    core = process(30, None, ppid=1, engine="vllm", role=Role.CORE, argv=("VLLM::EngineCore",), pipes={})
+    told = health(processes=[process(1, None, ppid=0, comm="systemd", argv=("/sbin/init",), pipes={}), core])
+    assert told.level is Level.CANNOT_TELL
+    assert [one.subject for one in told.untold if one.matters] == ["orphans"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "level"),
+    [
+        ({"units": Failed(Cause.NO_BUS)}, Level.CANNOT_TELL),
+        ({"processes": Failed(Cause.PID_NAMESPACE)}, Level.CANNOT_TELL),
+        ({"nvml": Failed(Cause.NO_PERMISSION)}, Level.CANNOT_TELL),
+        ({"nvml": Failed(Cause.NO_LIBRARY)}, Level.CANNOT_TELL),  # there is an engine that needs one
+        ({"nvml": Failed(Cause.NO_LIBRARY), "units": []}, Level.HEALTHY),  # a host without GPUs
+        ({"units": NotApplicable("disabled by the config")}, Level.HEALTHY),
+        ({"shm": Failed(Cause.NO_SHM)}, Level.HEALTHY),
+        ({"engines": Failed(Cause.TIMEOUT)}, Level.HEALTHY),
+    ],
+)
+def test_what_cannot_be_seen_leaves_the_question_open_where_it_matters(seen: dict[str, Any], level: Level) -> None:
+    told = health(**seen)
+    assert told.level is level
+
+
+def test_a_finding_outweighs_what_cannot_be_seen() -> None:
+    assert health(units=[unit(active="failed", sub="failed")], nvml=Failed(Cause.NO_PERMISSION)).level is Level.FINDINGS
+
+
+def test_processes_that_hide_are_told() -> None:
+    told = health(processes=Ok(replace(table([]), unreadable=7)))
+    assert [(one.subject, one.detail) for one in told.untold if one.cause == "no_permission"] == [
+        ("processes", "processes of which not all could be read: 7; root can")
+    ]
