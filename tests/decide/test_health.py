@@ -27,6 +27,7 @@ from llmhost.derive.facts import derive
 from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.ledger.record import UnitRecord
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
+from llmhost.model.guard_run import GuardRun, GuardVerdict
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, StuckCall
@@ -174,6 +175,19 @@ def test_a_server_without_metrics_is_untold_and_no_finding() -> None:
     told = health(engines=answer(Cause.NO_METRICS))
     assert told.level is Level.HEALTHY
     assert ("vllm.service at http://h:1", "no_metrics") in [(one.subject, one.cause) for one in told.untold]
+
+
+def test_a_guard_that_could_not_work_is_found() -> None:
+    def with_guard(verdict: GuardVerdict) -> list[tuple[str, str, str]]:
+        run = GuardRun(unit=VLLM, at=0.0, wait_seconds=34.0, verdict=verdict, runs_total={verdict: 1})
+        return found(guard_runs=Ok((run,)))
+
+    assert with_guard(GuardVerdict.FAULT) == [("guard", "vllm.service", "its guard could not work at its last start")]
+    assert with_guard(GuardVerdict.FREE) == []
+    told = health(guard_runs=Failed(Cause.NO_PERMISSION, "not root's"))
+    assert [(one.subject, one.matters) for one in told.untold if one.detail == "not root's"] == [
+        ("runs of guards", False)
+    ]
 
 
 def test_orphans_trackers_and_stale_files_are_found() -> None:

@@ -1,5 +1,6 @@
 """Whatever names there are, the status fits its width and cannot be made to say what is not so."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -26,6 +27,7 @@ from llmhost.derive.facts import derive
 from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.ledger.record import InTheWay, Trigger, UnitRecord, Verdict
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
+from llmhost.model.guard_run import GuardRun, GuardVerdict
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.process import Role
 from llmhost.model.reading import Cause, Failed, Ok
@@ -116,6 +118,29 @@ def test_a_number_that_json_does_not_have_is_null() -> None:
     text = status_json(odd_look, health_of(odd_look))
     assert '"requests_running": null' in text
     assert '"generation_tokens": null' in text
+
+
+def test_the_last_run_of_the_guard_is_told() -> None:
+    look = look_at("a.service")
+    totals = {GuardVerdict.HELD: 1, GuardVerdict.FREE: 6}
+    run = GuardRun(
+        unit=UnitId("a.service"),
+        at=look.snapshot.at - 60,
+        wait_seconds=34.0,
+        verdict=GuardVerdict.FREE,
+        runs_total=totals,
+    )
+    told = replace(look, snapshot=replace(look.snapshot, guard_runs=Ok((run,))))
+    assert "    guard 60 s ago: free after 34 s; its runs: 6 free, 1 held\n" in status_text(told, health_of(told))
+    (unit_told,) = json.loads(status_json(told, health_of(told)))["units"]
+    assert unit_told["guard"] == {
+        "at": run.at,
+        "wait_seconds": 34.0,
+        "verdict": "free",
+        "runs": {"held": 1, "free": 6},
+    }
+    (without,) = json.loads(status_json(look, health_of(look)))["units"]
+    assert without["guard"] is None
 
 
 def test_memory_is_shared_out_by_kind_and_unit() -> None:

@@ -8,7 +8,9 @@ from types import TracebackType
 from typing import Self
 
 from llmhost.cli import memory
-from llmhost.cli.assemble import Exporter, Paths, SystemClock, boot_id
+from llmhost.cli.assemble import Exporter, boot_id
+from llmhost.cli.clock import SystemClock
+from llmhost.cli.options import paths_of
 from llmhost.config.load import load
 from llmhost.decide.look import Look
 from llmhost.derive.facts import derive
@@ -30,7 +32,7 @@ class Looker:
         config = load(given.config)
         patterns = (*config.units.patterns, *units)
         self.config = replace(config, units=replace(config.units, patterns=patterns))
-        paths = Paths(procfs=given.procfs, sysfs=given.sysfs, cgroup=given.cgroup, shm=given.shm)
+        paths = paths_of(given)
         remembered = memory.recalled(given.state_directory, boot_id(paths))
         self._history_fault = remembered.fault
         self._clock = SystemClock()

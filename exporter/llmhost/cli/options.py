@@ -3,11 +3,12 @@
 import argparse
 from pathlib import Path
 
-_USUAL = (("procfs", "/proc"), ("sysfs", "/sys"), ("cgroup", "/sys/fs/cgroup"), ("shm", "/dev/shm"))  # noqa: S108 - looked at
+from llmhost.cli.paths import Paths
 
 
 def add_look_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--config`, `--state-dir` and `--path.*`, as `serve` has them."""
+    """Add `--config`, `--state-dir`, `--run-dir` and `--path.*`, as `serve` has them."""
+    usual = Paths()
     parser.add_argument("--config", type=Path, metavar="FILE", help="default: /etc/llmhost/llmhost.yml, if it is there")
     parser.add_argument(
         "--state-dir",
@@ -17,16 +18,33 @@ def add_look_options(parser: argparse.ArgumentParser) -> None:
         help="where the exporter keeps its history, which is only read; default: $STATE_DIRECTORY, else "
         "/var/lib/llmhost if it is there",
     )
-    for name, default in _USUAL:
+    parser.add_argument(
+        "--run-dir",
+        dest="run_directory",
+        type=Path,
+        default=usual.run,
+        metavar="DIR",
+        help=f"where guards record their runs; default: {usual.run}",
+    )
+    for name, default in (
+        ("procfs", usual.procfs),
+        ("sysfs", usual.sysfs),
+        ("cgroup", usual.cgroup),
+        ("shm", usual.shm),
+    ):
         parser.add_argument(
             f"--path.{name}",
             dest=name,
             type=_directory,
-            default=Path(default),
+            default=default,
             metavar="DIR",
             help=f"default: {default}",
         )
     parser.set_defaults(log_level="error")  # what fails is part of the answer
+
+
+def paths_of(given: argparse.Namespace) -> Paths:
+    return Paths(procfs=given.procfs, sysfs=given.sysfs, cgroup=given.cgroup, shm=given.shm, run=given.run_directory)
 
 
 def _directory(text: str) -> Path:

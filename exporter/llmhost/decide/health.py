@@ -12,6 +12,7 @@ from llmhost.derive.readiness import ready_budget_seconds
 from llmhost.derive.segments import SegmentState
 from llmhost.derive.trackers import TrackerState
 from llmhost.model.engine import EngineAnswer
+from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.ids import UnitId
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
@@ -114,6 +115,11 @@ def _units(look: Look) -> Iterator[Trouble]:
             what = "a process of an ended run is" if count == 1 else f"{count} processes of ended runs are"
             yield Trouble(kind="leftovers", subject=one.unit.id.name, what=f"{what} still alive")
     yield from _dead_engines(look)
+    runs = look.snapshot.guard_runs
+    for run in runs.value if isinstance(runs, Ok) else ():
+        if run.verdict is GuardVerdict.FAULT:
+            what = "its guard could not work at its last start"
+            yield Trouble(kind="guard", subject=run.unit.name, what=what)
     yield from _servers(look)
 
 
@@ -213,12 +219,13 @@ def untold_of(look: Look) -> Iterator[Untold]:
         ("shared memory", snapshot.shm),
         ("engines", snapshot.engines),
         ("the host's clock and memory", snapshot.host),
+        ("runs of guards", snapshot.guard_runs),
     ):
         if isinstance(reading, Failed):
             nobody_misses_it = subject == "GPUs" and reading.cause in _NO_GPU_HERE and not engines_here
             matters = subject in {"GPUs", "units", "processes"} and not nobody_misses_it
             yield Untold(subject=subject, cause=reading.cause, detail=reading.detail, matters=matters)
-        elif isinstance(reading, NotApplicable):
+        elif isinstance(reading, NotApplicable) and reading is not snapshot.guard_runs:
             yield Untold(subject=subject, cause=reading.why or "disabled", detail="", matters=False)
     orphans = look.facts.orphans
     if isinstance(orphans, NotApplicable):

@@ -141,8 +141,22 @@ def _unit(one: UnitFacts, look: Look) -> dict[str, Any]:
             for short in (shortages(one.gpus, one.needed, gpus, look.snapshot.host) if refused else ())
         ],
         "history": None if record is None else _history(record),
+        "guard": _guard(unit.id, look),
         "ready_seconds": list(readiness.past_seconds) if readiness is not None else [],
         "servers": [_server(answer, look) for answer in answers if answer.unit == unit.id],
+    }
+
+
+def _guard(unit: UnitId, look: Look) -> dict[str, Any] | None:
+    runs = look.snapshot.guard_runs
+    run = next((one for one in runs.value if one.unit == unit), None) if isinstance(runs, Ok) else None
+    if run is None:
+        return None
+    return {
+        "at": run.at,
+        "wait_seconds": run.wait_seconds,
+        "verdict": run.verdict,
+        "runs": {str(verdict): number for verdict, number in run.runs_total.items()},
     }
 
 

@@ -10,6 +10,7 @@ from llmhost.derive.ledger.record import InTheWay, Start, UnitRecord, Verdict
 from llmhost.derive.shortage import Shortage, shortages
 from llmhost.model.engine import EngineAnswer
 from llmhost.model.gpu import Gpu
+from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.ids import SYSTEM_MANAGER
 from llmhost.model.reading import Failed, NotApplicable, Ok
 from llmhost.model.unit import Unit
@@ -67,6 +68,7 @@ def _told(one: UnitFacts, look: Look) -> Iterator[tuple[str, Style]]:
         yield f"systemd has restarted it {count(one.unit.nrestarts, 'time')}{forever}", Style.DOUBT
     if record is not None:
         yield from _history(record, look)
+    yield from _guard(one.unit, look)
     yield from _next_start(one, look)
     times = list(_times(one, record, look))
     if times:
@@ -142,6 +144,17 @@ def _in_the_way(found: Iterable[InTheWay], look: Look) -> str:
 
 def _gpus(look: Look) -> tuple[Gpu, ...]:
     return look.snapshot.nvml.value.gpus if isinstance(look.snapshot.nvml, Ok) else ()
+
+
+def _guard(unit: Unit, look: Look) -> Iterator[tuple[str, Style]]:
+    runs = look.snapshot.guard_runs
+    for run in runs.value if isinstance(runs, Ok) else ():
+        if run.unit != unit.id:
+            continue
+        total = ", ".join(f"{run.runs_total[one]} {one}" for one in GuardVerdict if run.runs_total.get(one))
+        said = f"guard {span(look.snapshot.at - run.at)} ago: {run.verdict} after {span(run.wait_seconds)}"
+        style = Style.PLAIN if run.verdict is GuardVerdict.FREE else Style.DOUBT
+        yield f"{said}; its runs: {total}" if total else said, style
 
 
 def _next_start(one: UnitFacts, look: Look) -> Iterator[tuple[str, Style]]:
