@@ -334,7 +334,13 @@ def test_the_worst_is_told_first() -> None:
 
 
 def test_a_unit_that_systemd_has_not_loaded_has_no_settings_to_find_fault_with() -> None:
-    assert diagnose(look(unit(load_state="stub", settings=None))) == ()
+    stub = look(unit(load_state="stub", settings=None), unit("a.service", load_state="masked", settings=None))
+    assert diagnose(stub) == ()
+    assert tuple(not_checked(stub))[:2] == (
+        "the settings of vllm.service: systemd has not loaded it",
+        "the settings of a.service: systemd says masked",
+    )
+    assert "a.service" not in " ".join(not_checked(stub, [VLLM]))
 
 
 def test_what_could_not_be_read_is_told() -> None:

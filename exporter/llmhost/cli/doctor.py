@@ -51,7 +51,7 @@ def run(given: argparse.Namespace) -> Exit:
     if missing is not None:
         sys.stderr.write(f"llmhost: there is no unit {missing.name}\n")
         return Exit.WRONG_USE
-    findings, untold = diagnose(look, units), tuple(not_checked(look))
+    findings, untold = diagnose(look, units), tuple(not_checked(look, units))
     if given.json:
         write_out(doctor_json(findings, untold))
     else:

@@ -53,8 +53,12 @@ def diagnose(look: Look, units: Sequence[UnitId] = ()) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda one: _WORST_FIRST.index(one.severity)))  # stable: by unit within
 
 
-def not_checked(look: Look) -> Iterator[str]:
-    """Say which sources were missing, and what could not be checked for that."""
+def not_checked(look: Look, units: Sequence[UnitId] = ()) -> Iterator[str]:
+    """Say what could not be checked of these units, or of all watched ones, and why."""
+    for one in look.facts.units.value if isinstance(look.facts.units, Ok) else ():
+        if one.unit.settings is None and (not units or one.unit.id in units):
+            why = "has not loaded it" if one.unit.load_state == "stub" else f"says {one.unit.load_state}"
+            yield f"the settings of {one.unit.id.name}: systemd {why}"
     for reading, what in (
         (look.snapshot.units, "the units' settings: systemd cannot be read"),
         (look.snapshot.nvml, "GPUs: what units need, which they use, the driver's library"),
