@@ -46,7 +46,10 @@ UNITS = {
         RestartSec=10ms
         """,
     "vllm@.service": """
+        [Unit]
+        After=nvidia-fabricmanager.service
         [Service]
+        SendSIGKILL=no
         ExecStart=/bin/sh -c 'exec sleep 1000' %i %I
         Environment=CUDA_VISIBLE_DEVICES=0,1 HF_HOME=/models
         EnvironmentFile=-/etc/default/vllm
@@ -77,6 +80,7 @@ SHOWN = (
     *("ControlPID", "ExecMainCode", "ExecMainStatus", "StateChangeTimestamp", "ActiveEnterTimestamp"),
     *("InactiveExitTimestampMonotonic", "InactiveEnterTimestampMonotonic", "ActiveExitTimestampMonotonic"),
     *("ConditionTimestampMonotonic", "ExecMainStartTimestampMonotonic", "Type", "Restart", "KillMode"),
+    *("SendSIGKILL", "After"),
 )
 
 
@@ -164,6 +168,8 @@ def assert_as_shown(unit: Unit, shown: dict[str, str]) -> None:
     assert unit.settings.service_type == shown["Type"]
     assert unit.settings.restart == shown["Restart"]
     assert unit.settings.kill_mode == shown["KillMode"]
+    assert unit.settings.send_sigkill is (shown["SendSIGKILL"] == "yes")
+    assert list(unit.settings.after) == sorted(shown["After"].split())
 
 
 def test_all_that_is_watched_is_reported_and_nothing_else(source: SystemdSource) -> None:
@@ -198,10 +204,13 @@ def test_a_unit_that_hangs_before_its_start(host: Booted, source: SystemdSource)
     assert (unit.active_state, unit.main_pid, unit.exec_main_status) == ("activating", 0, None)
     assert unit.control_pid > 0
     assert unit.exec_main_start_monotonic is None
+    assert unit.settings is not None
     assert unit.settings == UnitSettings(
         service_type="simple",
         restart="no",
         kill_mode="control-group",
+        send_sigkill=True,
+        after=unit.settings.after,  # as shown
         restart_delay_seconds=0.1,
         start_timeout_seconds=None,
         stop_timeout_seconds=90.0,
@@ -226,10 +235,14 @@ def test_a_unit_that_reached_its_start_limit(host: Booted, source: SystemdSource
 def test_an_instance_of_a_template_with_an_escaped_name(host: Booted, source: SystemdSource) -> None:
     unit = eventually(source, lambda found: found[INSTANCE].sub_state == "running")[INSTANCE]
     assert_as_shown(unit, host.show(INSTANCE, *SHOWN))
+    assert unit.settings is not None
+    assert "nvidia-fabricmanager.service" in unit.settings.after
     assert unit.settings == UnitSettings(
         service_type="simple",
         restart="on-failure",
         kill_mode="mixed",
+        send_sigkill=False,
+        after=unit.settings.after,  # as shown
         restart_delay_seconds=10.0,
         start_timeout_seconds=300.0,
         stop_timeout_seconds=2.0,

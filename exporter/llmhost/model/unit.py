@@ -48,7 +48,7 @@ class UnitSettings:
     environment: tuple[tuple[str, str], ...] = ()  # Environment= alone
     environment_files: tuple[str, ...] = ()  # EnvironmentFile=, whose content goes over Environment= and is not told
     send_sigkill: bool | None = None  # SendSIGKILL=: what survives TimeoutStopSec= is killed
-    after: tuple[str, ...] = ()  # After=, with what systemd adds by itself
+    after: tuple[str, ...] = ()  # After=, with what systemd adds by itself; by name
     pass_environment: tuple[str, ...] = ()  # PassEnvironment=: variables that come from the manager's own
 
 

@@ -233,7 +233,7 @@ def _settings(checked: _Checked) -> UnitSettings:
         exec_start=checked.commands("ExecStart"),
         exec_start_pre=checked.commands("ExecStartPre"),
         send_sigkill=checked.flag("SendSIGKILL"),
-        after=checked.texts("After"),
+        after=tuple(sorted(checked.texts("After"))),  # systemd gives them in no order
         environment=checked.environment(),
         environment_files=checked.environment_files(),
         pass_environment=checked.texts("PassEnvironment"),
