@@ -35,10 +35,11 @@ test-vllm: ready-to-test ## hold it to a real vLLM on this CPU, as root; install
 	$(python) -m pytest -m vllm tests/vllm $(ARGS)
 
 .PHONY: bench
-bench: ready-to-test ## measure what a scrape costs, what looking at shared memory does, and how long a verdict takes
+bench: ready-to-test ## measure what a scrape costs, what looking at shared memory does, how long verdicts take
 	$(python) -m tests.bench.scrape $(ARGS)
 	$(python) -m tests.bench.shm $(ARGS)
 	$(python) -m tests.bench.starts $(ARGS)
+	$(python) -m tests.bench.guard $(ARGS)
 
 .PHONY: chaos
 chaos: ready-to-test ## as root, hold the count of starts to a real systemd in chaos (ARGS="--seconds 600 --seed 7")

@@ -71,14 +71,12 @@ def test_free_gpus_are_0_and_one_line(guards: Guards) -> None:
 def test_a_gpu_that_stays_held_is_1_with_holder_and_next_step(guards: Guards) -> None:
     with subprocess.Popen(["sleep", "100"]) as holder:
         guards.nvml.write([*HELD, f"proc 0 {holder.pid} mem=80G"])
-        code, _, lines = guards.run("--gpus", "0,1", "--need-free", "0.9", "--timeout", "1500ms")
+        code, _, lines = guards.run("--gpus", "0,1", "--need-free", "0.9", "--timeout", "3s")
         holder.kill()
     assert code == 1
     told = rf"GPU 0 \(5\.0 of 85\.5 GiB free\): 80\.0 GiB sleep pid {holder.pid} .*, 10\.0 GiB with no visible owner"
-    assert re.search(rf"^INFO the start waits for {told}; 0 s of 2 s$", lines[0])
-    assert re.search(
-        rf"^ERROR the start: held after 1\.[5-9] s \(--timeout\): waits for {told}\. Next step: ", lines[-1]
-    )
+    assert re.search(rf"^INFO the start waits for {told}; [0-2] s of 3 s$", lines[0])
+    assert re.search(rf"^ERROR the start: held after 3\.\d s \(--timeout\): waits for {told}\. Next step: ", lines[-1])
     assert lines[-1].endswith(f"Next step: end process {holder.pid}, or give this unit other GPUs")
     assert len(lines) == 2
 
@@ -87,7 +85,8 @@ def test_memory_that_nobody_has_is_told_with_its_rate_and_free_when_it_has_falle
     """It falls by 20 GiB each 0.2 s, which is 100 GiB/s; then it must stand still for the second of --settle."""
     guards.nvml.write(["gpu 0 total=96G reserved=1G used=80G"])
     process = guards.start("--gpus", "0", "--need-free", "0.9")
-    time.sleep(0.8)
+    assert process.stderr is not None
+    assert "GPU 0 (15.0 of 85.5 GiB free): 80.0 GiB with no visible owner" in process.stderr.readline()
     for used in (60, 40, 20, 0):
         guards.nvml.write([f"gpu 0 total=96G reserved=1G used={used}G"])
         time.sleep(0.2)
@@ -95,8 +94,8 @@ def test_memory_that_nobody_has_is_told_with_its_rate_and_free_when_it_has_falle
     _, err = process.communicate(timeout=20)
     took = time.monotonic() - free_at
     assert process.returncode == 0
-    assert "80.0 GiB with no visible owner" in err
-    assert 1.0 <= took <= 1.5, "the settle time, a poll, and the end of the process"
+    assert "free after" in err
+    assert 0.9 <= took <= 2.0, "the settle time, a poll, and the end of the process"
 
 
 def test_a_driver_that_is_not_there_is_waited_for(guards: Guards) -> None:
@@ -126,15 +125,14 @@ def test_a_driver_that_cannot_serve_is_3_by_the_deadline_and_0_if_told_so(
     if lines is not None:
         guards.nvml.write(lines)
     processes = {
-        policy: guards.start("--gpus", "0", "--timeout", "1800ms", "--on-unknown", policy)
-        for policy in ("refuse", "admit")
+        policy: guards.start("--gpus", "0", "--timeout", "3s", "--on-unknown", policy) for policy in ("refuse", "admit")
     }
     began = time.monotonic()
     for policy, code in (("refuse", 3), ("admit", 0)):
         _, err = processes[policy].communicate(timeout=20)
         assert processes[policy].returncode == code
         assert re.search(rf"ERROR the start: cannot tell after .*{told}.* Next step: ", err), err
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 8
 
 
 def test_no_bus_is_a_fault_that_admits_loudly_unless_it_must_refuse(guards: Guards) -> None:
@@ -222,7 +220,8 @@ def test_sigterm_ends_the_wait_at_once_with_143_and_says_what_it_waited_for(guar
     for lines in (HELD, (*FREE, "delay nvmlDeviceGetMemoryInfo* 0 hang")):
         guards.nvml.write(lines)
         process = guards.start("--gpus", "0", "--need-free", "0.9")
-        time.sleep(0.8)
+        assert process.stderr is not None
+        assert "waits for" in process.stderr.readline()
         process.send_signal(signal.SIGTERM)
         sent_at = time.monotonic()
         _, err = process.communicate(timeout=20)

@@ -67,10 +67,13 @@ class Surroundings:
         for worker in (self.units, self.host, self.processes):
             worker.start()
 
-    def watch(self, units: set[str]) -> None:
-        """Have systemd tell of these as well: they hold memory."""
-        names = (*self._units, *sorted(units - set(self._units)))
-        self._systemd.configure(patterns=names, discover=False)
+    def watch(self, units: set[str]) -> bool:
+        """Have systemd tell of these as well: they hold memory. Gives whether there is one that it did not tell of."""
+        new = units - set(self._units)
+        if new:
+            self._units = (*self._units, *sorted(new))
+            self._systemd.configure(patterns=self._units, discover=False)
+        return bool(new)
 
     def close(self) -> None:
         self._systemd.close()

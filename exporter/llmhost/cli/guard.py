@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from pathlib import Path
 
 from llmhost.cli.exits import Exit
@@ -71,6 +72,7 @@ _RUN_HELP = "where runs are recorded; default: /run/llmhost"
 
 def run(given: argparse.Namespace) -> int:
     """Wait; give the exit code, or become the command."""
+    began = time.monotonic()
     logging.getLogger("llmhost.collect").setLevel(logging.ERROR)  # what it tells of readings, the guard's lines do too
     if given.command and shutil.which(given.command[0]) is None:
         sys.stderr.write(f"llmhost: there is no program {given.command[0]}\n")
@@ -93,7 +95,7 @@ def run(given: argparse.Namespace) -> int:
         log.exception("this is a bug in llmhost")
         return _after_fault(given)
     try:
-        ended = guarded(given, gpus)
+        ended = guarded(given, gpus, began)
     except WrongUseError as error:
         sys.stderr.write(f"llmhost: {error}\n")
         return Exit.WRONG_USE

@@ -52,13 +52,15 @@ class Looks:
         self._units_at = -_UNITS_SECONDS
         self._listing = False  # lists or processes are under way
         self._listed: Reading[NvmlReport] | None = None
+        self._found: tuple[Reading[NvmlReport], Reading[ProcessTable]] | None = None  # waits for systemd
         self._listed_at = -_LISTS_SECONDS
         self._used_when_listed: Mapping[GpuUuid, int] = {}
 
     @property
     def has_looked(self) -> bool:
         """Whether everything has answered, and nothing of it is under way."""
-        return self.nvml is not None and self.units is not None and not self._listing
+        pending = self._listing or self._found is not None
+        return self.nvml is not None and self.units is not None and not pending
 
     def take_memory(self) -> bool:
         """Read memory; False while that is under way."""
@@ -84,6 +86,8 @@ class Looks:
             units = self._all_units.take()
             if units is not None:
                 self.units, self._units_at = units, now
+                if self._found is not None:
+                    self._attribute(*self._found)
 
     def look(self, scene: Scene, *, soon: bool) -> None:
         """Read lists and then processes, if it is time to, a step at a time, and find out who holds what."""
@@ -103,19 +107,27 @@ class Looks:
         processes = self._tables.take()
         if processes is not None:
             self._listing, self._listed_at = False, self._clock.monotonic()
-            self._attribute(self._listed, processes)
+            self._take_in(self._listed, processes)
 
     def snapshot(self) -> Snapshot:
         return self._snapshot(self.nvml or _NOT_ASKED, _NOT_ASKED)
 
-    def _attribute(self, nvml: Reading[NvmlReport], processes: Reading[ProcessTable]) -> None:
+    def _take_in(self, nvml: Reading[NvmlReport], processes: Reading[ProcessTable]) -> None:
+        """Find out whose memory it is; where it is of units that were not known, once systemd has told of them."""
         # Imported only where there is somebody to name: a verdict must not wait for it.
         from llmhost.collect.discover import units_of_interest  # noqa: PLC0415
+
+        if self._surroundings.watch(units_of_interest(nvml, processes)) and isinstance(self.units, Ok):
+            self._found, self._units_at = (nvml, processes), -_UNITS_SECONDS
+        else:
+            self._attribute(nvml, processes)
+
+    def _attribute(self, nvml: Reading[NvmlReport], processes: Reading[ProcessTable]) -> None:
+        self._found = None
         from llmhost.decide.guard_holders import seen_holders  # noqa: PLC0415
         from llmhost.derive.facts import derive  # noqa: PLC0415
         from llmhost.derive.ledger.looks import advance  # noqa: PLC0415
 
-        self._surroundings.watch(units_of_interest(nvml, processes))
         snapshot = self._snapshot(nvml, processes)
         self.ledger = advance(self.ledger, snapshot, self._config.policy)
         self.holders = seen_holders(derive(snapshot, self._config, self.ledger).attribution, snapshot)

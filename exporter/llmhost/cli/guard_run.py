@@ -49,10 +49,9 @@ class Ended:
     unit_is_stopping: bool = False  # systemd ends the unit: no start goes on whatever we exit with
 
 
-def guarded(given: argparse.Namespace, gpus: Gpus) -> Ended:
-    """Wait, and tell why in the log. Raises WrongUseError."""
+def guarded(given: argparse.Namespace, gpus: Gpus, began: float) -> Ended:
+    """Wait, and tell why in the log; `began` is when, on the monotonic clock. Raises WrongUseError."""
     clock = SystemClock()
-    began = clock.monotonic()
     config, ledger = _config(given), _ledger(given)
     name, own, fault = _unit_name(given)
     target = Target(

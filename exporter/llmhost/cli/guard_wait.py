@@ -18,7 +18,7 @@ from llmhost.derive.ledger.ledger import Ledger
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Failed, Ok
-from llmhost.model.unit import Unit
+from llmhost.model.unit import Unit, UnitSettings
 from llmhost.views.guard import Scene, is_free, next_step, waits_for, whose
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,8 @@ _POLL_SECONDS = 0.1
 _PENDING_SECONDS = 0.005  # while first answers are on their way
 _LINE_SECONDS = 5.0  # between two lines that say the same
 _CHANGE_SECONDS = 1.0  # between two lines
-_FIRST_SECONDS = 2.0  # however short the wait may be, the first answers are waited for
+_OWN_LIMIT = "--timeout"
+_FIRST_SECONDS = 4.0  # however short the wait may be, the first answers are waited for
 _SURE_SECONDS = 3.0  # for trouble that no waiting mends, and for systemd to come
 _EXTEND_SECONDS = 1.0
 _EXTENSION_SECONDS = 10.0
@@ -57,7 +58,7 @@ class Patience:
 
         TimeoutStartSec= counts for each command anew (systemd.service(5)), from the start of the command's process.
         """
-        own = self.began + self.timeout_seconds, "--timeout"
+        own = self.began + self.timeout_seconds, _OWN_LIMIT
         if not is_own or self.may_extend:
             return own
         if unit is None or unit.settings is None:
@@ -109,6 +110,7 @@ class Wait:
         self._no_systemd_since: float | None = None
         self._told_at = -_LINE_SECONDS
         self._told: tuple[object, ...] | None = None
+        self._warned = False
         self._extended_at = -_EXTEND_SECONDS
 
     @property
@@ -145,7 +147,7 @@ class Wait:
         decision = self._decide(unit) if unit is not None else None
         until, why_then = self._patience.until(unit, is_own=self._target.is_own)
         if decision is None or self._scene is None:
-            if now < max(until, self._patience.began + _FIRST_SECONDS):
+            if now < until or (why_then == _OWN_LIMIT and self._seconds() < _FIRST_SECONDS):
                 return None
             return self._give_up("neither the driver nor systemd has answered yet", why_then)
         if decision.verdict is GuardVerdict.FREE:
@@ -193,13 +195,25 @@ class Wait:
         if isinstance(units, Ok):
             found = next((one for one in units.value.units if one.id == self._target.unit), None)
             self.no_such_unit = found is None or found.load_state == "not-found"
-            if found is None or found.settings is None or not self._target.is_own:
-                return found if found is not None and found.settings is not None else None
+            if found is not None and found.load_state == "stub":
+                self._warn_of_a_stub(found)
+                return replace(found, settings=UnitSettings())
+            if found is None or found.settings is None:
+                return None
+            if not self._target.is_own:
+                return found
             # What systemd gave us it gives ExecStart= as well, from EnvironmentFile= and PassEnvironment= too.
             mine = tuple(os.environ.items())
             settings = replace(found.settings, environment=mine, environment_files=(), pass_environment=())
             return replace(found, settings=settings)
         return None if self._target.needs_systemd else self._target.stand_in
+
+    def _warn_of_a_stub(self, unit: Unit) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "systemd has not loaded %s, so what it runs is not known (systemctl show loads it)", unit.id.name
+            )
 
     def _decide(self, unit: Unit) -> Decision | None:
         if self._looks.nvml is None or self._looks.host is None:

@@ -1,6 +1,7 @@
 """`llmhost`: argument parsing, logging, and our own faults.
 
-What a command needs is imported when it runs: `guard` must be up at once, whatever the others take.
+What a command needs is imported when it runs: `guard` must be up at once, whatever the others take, and also where a
+fault in one of them would keep every other from starting.
 """
 
 import argparse
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from llmhost import __version__
-from llmhost.cli import doctor, guard, status
+from llmhost.cli import guard
 from llmhost.cli.exits import Exit
 from llmhost.cli.output import UnwritableError
 from llmhost.cli.paths import Paths
@@ -24,7 +25,8 @@ _JOURNAL_PRIORITY = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logg
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
+    arguments = _parser(guard_alone=given[:1] == ["guard"]).parse_args(given)
     _set_up_logging(getattr(arguments, "log_level", "info"))
     try:
         return int(arguments.run(arguments))
@@ -43,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Exit.OWN_FAULT
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, guard_alone: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="llmhost",
         description="Which systemd unit holds which GPU memory, and is it safe to start.",
@@ -51,6 +53,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"llmhost {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    if not guard_alone:
+        _add_others(commands)
+    guard.add_parser(commands)
+    return parser
+
+
+def _add_others(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    from llmhost.cli import doctor, status  # noqa: PLC0415 - see above
+
     _add_serve(commands)
     check = commands.add_parser(
         "check-config",
@@ -60,10 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.add_argument("file", nargs="?", type=Path, metavar="FILE", help="default: /etc/llmhost/llmhost.yml")
     check.set_defaults(run=_check_config)
-    guard.add_parser(commands)
     status.add_parser(commands)
     doctor.add_parser(commands)
-    return parser
 
 
 def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
