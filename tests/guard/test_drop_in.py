@@ -12,6 +12,7 @@ DROP_IN = Path(__file__).parents[2] / "systemd" / "guard.conf"
 UNIT = """
 [Service]
 Environment=LD_LIBRARY_PATH=/opt/nvml FAKE_NVML_STATE=/opt/nvml/state CUDA_VISIBLE_DEVICES=0
+Environment=PYTHONHOME=/nonexistent
 ExecStart=/opt/test/vllm serve model --gpu-memory-utilization 0.9
 StandardError=append:/run/vllm-a.log
 Restart=on-failure
@@ -23,8 +24,8 @@ PrivateDevices=yes
 def test_a_service_with_the_drop_in_starts_once_when_memory_is_free(booted_systemd: Booted, host: Host) -> None:
     booted = booted_systemd
     booted.run(["mkdir", "-p", "/opt/llmhost/bin", "/etc/llmhost", "/etc/systemd/system/vllm-a.service.d"])
-    booted.write("/opt/llmhost/bin/llmhost", f'#!/bin/sh\ncd {Path.cwd()}\nexec {sys.executable} -m llmhost "$@"\n')
-    booted.run(["chmod", "755", "/opt/llmhost/bin/llmhost"])
+    booted.write("/opt/llmhost/bin/python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    booted.run(["chmod", "755", "/opt/llmhost/bin/python"])
     booted.write("/etc/llmhost/llmhost.yml", "host: {pid_namespace: trust}\n")
     booted.write_unit("vllm-a.service", UNIT)
     booted.write("/etc/systemd/system/vllm-a.service.d/llmhost-guard.conf", DROP_IN.read_text())

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -127,6 +128,8 @@ def _admitted(given: argparse.Namespace) -> int:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # Python ignores them, and what is executed would inherit that
     try:
         os.execvp(given.command[0], given.command)  # noqa: S606 - what it was asked to run, and no shell
     except OSError as error:

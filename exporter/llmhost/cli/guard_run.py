@@ -38,8 +38,8 @@ class WrongUseError(Exception):
     """str() is one line, fit for a terminal."""
 
 
-class TerminatedError(Exception):
-    """SIGTERM came."""
+class TerminatedError(BaseException):
+    """SIGTERM came. It is raised wherever the wait happens to be: no Exception, which logging keeps to itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +217,8 @@ def _record(run_directory: Path, name: str, ended: Ended, began: float, clock: S
         record(run_directory, UnitId(name), ended.verdict, at=at, wait_seconds=seconds)
     except StoreError as error:
         log.warning("this run is not recorded: %s", error)
+    except Exception:  # what was found about the GPUs stands
+        log.exception("this run is not recorded: this is a bug in llmhost")
 
 
 def _boottime() -> float:

@@ -175,6 +175,8 @@ class _JournalFormatter(logging.Formatter):
 
 def _is_journal() -> bool:
     """Whether stderr is connected to the journal: systemd.exec(5), $JOURNAL_STREAM is its device and inode."""
+    if sys.stderr is None:  # we were started with it closed
+        return False
     try:
         found = os.fstat(sys.stderr.fileno())
     except (OSError, ValueError):

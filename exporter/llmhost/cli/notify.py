@@ -17,11 +17,11 @@ class Notifier:
     def send(self, **fields: str) -> None:
         if not self._address:
             return
-        text = "\n".join(f"{name}={value}" for name, value in fields.items())
+        text = "\n".join(f"{name}={' '.join(value.splitlines())}" for name, value in fields.items())
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
                 out.setblocking(False)
-                out.sendto(text.encode(), self._address)
+                out.sendto(text.encode(errors="replace"), self._address)
         except OSError:
             return
 

@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -49,8 +50,9 @@ class Child:
         self._tally = TallyReader(tally)
         try:
             self._process = subprocess.Popen(
-                # -P: the directory that the exporter was started in has no say in what is imported
-                [python, "-P", "-m", "llmhost.sources.nvml.worker", *options],
+                # -P: the directory that the exporter was started in has no say in what is imported; -I: nor has the
+                # environment, where it has none in ours
+                [python, "-I" if sys.flags.isolated else "-P", "-m", "llmhost.sources.nvml.worker", *options],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,

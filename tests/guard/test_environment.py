@@ -1,0 +1,89 @@
+"""What a guard is started with, and what it leaves to a command: environment, streams and signals of others."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.fakes.daemon import LLMHOST, environment
+from tests.fakes.nvml import FakeNvml, fake_nvml
+
+from llmhost.cli.guard_run import TerminatedError, _terminable
+
+__all__ = ["fake_nvml"]
+
+DROP_IN = Path(__file__).parents[2] / "systemd" / "guard.conf"
+FREE = ("--gpus", "0", "--settle", "0s")
+
+
+@pytest.fixture
+def free_gpu(fake_nvml: FakeNvml) -> FakeNvml:
+    fake_nvml.write(["gpu 0 total=96G reserved=1G used=600M"])
+    return fake_nvml
+
+
+def test_what_an_engines_environment_says_of_its_python_is_not_the_guards(free_gpu: FakeNvml, tmp_path: Path) -> None:
+    """As the drop-in starts it: neither the guard nor its child imports what lies in the engine's PYTHONPATH."""
+    for module in ("logging", "ctypes"):
+        (tmp_path / f"{module}.py").write_text("raise RuntimeError('of the engine')")
+    (line,) = [one for one in DROP_IN.read_text().splitlines() if one.startswith("ExecStartPre=")]
+    program, *arguments = line.removeprefix("ExecStartPre=+").split()
+    assert program == "/opt/llmhost/bin/python"
+    more = {"PYTHONPATH": str(tmp_path), "PYTHONHOME": "/nonexistent"}
+    done = subprocess.run(
+        [sys.executable, *arguments, *FREE, "--run-dir", str(tmp_path)],
+        env=environment({**free_gpu.environment(), **more}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "free after" in done.stderr
+
+
+def test_a_guard_whose_streams_are_closed_still_answers(free_gpu: FakeNvml, tmp_path: Path) -> None:
+    for options, code in ((FREE, 0), (("--gpus", "0", "--need-free", "96GiB", "--timeout", "0s"), 1)):
+        guard = [*LLMHOST, "guard", "--run-dir", str(tmp_path), *options]
+        closed = subprocess.run(
+            ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *guard],
+            env=environment(free_gpu.environment()),
+            check=False,
+            timeout=20,
+        )
+        assert closed.returncode == code
+
+
+def test_a_command_ignores_no_signal_that_it_would_not_ignore_without_a_guard(tmp_path: Path) -> None:
+    """Python ignores SIGPIPE and SIGXFSZ, and what is executed inherits that (signal(7))."""
+    command = ["sed", "-n", "s/SigIgn://p", "/proc/self/status"]
+    done = subprocess.run(
+        [*LLMHOST, "guard", "--run-dir", str(tmp_path), "--", *command],
+        env=environment({"LLMHOST_GUARD": "off"}),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    )
+    ignored = int(done.stdout, 16)
+    assert not ignored & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
+
+
+class _TerminatesUs:
+    """A stream during whose write SIGTERM comes, as to a guard that waits for a journal that is slow."""
+
+    def write(self, _text: str) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def flush(self) -> None:
+        pass
+
+
+def test_sigterm_that_comes_while_a_line_is_written_is_not_lost() -> None:
+    log = logging.Logger("of this test")  # noqa: LOG001 - nobody else's
+    log.addHandler(logging.StreamHandler(_TerminatesUs()))
+    with pytest.raises(TerminatedError), _terminable():
+        log.warning("it waits")
