@@ -7,19 +7,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.fakes.needs import missing
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.nvml_reader import NewReader, Reader, eventually, fake_nvml, memory_of, new_reader
+from tests.fakes.unkillable import keep_from_dying
 
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 from llmhost.sources.nvml.source import NvmlSource
 
-__all__ = ["fake_nvml", "new_reader"]
+__all__ = ["fake_nvml", "keep_from_dying", "new_reader"]
 
 FOUR = [f"gpu {i} uuid=GPU-{i}" for i in range(4)]
 HANG = "delay nvmlDeviceGetMemoryInfo_v2 3 hang"
@@ -185,32 +185,8 @@ def test_a_stopped_child_is_a_timeout_without_a_call(fake_nvml: FakeNvml, new_re
     assert gone(child)
 
 
-@pytest.fixture
-def keep_from_dying() -> Iterator[Callable[[int], None]]:
-    """Yield a function that makes a process unreapable: as its tracer, we get to see its end and its parent does not.
-
-    It stands for a process in state D, which SIGKILL does not end either.
-    """
-    tracers = []
-    code = (
-        "import ctypes, sys; libc = ctypes.CDLL(None, use_errno=True)\n"
-        "print(libc.ptrace(0x4206, int(sys.argv[1]), None, None), flush=True); sys.stdin.read()"  # PTRACE_SEIZE
-    )
-
-    def seize(pid: int) -> None:
-        tracer = subprocess.Popen([sys.executable, "-c", code, str(pid)], stdin=-1, stdout=-1, text=True)
-        tracers.append(tracer)
-        assert tracer.stdout is not None
-        if tracer.stdout.readline().strip() != "0":
-            missing("the right to trace processes")
-
-    yield seize
-    for tracer in tracers:
-        tracer.communicate()
-
-
 def test_two_children_that_cannot_be_killed_are_enough(
-    fake_nvml: FakeNvml, new_reader: NewReader, keep_from_dying: Callable[[int], None]
+    fake_nvml: FakeNvml, new_reader: NewReader, keep_from_dying: Callable[[int], object]
 ) -> None:
     fake_nvml.write([*FOUR, "delay nvmlInit* * hang"])
     reader = new_reader(kill_after_seconds=60.0, reap_seconds=0.05, hang_backoff=(5.0, 5.0))
@@ -233,7 +209,7 @@ def test_two_children_that_cannot_be_killed_are_enough(
 
 
 def test_a_child_that_dies_at_last_makes_room_for_another(
-    fake_nvml: FakeNvml, new_reader: NewReader, keep_from_dying: Callable[[int], None]
+    fake_nvml: FakeNvml, new_reader: NewReader, keep_from_dying: Callable[[int], object]
 ) -> None:
     fake_nvml.write([*FOUR, HANG])
     reader = new_reader(kill_after_seconds=60.0, reap_seconds=0.05, hang_backoff=(5.0, 5.0))

@@ -65,6 +65,10 @@ class Suspects:
             else:
                 del self._suspects[gpu]
 
+    def forget(self) -> None:
+        """Suspect nobody any more."""
+        self._suspects = {}
+
 
 class Whereabouts:
     """Which GPU had which index in the last answer."""

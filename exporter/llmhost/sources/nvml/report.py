@@ -1,5 +1,6 @@
 """From the NVML child's answer to the model. Pure: what earlier answers said is history's."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,6 +44,20 @@ class ParsedReport:
     entries: Mapping[GpuUuid, tuple[Listed, ...]]  # of the GPUs that have a list
     nameless: frozenset[GpuUuid]  # GPUs that failed before they told their UUID, under a stand-in
     uuids: Mapping[int, GpuUuid]  # by NVML index, of the others; MIG instances have none
+
+
+def parse_answer(line: bytes, question_id: int) -> ParsedReport:
+    """Parse one line. Raises SourceError when it is no answer to that question, or NVML as a whole did not work."""
+    try:
+        answer: Answer = json.loads(line)
+        parsed = parse_report(answer)
+        answered = answer["id"]
+    except (KeyError, TypeError, ValueError) as error:
+        told = f"the NVML child's answer is none: {type(error).__name__}: {error}"
+        raise SourceError(Cause.UNKNOWN, told) from error
+    if answered != question_id:
+        raise SourceError(Cause.UNKNOWN, "the NVML child answered another question")
+    return parsed
 
 
 def parse_report(answer: Answer) -> ParsedReport:

@@ -5,7 +5,6 @@ runs in a process of its own (worker): a hang costs the GPUs' values, and the ch
 """
 
 import contextlib
-import json
 import math
 import os
 import sys
@@ -20,17 +19,18 @@ from llmhost.model.reading import Cause, StuckCall
 from llmhost.sources.base import SourceError
 from llmhost.sources.nvml.asking import UNSUPPORTED_SECONDS
 from llmhost.sources.nvml.child import Child, ChildEndedError
+from llmhost.sources.nvml.children import Children
+from llmhost.sources.nvml.gate import Gate
 from llmhost.sources.nvml.history import History
 from llmhost.sources.nvml.patience import Accused, Backoff, Suspects, Whereabouts
-from llmhost.sources.nvml.report import ParsedReport, parse_report
+from llmhost.sources.nvml.report import ParsedReport, parse_answer
 from llmhost.sources.nvml.wire import Extent, Question
 from llmhost.sources.nvml.xids import XidCounts
 
 _STUCK_WAIT_SECONDS = 0.5  # how long a read waits for an answer that is late already
 _END_SECONDS = 0.5  # for a child that ends by itself
-_MOST_ABANDONED = 2  # children that were killed and do not die
+_RELEASE_SECONDS = 3.0  # for the read of another thread that is ending a child
 _CLOSE_SECONDS = 0.8
-_CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,16 @@ class NvmlSource:
         support is asked again after `unsupported_seconds`. The backoffs, first and most seconds, are for a child that
         ended (no driver, say) and for one that hung.
         """
-        self._procfs = procfs
-        self._python = python
-        self._environment = environment
+        self._children = Children(
+            python=python,
+            procfs=procfs,
+            environment=environment,
+            unsupported_seconds=unsupported_seconds,
+            monotonic=monotonic,
+        )
         self._kill_after = kill_after_seconds
         self._reap_seconds = reap_seconds
         self._list_interval = list_interval_seconds
-        self._unsupported_seconds = unsupported_seconds
         self._failures = Backoff(*failure_backoff)
         self._hangs = Backoff(*hang_backoff)
         self._suspects = Suspects(skip_seconds=hang_backoff[1])
@@ -83,10 +86,8 @@ class NvmlSource:
         self._history = History()
         self._xids = XidCounts()
         self._reading = threading.Lock()
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._closed = False
+        self._gate = Gate()
         self._child: Child | None = None
-        self._abandoned: list[Child] = []
         self._pending: _Pending | None = None
         self._question_number = 0
         self._lists_due_at = -math.inf
@@ -119,11 +120,37 @@ class NvmlSource:
         child = self._child
         return None if child is None else child.stuck()
 
+    def release(self, why: str) -> tuple[int, ...]:
+        """End the child, and have every read raise SourceError(RELEASED, why) until `resume`; from any thread.
+
+        A read that waits for the child ends at once. Gives the pids of children that hang in the driver and do not
+        die of SIGKILL: as long as there are any, call it again.
+        """
+        self._gate.release(why)
+        if not self._reading.acquire(timeout=_RELEASE_SECONDS):
+            child = self._child
+            return () if child is None else (child.pid,)
+        try:
+            if self._gate.closed:
+                return ()
+            self._gate.calm()
+            self._drop_child(self._reap_seconds)
+            return self._children.abandoned()
+        finally:
+            self._reading.release()
+
+    def resume(self) -> None:
+        """Read again, and start as if nothing had failed before: a reset or a new driver may have mended it."""
+        with self._reading:
+            self._failure = None
+            self._failures.reset()
+            self._hangs.reset()
+            self._suspects.forget()
+            self._gate.resume()
+
     def close(self) -> None:
-        if self._closed:
+        if not self._gate.close():
             return
-        self._closed = True
-        os.eventfd_write(self._wake, 1)
         child = self._child
         if child is not None:
             child.kill()
@@ -131,10 +158,8 @@ class NvmlSource:
             return  # a read that does not end: its child is killed, and the rest ends with us
         try:
             self._drop_child(_CLOSE_SECONDS / 2)
-            for abandoned in self._abandoned:
-                abandoned.give_up()
-            self._abandoned = []
-            os.close(self._wake)
+            self._children.give_up()
+            os.close(self._gate.wake)
         finally:
             self._reading.release()
 
@@ -146,15 +171,16 @@ class NvmlSource:
                     self._settle(child, self._pending, deadline)
                 return self._fresh(child, deadline, alone=alone)
             except ChildEndedError as error:
-                if self._closed:
-                    raise SourceError(Cause.UNKNOWN, _CLOSED) from None
-                raise self._failed(SourceError(Cause.UNKNOWN, f"the NVML child: {error}")) from None
+                raise self._gate.error() or self._failed(
+                    SourceError(Cause.UNKNOWN, f"the NVML child: {error}")
+                ) from None
 
     @contextlib.contextmanager
     def _turn(self, deadline: float) -> Iterator[None]:
         """Wait for the reads of other threads, at most until the deadline: one of them may hang."""
         if not self._reading.acquire(timeout=max(0.0, deadline - self._monotonic())):
-            raise SourceError(Cause.TIMEOUT, f"waits for another read: {self.doing()}", self.stuck())
+            late = SourceError(Cause.TIMEOUT, f"waits for another read: {self.doing()}", self.stuck())
+            raise self._gate.error() or late
         try:
             yield
         finally:
@@ -162,9 +188,9 @@ class NvmlSource:
 
     def _living_child(self) -> Child:
         """Return the child; start one if there is none and it is time to. Raises SourceError if it is not."""
-        if self._closed:
-            raise SourceError(Cause.UNKNOWN, _CLOSED)
-        self._abandoned = [child for child in self._abandoned if not child.reaped(0.0)]
+        if (error := self._gate.error()) is not None:
+            raise error
+        self._children.abandoned()
         child = self._child
         if child is not None and not child.alive() and child.has_answered and self._pending is None:
             self._drop_child(0.0)  # ended between two reads, after it had worked: this is no loop, start another
@@ -173,18 +199,8 @@ class NvmlSource:
         now = self._monotonic()
         if self._failure is not None and now < self._retry_at:
             raise SourceError(self._failure.cause, self._failure.detail, self._failure.stuck)
-        if len(self._abandoned) >= _MOST_ABANDONED:
-            pids = " and ".join(str(child.pid) for child in self._abandoned)
-            raise SourceError(Cause.TIMEOUT, f"NVML children {pids} hang in the driver and cannot be killed")
         try:
-            self._child = Child(
-                python=self._python,
-                procfs=self._procfs,
-                environment=self._environment,
-                unsupported_seconds=self._unsupported_seconds,
-                wake=self._wake,
-                monotonic=self._monotonic,
-            )
+            self._child = self._children.start(self._gate.wake)
         except OSError as error:
             raise self._failed(SourceError(Cause.UNKNOWN, f"cannot start the NVML child: {error}")) from error
         return self._child
@@ -195,7 +211,7 @@ class NvmlSource:
         if line is not None:
             self._parsed(line, pending)
             return
-        if not self._closed and self._monotonic() - pending.asked_at >= self._kill_after:
+        if self._gate.error() is None and self._monotonic() - pending.asked_at >= self._kill_after:
             raise self._replaced(child, deadline)
         raise self._late(child)
 
@@ -234,16 +250,9 @@ class NvmlSource:
         """Parse an answer, which shows that the child works. If it shows otherwise: drop it, and raise SourceError."""
         self._pending = None
         try:
-            answer = json.loads(line)
-            parsed = parse_report(answer)
-            answered = answer["id"]
+            parsed = parse_answer(line, pending.question["id"])
         except SourceError as error:
-            raise self._failed(error) from None
-        except (KeyError, TypeError, ValueError) as error:
-            told = f"the NVML child's answer is none: {type(error).__name__}: {error}"
-            raise self._failed(SourceError(Cause.UNKNOWN, told)) from error
-        if answered != pending.question["id"]:
-            raise self._failed(SourceError(Cause.UNKNOWN, "the NVML child answered another question"))
+            raise self._failed(error) from error.__cause__
         if parsed.report.listed == 0 and self._history.listed_most == 0:
             told = f"the driver {parsed.report.driver_version} lists no GPU"
             raise self._failed(SourceError(Cause.NO_GPU, told))
@@ -256,9 +265,7 @@ class NvmlSource:
         return parsed
 
     def _late(self, child: Child) -> SourceError:
-        if self._closed:
-            return SourceError(Cause.UNKNOWN, _CLOSED)
-        return SourceError(Cause.TIMEOUT, child.doing(), child.stuck())
+        return self._gate.error() or SourceError(Cause.TIMEOUT, child.doing(), child.stuck())
 
     def _replaced(self, child: Child, deadline: float) -> SourceError:
         """Kill a child that hung for too long; a later read starts another."""
@@ -286,9 +293,7 @@ class NvmlSource:
         self._lists_due_at = -math.inf
         if child is None:
             return
-        child.kill()
-        if not child.reaped(reap_seconds):
-            self._abandoned.append(child)
+        self._children.end(child, reap_seconds)
         self._xids.told(child.xids())
         self._xids.child_ended()
         child.let_go()
