@@ -15,7 +15,7 @@ from tests.fakes.needs import needs, needs_root
 from llmhost.derive.ledger.ledger import Ledger
 from llmhost.state.directory import StoreError
 from llmhost.state.document import ledger_of
-from llmhost.state.store import LedgerStore, open_for_reading
+from llmhost.state.store import LedgerStore, UnreadableLedgerError, open_for_reading
 
 
 def test_what_is_saved_is_loaded_by_the_next_one(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_directory_that_cannot_be_used_is_told_in_one_line(tmp_path: Path) -> 
         assert str(refused.value) == f"{directory} cannot be used: {complaint}"
 
 
-def test_a_reader_changes_nothing_and_needs_no_lock(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reader_changes_nothing_and_needs_no_lock(tmp_path: Path) -> None:
     unjudged = replace(WRITTEN_DOWN.units[BIG].starts[1], verdict=None, in_the_way=())
     record = replace(WRITTEN_DOWN.units[BIG], starts=(unjudged,))
     ledger = replace(WRITTEN_DOWN, units={BIG: record})
@@ -183,10 +183,12 @@ def test_a_reader_changes_nothing_and_needs_no_lock(tmp_path: Path, caplog: pyte
         assert rebooted.belongings == {}
     (tmp_path / "ledger.json").write_text("{")
     before = [(path.name, path.stat().st_mtime_ns) for path in (tmp_path, *sorted(tmp_path.iterdir()))]
-    assert open_for_reading(tmp_path, BOOT) is None
+    with pytest.raises(UnreadableLedgerError) as unreadable:
+        open_for_reading(tmp_path, BOOT)
     assert [(path.name, path.stat().st_mtime_ns) for path in (tmp_path, *sorted(tmp_path.iterdir()))] == before
-    (message,) = caplog.messages
-    assert message.startswith(f"{tmp_path / 'ledger.json'} is no ledger that can be used: it is no JSON: ")
+    assert str(unreadable.value).startswith(
+        f"{tmp_path / 'ledger.json'} is no ledger that can be used: it is no JSON: "
+    )
 
 
 # Saves two ledgers by turns until it is killed, 100 times, each time 0.1 ms later after its first save.

@@ -9,7 +9,7 @@ from pathlib import Path
 from llmhost.derive.ledger.ledger import Ledger
 from llmhost.state.directory import StoreError
 from llmhost.state.saving import Saving
-from llmhost.state.store import LedgerStore, open_for_reading
+from llmhost.state.store import LedgerStore, UnreadableLedgerError, open_for_reading
 
 USUAL = Path("/var/lib/llmhost")
 
@@ -63,7 +63,7 @@ def recalled(given: Path | None, boot_id: str, environment: Mapping[str, str] | 
         try:
             ledger = open_for_reading(directory, boot_id)
         except StoreError as error:
-            if given is not None:
+            if given is not None and not isinstance(error, UnreadableLedgerError):
                 raise
             fault = str(error)
             log.warning("there is no history: %s", error)

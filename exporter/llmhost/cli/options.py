@@ -13,7 +13,7 @@ def add_look_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state-dir",
         dest="state_directory",
-        type=Path,
+        type=state_directory,
         metavar="DIR",
         help="where the exporter keeps its history, which is only read; default: $STATE_DIRECTORY, else "
         "/var/lib/llmhost if it is there",
@@ -45,6 +45,13 @@ def add_look_options(parser: argparse.ArgumentParser) -> None:
 
 def paths_of(given: argparse.Namespace) -> Paths:
     return Paths(procfs=given.procfs, sysfs=given.sysfs, cgroup=given.cgroup, shm=given.shm, run=given.run_directory)
+
+
+def state_directory(text: str) -> Path:
+    """Take any name but none: that of an unset variable of a shell's would be the current directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("no directory is named")
+    return Path(text)
 
 
 def _directory(text: str) -> Path:

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Iterator
 
-from llmhost.decide.finding import Case, Finding, Severity
+from llmhost.decide.finding import Case, Finding, Severity, guard_drop_in
 from llmhost.derive.ledger.record import Trigger, Verdict
 from llmhost.model.engine_arguments import given_options
 from llmhost.model.reading import Ok
@@ -34,7 +34,7 @@ def restart_delay(case: Case) -> Iterator[Finding]:
         f"after its last run that took {_seconds(release)}{hit}",
         "[Service]",
         f"RestartSec={_rounded_delay(case)}s",
-        remedy=f"or let it wait for what it needs: llmhost guard --install {case.name}",
+        remedy=f"or let it wait for what it needs: {guard_drop_in(case.name)}",
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from llmhost.decide.finding import Case, Finding, Severity
+from llmhost.decide.finding import Case, Finding, Severity, guard_drop_in
 from llmhost.derive.command import expand_variables
 from llmhost.derive.ledger.record import Verdict
 from llmhost.model.engine_arguments import parse_engine_arguments
@@ -116,7 +116,7 @@ def guard(case: Case) -> Iterator[Finding]:
         Severity.WARNING if resident else Severity.NOTE,
         "starts without waiting for the memory that it needs",
         why,
-        remedy=f"llmhost guard --install {case.name}",
+        remedy=guard_drop_in(case.name),
     )
 
 

@@ -69,3 +69,9 @@ class Case:
         return Finding(
             check=check, severity=severity, unit=self.name, what=what, why=why, drop_in=drop_in, remedy=remedy
         )
+
+
+def guard_drop_in(unit: str) -> str:
+    """Say by which command the guard is put before a service."""
+    command = f"install -D -m 644 systemd/guard.conf /etc/systemd/system/{unit}.d/llmhost-guard.conf"
+    return f"{command} puts the guard before it"

@@ -102,11 +102,15 @@ class LedgerStore:
             log.error("%s is no ledger that can be used (%s): it is put aside as %s", self.path, reason, aside)
 
 
+class UnreadableLedgerError(StoreError):
+    """There is a ledger, and it cannot be read: no mistake of whoever named the directory."""
+
+
 def open_for_reading(directory: Path, boot_id: str, *, owners: frozenset[int] | None = None) -> Ledger | None:
     """Give the ledger as it was saved last, whoever has the directory, and change nothing; None where there is none.
 
     A start that is not judged yet stays so in the same boot: the exporter that will may be running. Raises StoreError
-    where the directory is none.
+    where the directory is none, UnreadableLedgerError where the file is none of ours or not to be read.
     """
     path = directory / LEDGER
     try:
@@ -118,8 +122,7 @@ def open_for_reading(directory: Path, boot_id: str, *, owners: frozenset[int] | 
     except NotADirectoryError as error:
         raise StoreError(f"{directory} cannot be used: {error.strerror}") from error
     except (OSError, ValueError) as error:
-        log.warning("%s is no ledger that can be used: %s", path, _reason(error))
-        return None
+        raise UnreadableLedgerError(f"{path} is no ledger that can be used: {_reason(error)}") from error
     return ledger if boot_id and ledger.boot_id == boot_id else resumed(ledger, boot_id)
 
 

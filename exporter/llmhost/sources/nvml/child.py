@@ -58,6 +58,7 @@ class Child:
                 bufsize=0,
                 pass_fds=(crumb, tally),
                 env=None if environment is None else {**os.environ, **environment},
+                process_group=0,  # Ctrl-C is for us: the child ends when its stdin does
             )
         except OSError:
             self._crumb.close()
