@@ -34,10 +34,17 @@ series of value 1. There are no pids, command lines, users, container ids or hos
   the boot where there is a state directory. A start attempt is each that systemd makes an InvocationID for; one that
   the start limit refuses is none. Its `trigger` is `auto` where systemd scheduled it after the run before, else
   `manual` (a person, a script, the boot, another unit). Its `verdict` is what it found on the unit's GPUs as its main
-  process started: `resident` (on one of them more than policy.resident of ended runs, orphans and processes that are
-  gone or of nobody, and of sessions, containers and others where they left less than the unit needs), `clean`,
-  `unknown` (it could not be told in time, nobody saw the start, or of sessions, containers and others there was that
-  much and what the unit needs is not known), `not_started` (it ended before its main process).
+  process started:
+  - `resident`: on one of them more than policy.resident of what should not be there: memory of ended runs, of orphans,
+    of processes that are gone, of nobody; and of sessions, containers and others, where they left too little.
+  - `clean`: no more than that on any of them.
+  - `unknown`: the driver did not answer in time, nobody saw the start, or sessions, containers and others hold that
+    much and it is not known how much the unit needs.
+  - `not_started`: the attempt ended before its main process.
+- `llmhost_unit_gives_up` 0 is the bad value: systemd would restart the unit for ever.
+- In llmhost_unit_state_seconds_total `auto_restart` and `start_pre` are ours; llmhost_unit_sub_state has systemd's own
+  spelling, `auto-restart` and `start-pre`.
+- `cause` of the last failure is `unknown`: causes are not read yet.
 - What was in a start's way is told of `clean` starts too, where process lists were read for it: not where no more
   than policy.resident was in use, or where the unit's GPUs are not known. It says what was found, so that kinds which
   do not make a start `resident` are there as well. It stays until the next such start.
