@@ -267,6 +267,8 @@ def test_memory_that_was_not_read_at_the_start_is_unknown_whatever_it_is_by_now(
 def test_without_the_driver_nothing_is_told() -> None:
     failed = Failed(Cause.TIMEOUT, "hung")
     assert judged([], nvml=failed) == failed
+    released = Failed(Cause.RELEASED, "until 12:00:00")
+    assert judged([], nvml=released) == released
     assert judged([], nvml=NotApplicable("disabled by the config")) == Failed(Cause.UNKNOWN, "disabled by the config")
 
 

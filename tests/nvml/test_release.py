@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.fakes.children import children_of
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.nvml_reader import NewReader, eventually, fake_nvml, new_reader
 from tests.fakes.unkillable import keep_from_dying
@@ -25,14 +26,9 @@ def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def children() -> list[str]:
-    """Children of this process, zombies too."""
-    return sorted(pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split())
-
-
 def test_no_read_touches_the_driver_until_it_is_taken_back(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
     fake_nvml.write(FOUR)
-    before = children()
+    before = children_of()
     reader = new_reader()
     reader.read()
     child = reader.child_pid
@@ -45,7 +41,7 @@ def test_no_read_touches_the_driver_until_it_is_taken_back(fake_nvml: FakeNvml, 
     assert reader.source.release("until 13:00:00") == ()
     assert reader.fail().detail == "until 13:00:00"
     assert reader.source.doing() == "no NVML child runs"
-    assert children() == before
+    assert children_of() == before
     reader.source.resume()
     assert reader.read().listed == 4
     assert reader.read_memory().listed == 4
@@ -136,7 +132,7 @@ def test_a_gpu_that_hung_before_is_asked_again_after(fake_nvml: FakeNvml, new_re
 
 def test_reads_from_all_sides_never_outlive_a_release(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
     fake_nvml.write(FOUR)
-    before = children()
+    before = children_of()
     reader = new_reader()
     end = threading.Event()
     wrong: list[object] = []
@@ -160,9 +156,9 @@ def test_reads_from_all_sides_never_outlive_a_release(fake_nvml: FakeNvml, new_r
             had = len(good)
             eventually(lambda had=had: len(good) > had)  # type: ignore[misc]
             assert reader.source.release(WHY) == ()
-            assert children() == before
+            assert children_of() == before
             time.sleep(0.01)  # for reads to go wrong in
-            assert children() == before
+            assert children_of() == before
             reader.source.resume()
     finally:
         end.set()

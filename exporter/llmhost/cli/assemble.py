@@ -10,6 +10,7 @@ from llmhost.cli.paths import Paths as Paths  # noqa: PLC0414
 from llmhost.collect.books import Books
 from llmhost.collect.discover import units_of_interest
 from llmhost.collect.judge import Judge
+from llmhost.collect.letting_go import LettingGo
 from llmhost.collect.observer import Observation, Observer
 from llmhost.collect.release import Release
 from llmhost.collect.watch import Watch
@@ -17,6 +18,7 @@ from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config, PidNamespace
 from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.servers import engine_servers
+from llmhost.model.driver_user import DriverUsers
 from llmhost.model.engine_command import is_engine_command
 from llmhost.model.host import Host
 from llmhost.model.process import ProcessTable
@@ -25,6 +27,7 @@ from llmhost.model.titles import Titles
 from llmhost.model.unit import UnitsReport
 from llmhost.model.unit_event import UnitEvent
 from llmhost.sources.base import Source
+from llmhost.sources.driver_users import read_driver_users
 from llmhost.sources.engine.source import EngineSource
 from llmhost.sources.host import HostSource, read_boot_id
 from llmhost.sources.nvml.memory import NvmlMemorySource
@@ -32,6 +35,7 @@ from llmhost.sources.nvml.source import NvmlSource
 from llmhost.sources.procfs import ProcfsSource
 from llmhost.sources.shm.source import ShmSource
 from llmhost.sources.systemd.source import SystemdSource
+from llmhost.state.driver_release import Wish
 from llmhost.state.guard_record import GuardRecords
 
 _CLOSE_SECONDS = 1.2  # of a source; each promises a second
@@ -40,6 +44,11 @@ _CLOSE_SECONDS = 1.2  # of a source; each promises a second
 def boot_id(paths: Paths) -> str:
     """Tell this boot from others; "" where nothing does."""
     return read_boot_id(paths.procfs)
+
+
+def driver_users(paths: Paths) -> DriverUsers:
+    """Look for who has the driver open. Raises OSError."""
+    return read_driver_users(paths.procfs)
 
 
 class Exporter:
@@ -72,6 +81,8 @@ class Exporter:
             NvmlSource(procfs=paths.procfs, environment=environment, monotonic=clock.monotonic) if on.nvml else None
         )
         self._nvml = Worker("nvml", self._nvml_source, clock) if self._nvml_source is not None else None
+        wish = Wish(paths.run, boot_id=boot_id(paths), boottime=boottime)
+        self._letting_go = LettingGo(self._nvml_source, wish.seconds_left) if self._nvml_source is not None else None
         self._procfs = (
             ProcfsSource(
                 procfs=paths.procfs,
@@ -133,6 +144,8 @@ class Exporter:
             if watch and self._nvml_source is not None
             else None
         )
+        if self._letting_go is not None:
+            self._letting_go.start()
         for worker in self._workers():
             worker.start()
         self._watching = self._watcher(clock) if watch else None
@@ -188,6 +201,8 @@ class Exporter:
 
     def close(self) -> None:
         """Let go of everything, also of what hangs; all at once, so that it takes no longer than the slowest."""
+        if self._letting_go is not None:
+            self._letting_go.close(0.0)
         if self._watching is not None:
             self._watching.close(_CLOSE_SECONDS)  # what comes later is found by the next run
         closing = [threading.Thread(target=worker.close, daemon=True) for worker in self._workers()]

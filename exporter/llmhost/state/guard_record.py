@@ -20,6 +20,7 @@ from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 from llmhost.state.directory import StoreError, read_file, trusted_owners
 from llmhost.state.forms import WrongFormError, form_of
+from llmhost.state.run_directory import replace_in, trusted_directory
 from llmhost.state.written import Written
 
 FORMAT = "llmhost guard record"
@@ -41,14 +42,14 @@ def record(run_directory: Path, unit: UnitId, verdict: GuardVerdict, *, at: floa
         raise StoreError(f"{unit.name} is no unit's name")
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with _directory(folder) as directory, _lock(directory):
+        with trusted_directory(folder) as directory, _lock(directory):
             try:
                 before = dict(_read(folder / unit.name).runs_total)
             except (OSError, ValueError):  # none yet, or nobody's
                 before = {}
             before[verdict] = before.get(verdict, 0) + 1
             run = GuardRun(unit=unit, at=at, wait_seconds=wait_seconds, verdict=verdict, runs_total=before)
-            _replace(directory, unit.name, _document(run))
+            replace_in(directory, unit.name, _document(run))
     except OSError as error:
         raise StoreError(f"{folder / unit.name} cannot be written: {error.strerror}") from error
 
@@ -107,18 +108,6 @@ def _read(path: Path) -> GuardRun:
 
 
 @contextlib.contextmanager
-def _directory(folder: Path) -> Iterator[int]:
-    """Open the folder; OSError where somebody else might change what is in it."""
-    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        if os.fstat(directory).st_uid not in trusted_owners():
-            raise PermissionError(1, "the folder is neither root's nor of this user")
-        yield directory
-    finally:
-        os.close(directory)
-
-
-@contextlib.contextmanager
 def _lock(directory: int) -> Iterator[None]:
     """Keep other guards of this unit from counting at the same time, but wait for none that does not go on."""
     lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=directory)
@@ -132,21 +121,3 @@ def _lock(directory: int) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def _replace(directory: int, name: str, content: bytes) -> None:
-    new = f".new-{os.getpid()}"
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(new, dir_fd=directory)
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory)
-        try:
-            os.fchmod(file, 0o644)  # whatever the umask is: the exporter may be another user
-            os.write(file, content)
-        finally:
-            os.close(file)
-        os.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(new, dir_fd=directory)
-        raise

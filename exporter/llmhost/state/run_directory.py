@@ -1,0 +1,39 @@
+"""Files in the run directory, which several processes write at the same time, as long as its owner is one we trust."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from llmhost.state.directory import trusted_owners
+
+
+@contextlib.contextmanager
+def trusted_directory(folder: Path) -> Iterator[int]:
+    """Open the folder; OSError where somebody else might change what is in it."""
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(directory).st_uid not in trusted_owners():
+            raise PermissionError(1, "the folder is neither root's nor of this user")
+        yield directory
+    finally:
+        os.close(directory)
+
+
+def replace_in(directory: int, name: str, content: bytes) -> None:
+    """Give a file of an open directory this content, for everybody to read, or leave it as it is and raise OSError."""
+    new = f".new-{os.getpid()}"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new, dir_fd=directory)
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory)
+        try:
+            os.fchmod(file, 0o644)  # whatever the umask is: the exporter may be another user
+            os.write(file, content)
+        finally:
+            os.close(file)
+        os.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(new, dir_fd=directory)
+        raise
