@@ -25,6 +25,7 @@ _JOURNAL_PRIORITY = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logg
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    _occupy_streams()
     given = sys.argv[1:] if argv is None else list(argv)
     arguments = _parser(guard_alone=given[:1] == ["guard"]).parse_args(given)
     _set_up_logging(getattr(arguments, "log_level", "info"))
@@ -157,6 +158,15 @@ def _listen_address(text: str) -> str:
         return str(parse_listen(text))
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _occupy_streams() -> None:
+    """Open what of 0, 1 and 2 we were started without: what is opened next would become a child's stream by mistake."""
+    for stream in (0, 1, 2):
+        try:
+            os.fstat(stream)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
 
 
 def _set_up_logging(level: str) -> None:
