@@ -87,3 +87,25 @@ def test_sigterm_that_comes_while_a_line_is_written_is_not_lost() -> None:
     log.addHandler(logging.StreamHandler(_TerminatesUs()))
     with pytest.raises(TerminatedError), _terminable():
         log.warning("it waits")
+
+
+def test_free_gpus_are_free_without_a_list_of_processes_but_not_without_their_fabric(
+    fake_nvml: FakeNvml, tmp_path: Path
+) -> None:
+    """Live engines wait for the lock that a list takes, and eight GPUs take tens of milliseconds for it."""
+    trace = tmp_path / "trace"
+    told = []
+    for fabric in ("2:0", "3:0"):  # nvml.h: NVML_GPU_FABRIC_STATE_IN_PROGRESS, _COMPLETED
+        trace.write_text("")
+        fake_nvml.write([f"system x trace={trace}", f"gpu 0 total=96G reserved=1G used=600M fabric={fabric}"])
+        done = subprocess.run(
+            [*LLMHOST, "guard", *FREE, "--run-dir", str(tmp_path), "--timeout", "500ms"],
+            env=environment(fake_nvml.environment()),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
+        )
+        told.append((done.returncode, "its NVLink fabric is not ready" in done.stderr))
+    assert told == [(1, True), (0, False)]
+    assert "RunningProcesses" not in trace.read_text()

@@ -151,14 +151,11 @@ class Wait:
                 return None
             return self._give_up("neither the driver nor systemd has answered yet", why_then)
         if decision.verdict is GuardVerdict.FREE:
-            if self._looks.all_read:
-                self._last_line(logging.INFO, f"free after {self._seconds():.1f} s: {is_free(self._scene)}")
-                return GuardVerdict.FREE
-            self._looks.look(self._scene, soon=True)  # a fabric that is not ready is seen by a full look alone
-        else:
-            fabric = any(lack.why for lack in decision.lacks)
-            self._looks.look(self._scene, soon=fabric or not self._looks.all_read)
-            self._scene = replace(self._scene, holders=self._looks.holders)
+            self._last_line(logging.INFO, f"free after {self._seconds():.1f} s: {is_free(self._scene)}")
+            return GuardVerdict.FREE
+        fabric = any(lack.why for lack in decision.lacks)  # that it has become ready a full look alone sees
+        self._looks.look(self._scene, soon=fabric or not self._looks.all_read)
+        self._scene = replace(self._scene, holders=self._looks.holders)
         if decision.no_use_to_wait:
             self._hopeless_since = now if self._hopeless_since is None else self._hopeless_since
         else:

@@ -69,7 +69,8 @@ class Survey:
     def look_at_memory(self, listed: int, skip: Skip, *, alone: bool) -> list[WireGpu]:
         """Ask for memory only and say the rest again; ask everything of a GPU that does not answer that.
 
-        `alone`: of such a GPU, and of one that is new, ask who it is and its memory, and leave the rest for later.
+        `alone`: of such a GPU, and of one that is new, ask who it is, its memory and whether its fabric is ready, which
+        is what a start needs, and leave the rest for later.
         """
         if len(self._last) != listed:
             self._last = {index: self._gpu(index, skip, alone=alone) for index in range(listed)}
@@ -130,7 +131,9 @@ class Survey:
             self._asking.begin()
             instances = self._ask_memory(device.handle, device, alone=alone)
             fault = None
-            if not alone:  # what was asked alone does not tell how the GPU fares
+            if alone:  # which does not tell how the GPU fares
+                self._ask_fabric(device.handle, device)
+            else:
                 self._ask_the_rest(device.handle, device)
                 fault = self._asking.dead
         except NvmlCallError as error:
@@ -180,8 +183,11 @@ class Survey:
         said["utilization_ratio"] = asking.optional(subject, "utilization", lambda: driver.utilization_ratio(handle))
         said["temperature_celsius"] = asking.optional(subject, "heat", lambda: driver.temperature_celsius(handle))
         said["power_watts"] = asking.optional(subject, "power", lambda: driver.power_watts(handle))
-        said["fabric_ready"] = asking.optional(
-            subject, "fabric", lambda: driver.fabric_ready(handle), _FABRIC_UNSUPPORTED_SECONDS
+        self._ask_fabric(handle, device)
+
+    def _ask_fabric(self, handle: Handle, device: _Device) -> None:
+        device.said["fabric_ready"] = self._asking.optional(
+            device.subject, "fabric", lambda: self._driver.fabric_ready(handle), _FABRIC_UNSUPPORTED_SECONDS
         )
 
     def _memory(self, handle: Handle, subject: Subject) -> WireMemory | WireError:
