@@ -48,6 +48,7 @@ def main() -> None:
         collectors=CollectorsConfig(engine=False, shm=False),
     )
     exporter = Exporter(config, Paths(), clock=SystemClock(), watch=True)
+    exporter.start_watching()
     in_force = InForce(config=config, loaded_at=0.0, reload_success=True)
     exposition = Exposition(
         observe=exporter.observe, in_force=lambda: in_force, version="", revision="", python_version=""

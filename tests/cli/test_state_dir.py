@@ -126,7 +126,8 @@ def test_once_reads_history_and_leaves_everything_as_it_is(tmp_path: Path) -> No
     done = llmhost("serve", "--once", state=str(tmp_path))
     assert done.returncode == 0
     (line,) = [line for line in done.stderr.splitlines() if "ledger.json" in line]
-    assert f"WARNING there is no history: {tmp_path / 'ledger.json'} is no ledger that can be used: it is no JSON: " in line
+    path = tmp_path / "ledger.json"
+    assert f"WARNING there is no history: {path} is no ledger that can be used: it is no JSON: " in line
     assert stamps(tmp_path) == before
 
 

@@ -68,7 +68,7 @@ class Exporter:
         save: Callable[[Ledger], None] | None = None,
         watch: bool = False,
     ) -> None:
-        """Start to look; with `watch` also at each start of a unit, as it happens.
+        """Have it ready to look; with `watch` also to act on starts as they happen, from start_watching on.
 
         `ledger` is what an earlier run has left, `save` what keeps it for the next one. `environment`, `bus_address`,
         `host` and `boottime` stand in for this process's or host's own, in tests.
@@ -76,6 +76,7 @@ class Exporter:
         on = config.collectors
         self._started_with = config
         self._config = config
+        self._clock = clock
         self._host = Worker("procfs", host or HostSource(procfs=paths.procfs), clock)
         self._nvml_source = (
             NvmlSource(procfs=paths.procfs, environment=environment, monotonic=clock.monotonic) if on.nvml else None
@@ -149,13 +150,19 @@ class Exporter:
         for worker in self._workers():
             worker.start()
         self._watching = self._watcher(clock) if watch else None
-        if self._watching is not None:
-            self._watching.start()
-            if self._systemd is not None:
-                self._systemd.start()
-            # Who holds memory, and who runs an engine, is watched from now on, also where nobody scrapes for a while.
-            until = clock.monotonic() + config.web.deadline_seconds
-            threading.Thread(target=self.observe, args=(until,), name="llmhost-first-look", daemon=True).start()
+
+    def start_watching(self) -> None:
+        """Act on starts from now on, where that was asked for, and take a first look, whoever scrapes or not.
+
+        It tells who holds memory and who runs an engine, so that these are watched as well.
+        """
+        if self._watching is None:
+            return
+        self._watching.start()
+        if self._systemd is not None:
+            self._systemd.start()
+        until = self._clock.monotonic() + self._config.web.deadline_seconds
+        threading.Thread(target=self.observe, args=(until,), name="llmhost-first-look", daemon=True).start()
 
     def _watcher(self, clock: Clock) -> Watch:
         judge = Judge(

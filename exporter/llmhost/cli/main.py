@@ -14,6 +14,7 @@ from pathlib import Path
 from llmhost import __version__
 from llmhost.cli import guard
 from llmhost.cli.exits import Exit
+from llmhost.cli.options import state_directory
 from llmhost.cli.output import UnwritableError
 from llmhost.cli.paths import Paths
 
@@ -91,7 +92,7 @@ def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--state-dir",
         dest="state_directory",
-        type=Path,
+        type=state_directory,
         metavar="DIR",
         help="where history is kept; default: $STATE_DIRECTORY, else /var/lib/llmhost if it is there",
     )

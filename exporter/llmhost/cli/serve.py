@@ -110,6 +110,7 @@ class Daemon:
         try:
             with _signals() as arrived:
                 server.start()
+                self._exporter.start_watching()
                 address = ListenAddress(host=server.address[0], port=server.address[1])
                 log.info("llmhost %s serves on http://%s, config: %s", __version__, address, self._config_name())
                 self._memory.tell()
@@ -140,9 +141,9 @@ class Daemon:
         try:
             config = _load(self._arguments)
         except ConfigError as error:
+            self._in_force = replace(self._in_force, reload_success=False)
             self._notifier.send(STATUS=f"bad config, the old one runs on: {error}")
             log.error("the config is bad, the old one runs on: %s", error)  # noqa: TRY400 - a user's mistake, no traceback
-            self._in_force = replace(self._in_force, reload_success=False)
         else:
             late = self._exporter.configure(config)
             self._in_force = InForce(config=config, loaded_at=self._clock.time(), reload_success=True)
