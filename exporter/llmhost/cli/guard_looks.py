@@ -85,7 +85,10 @@ class Looks:
         if not isinstance(self.units, Ok) or now - self._units_at >= _UNITS_SECONDS:
             units = self._all_units.take()
             if units is not None:
-                self.units, self._units_at = units, now
+                # What systemd told of a unit holds while it is busy, with a daemon-reload say.
+                if isinstance(units, Ok) or not isinstance(self.units, Ok):
+                    self.units = units
+                self._units_at = now
                 if self._found is not None:
                     self._attribute(*self._found)
 
