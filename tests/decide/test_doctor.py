@@ -168,6 +168,7 @@ def test_a_start_timeout_that_spans_no_load_or_is_long_enough_is_none() -> None:
 def test_a_start_timeout_that_let_no_load_finish_is_found() -> None:
     given = settings(service_type="notify", start_timeout_seconds=90.0)
     (finding,) = of("start-timeout", given, record=replace(RECORD, failures_total={"timeout": 4}))
+    assert finding.severity is Severity.WARNING, "a stop that took too long ends a run so as well"
     assert "4 times a time-out ended a run" in finding.why
     assert finding.drop_in == ("[Service]", "TimeoutStartSec=1800s")
 
@@ -314,7 +315,7 @@ def test_units_that_ask_for_more_together_than_a_gpu_has_are_found_once() -> Non
     assert finding.unit == "a.service"
     assert finding.what == "cannot run beside b.service on GPU 0"
     assert "86.9 of 79.0 GiB" in finding.why  # (0.6 + 0.5) × (80 − 1) GiB
-    assert finding.drop_in == ("[Unit]", "Conflicts=b.service")
+    assert finding.drop_in == ()
 
 
 def test_units_that_fit_or_are_not_meant_to_run_are_none() -> None:

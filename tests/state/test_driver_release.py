@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.fakes.needs import needs_root
 
 from llmhost.state.directory import StoreError
 from llmhost.state.driver_release import Wish, ask, withdraw
+from llmhost.state.run_directory import make_directory
 
 BOOT = "5f0c5b3e-8a37-4a2f-9d6e-0d6a3c1b7f11"
 GOOD = {"format": "llmhost driver release", "version": 1, "boot_id": BOOT, "until_boottime_seconds": 1300.0}
@@ -139,3 +141,13 @@ def test_a_directory_of_another_user_is_not_written_to(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be written: the folder is neither root's nor of this user"):
         ask(theirs, boot_id=BOOT, until_boottime_seconds=1300.0)
     assert list(theirs.iterdir()) == []
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_the_run_directory_is_for_all_to_read_and_us_to_write_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        make_directory(tmp_path / "run" / "llmhost")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE((tmp_path / path).stat().st_mode) for path in ("run", "run/llmhost")] == [0o755, 0o755]

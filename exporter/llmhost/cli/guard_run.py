@@ -91,6 +91,8 @@ def guarded(given: argparse.Namespace, gpus: Gpus, began: float) -> Ended:
                 terminated=True,
                 unit_is_stopping=own and _is_stopping(surroundings, UnitId(name), clock),
             )
+        if wait.no_such_unit and own:
+            raise LookupError(f"systemd does not know {name}, which this runs in")
         if wait.no_such_unit:
             raise WrongUseError(f"systemd has no unit {name}")
         _record(given.run_directory, name, ended, began, clock)

@@ -62,8 +62,8 @@ def _overcommitted(
         unit=who[0].name,
         what=f"cannot run beside {others} on GPU {indexes}",
         why=f"together they need {together / _GIB:.1f} of {room / _GIB:.1f} GiB there: {needs}",
-        drop_in=("[Unit]", f"Conflicts={others}"),
-        remedy="that lets one run at a time; for both, lower --gpu-memory-utilization, or give them other GPUs",
+        remedy="lower --gpu-memory-utilization, or give them other GPUs; where only one is to run at a time, "
+        "Conflicts= in one of them has its start stop the other",
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from llmhost.state.directory import StoreError, read_file, trusted_owners
-from llmhost.state.run_directory import replace_in, trusted_directory
+from llmhost.state.run_directory import make_directory, replace_in, trusted_directory
 
 FORMAT = "llmhost driver release"
 VERSION = 1
@@ -39,7 +39,7 @@ def ask(run_directory: Path, *, boot_id: str, until_boottime_seconds: float) -> 
         "until_boottime_seconds": float(until_boottime_seconds),
     }
     try:
-        run_directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_directory(run_directory)
         with trusted_directory(run_directory) as directory:
             replace_in(directory, NAME, json.dumps(document).encode() + b"\n")
     except OSError as error:

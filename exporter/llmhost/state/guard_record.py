@@ -20,7 +20,7 @@ from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 from llmhost.state.directory import StoreError, read_file, trusted_owners
 from llmhost.state.forms import WrongFormError, form_of
-from llmhost.state.run_directory import replace_in, trusted_directory
+from llmhost.state.run_directory import make_directory, replace_in, trusted_directory
 from llmhost.state.written import Written
 
 FORMAT = "llmhost guard record"
@@ -41,7 +41,7 @@ def record(run_directory: Path, unit: UnitId, verdict: GuardVerdict, *, at: floa
     if "/" in unit.name or unit.name.startswith("."):
         raise StoreError(f"{unit.name} is no unit's name")
     try:
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_directory(folder)
         with trusted_directory(folder) as directory, _lock(directory):
             try:
                 before = dict(_read(folder / unit.name).runs_total)

@@ -8,6 +8,14 @@ from pathlib import Path
 from llmhost.state.directory import trusted_owners
 
 
+def make_directory(folder: Path) -> None:
+    """Make it, and those above it, for everybody to look into and us alone to write to, whatever the umask is."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    for path in missing:
+        path.chmod(0o755)
+
+
 @contextlib.contextmanager
 def trusted_directory(folder: Path) -> Iterator[int]:
     """Open the folder; OSError where somebody else might change what is in it."""
