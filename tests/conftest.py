@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-# Whoever is started in the background by a script has SIGINT ignored, and so has all that it starts; what is tested here
-# must have it as from a terminal.
+# Whoever is started in the background by a script has SIGINT ignored, and so has all that it starts; what is tested
+# here must have it as from a terminal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
