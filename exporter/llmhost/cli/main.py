@@ -14,9 +14,8 @@ from pathlib import Path
 from llmhost import __version__
 from llmhost.cli import guard
 from llmhost.cli.exits import Exit
-from llmhost.cli.options import state_directory
+from llmhost.cli.options import add_host_options, paths_of
 from llmhost.cli.output import UnwritableError
-from llmhost.cli.paths import Paths
 
 log = logging.getLogger(__name__)
 
@@ -85,37 +84,12 @@ def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         description="Serve /metrics for Prometheus, or print one page.",
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="default: /etc/llmhost/llmhost.yml, if it is there")
+    add_host_options(parser, state_directory_help="where history is kept")
     parser.add_argument(
         "--web.listen-address", dest="listen", type=_listen_address, metavar="[HOST]:PORT", help="default: :10061"
     )
-    parser.add_argument(
-        "--state-dir",
-        dest="state_directory",
-        type=state_directory,
-        metavar="DIR",
-        help="where history is kept; default: $STATE_DIRECTORY, else /var/lib/llmhost if it is there",
-    )
-    parser.add_argument(
-        "--run-dir",
-        dest="run_directory",
-        type=Path,
-        default=Paths().run,
-        metavar="DIR",
-        help=f"where guards record their runs; default: {Paths().run}",
-    )
     parser.add_argument("--once", action="store_true", help="print one page and exit")
     parser.add_argument("--log.level", dest="log_level", choices=_LEVELS, default="info", help="default: info")
-    usual = Paths()
-    for name, default in (
-        ("procfs", usual.procfs),
-        ("sysfs", usual.sysfs),
-        ("cgroup", usual.cgroup),
-        ("shm", usual.shm),
-    ):
-        parser.add_argument(
-            f"--path.{name}", dest=name, type=_directory, default=default, metavar="DIR", help=f"default: {default}"
-        )
     parser.set_defaults(run=_serve)
 
 
@@ -128,13 +102,7 @@ def _serve(given: argparse.Namespace) -> Exit:
             listen=given.listen,
             state_directory=given.state_directory,
             once=given.once,
-            paths=Paths(
-                procfs=given.procfs,
-                sysfs=given.sysfs,
-                cgroup=given.cgroup,
-                shm=given.shm,
-                run=given.run_directory,
-            ),
+            paths=paths_of(given),
         )
     )
 
@@ -143,13 +111,6 @@ def _check_config(given: argparse.Namespace) -> Exit:
     from llmhost.cli import check_config  # noqa: PLC0415 - see above
 
     return check_config.run(given.file, sys.stderr)
-
-
-def _directory(text: str) -> Path:
-    path = Path(text)
-    if not path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is no directory")
-    return path
 
 
 def _listen_address(text: str) -> str:

@@ -7,16 +7,21 @@ from llmhost.cli.paths import Paths
 
 
 def add_look_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--config`, `--state-dir`, `--run-dir` and `--path.*`, as `serve` has them."""
+    """Add what a command takes that looks once, and changes nothing."""
+    add_host_options(parser, state_directory_help="where the exporter keeps its history, which is only read")
+    parser.set_defaults(log_level="error")  # what fails is part of the answer
+
+
+def add_host_options(parser: argparse.ArgumentParser, *, state_directory_help: str) -> None:
+    """Add `--config`, `--state-dir`, `--run-dir` and `--path.*`; `paths_of` reads the last two."""
     usual = Paths()
     parser.add_argument("--config", type=Path, metavar="FILE", help="default: /etc/llmhost/llmhost.yml, if it is there")
     parser.add_argument(
         "--state-dir",
         dest="state_directory",
-        type=state_directory,
+        type=_named,
         metavar="DIR",
-        help="where the exporter keeps its history, which is only read; default: $STATE_DIRECTORY, else "
-        "/var/lib/llmhost if it is there",
+        help=f"{state_directory_help}; default: $STATE_DIRECTORY, else /var/lib/llmhost if it is there",
     )
     parser.add_argument(
         "--run-dir",
@@ -40,14 +45,13 @@ def add_look_options(parser: argparse.ArgumentParser) -> None:
             metavar="DIR",
             help=f"default: {default}",
         )
-    parser.set_defaults(log_level="error")  # what fails is part of the answer
 
 
 def paths_of(given: argparse.Namespace) -> Paths:
     return Paths(procfs=given.procfs, sysfs=given.sysfs, cgroup=given.cgroup, shm=given.shm, run=given.run_directory)
 
 
-def state_directory(text: str) -> Path:
+def _named(text: str) -> Path:
     """Take any name but none: that of an unset variable of a shell's would be the current directory."""
     if not text:
         raise argparse.ArgumentTypeError("no directory is named")
