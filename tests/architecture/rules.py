@@ -15,7 +15,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "collect": frozenset({"model", "sources.base", "derive", "config.schema"}),
     "derive": frozenset({"model", "config.schema"}),
     "decide": frozenset({"model", "derive", "config.schema"}),
-    "act": frozenset({"model", "decide"}),
+    "act": frozenset({"model", "decide", "sources.procfs_files"}),
     "state": frozenset({"model", "derive.ledger", "sources.base"}),
     "metrics": frozenset({"model", "derive", "decide", "collect", "config.schema"}),
     "views": frozenset({"model", "derive", "decide"}),
