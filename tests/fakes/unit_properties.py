@@ -19,6 +19,7 @@ def unit_path(name: str) -> str:
 
 
 _EXEC = "a(sasbttttuii)"
+_INFINITY = 2**64 - 1
 _TIMES = ("StateChange", "InactiveExit", "ActiveEnter", "ActiveExit", "InactiveEnter", "Condition", "Assert")
 UNIT_SIGNATURES = {
     **dict.fromkeys(("Id", "Description", "LoadState", "ActiveState", "SubState", "FreezerState"), "s"),
@@ -46,6 +47,15 @@ SERVICE_SIGNATURES = {
     "SendSIGKILL": "b",
     "PassEnvironment": "as",
     "MemoryCurrent": "t",
+    "ExecStartPreEx": "a(sasasttttuii)",
+    **dict.fromkeys(("DevicePolicy", "ProtectProc", "ProcSubset", "ProtectSystem", "RootDirectory", "RootImage"), "s"),
+    **dict.fromkeys(("DynamicUser", "PrivateDevices"), "b"),
+    **dict.fromkeys(("DeviceAllow", "TemporaryFileSystem"), "a(ss)"),
+    **dict.fromkeys(("ReadWritePaths", "InaccessiblePaths"), "as"),
+    **dict.fromkeys(("BindPaths", "BindReadOnlyPaths"), "a(ssbt)"),
+    "RestrictAddressFamilies": "(bas)",
+    **dict.fromkeys(("CapabilityBoundingSet", "AmbientCapabilities"), "t"),
+    **dict.fromkeys(("LimitNOFILE", "LimitMEMLOCK", "LimitCORESoft", "MemoryMax", "TasksMax"), "t"),
 }
 SIGNATURES = UNIT_SIGNATURES | SERVICE_SIGNATURES
 _EMPTY: dict[str, Any] = {
@@ -58,6 +68,10 @@ _EMPTY: dict[str, Any] = {
     "ay": b"",
     "(uo)": [0, "/"],
     "a(sb)": [],
+    "a(ss)": [],
+    "a(ssbt)": [],
+    "a(sasasttttuii)": [],
+    "(bas)": [False, []],
     _EXEC: [],
 }
 _SUB_STATES = {"active": "running", "inactive": "dead", "activating": "start", "deactivating": "stop-sigterm"}
@@ -93,6 +107,15 @@ def full(given: Mapping[str, Any], unit_files: Mapping[str, str]) -> dict[str, A
         "RestartUSec": 100_000,
         "TimeoutStartUSec": 90_000_000,
         "TimeoutStopUSec": 90_000_000,
+        "DevicePolicy": "auto",
+        "ProtectProc": "default",
+        "ProcSubset": "all",
+        "ProtectSystem": "no",
+        "CapabilityBoundingSet": _INFINITY,
+        "LimitNOFILE": 524_288,
+        "LimitMEMLOCK": 8 << 20,
+        "MemoryMax": _INFINITY,
+        "TasksMax": 28_909,
     }
     return {key: _EMPTY[signature] for key, signature in SIGNATURES.items()} | defaults | dict(given)
 

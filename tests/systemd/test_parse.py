@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from llmhost.model.confinement import Limits, Sandbox
 from llmhost.model.ids import UnitId
 from llmhost.model.unit import Unit, UnitSettings
-from llmhost.sources.systemd.parse import INFINITY, UnreadableUnitError, exec_start, parse_unit, unloaded_unit
+from llmhost.sources.systemd.checked import INFINITY
+from llmhost.sources.systemd.parse import UnreadableUnitError, exec_start, parse_unit, unloaded_unit
 
 MINIMAL: dict[str, Any] = {
     "Id": "vllm.service",
@@ -105,6 +107,70 @@ def test_every_property_finds_its_field() -> None:
     )
 
 
+def test_what_confines_a_unit_finds_its_field() -> None:
+    found = settings(
+        User="llm",
+        DynamicUser=True,
+        PrivateDevices=True,
+        DevicePolicy="closed",
+        DeviceAllow=[["/dev/null", "rw"], ["char-nvidia", "rwm"]],
+        ProtectProc="invisible",
+        ProcSubset="pid",
+        ProtectSystem="strict",
+        ReadWritePaths=["/srv"],
+        RestrictAddressFamilies=[True, ["AF_INET", "AF_INET6"]],
+        InaccessiblePaths=["/run/dbus"],
+        TemporaryFileSystem=[["/dev/shm", "size=8G"]],
+        RootDirectory="/srv/root",
+        BindPaths=[["/dev/nvidia0", "/dev/gpu", False, 0]],
+        BindReadOnlyPaths=[["/run/dbus", "/run/dbus", False, 0]],
+        CapabilityBoundingSet=1 << 19,
+        AmbientCapabilities=1 << 2,
+        LimitNOFILE=4096,
+        LimitMEMLOCK=65536,
+        LimitCORESoft=0,
+        MemoryMax=64 << 30,
+        TasksMax=100,
+    )
+    assert found.sandbox == Sandbox(
+        user="llm",
+        dynamic_user=True,
+        private_devices=True,
+        device_policy="closed",
+        device_allow=("/dev/null", "char-nvidia"),
+        protect_proc="invisible",
+        proc_subset="pid",
+        protect_system="strict",
+        read_write_paths=("/srv",),
+        address_families=("AF_INET", "AF_INET6"),
+        families_are_allowed=True,
+        hidden_paths=("/run/dbus", "/dev/shm"),
+        root="/srv/root",
+        bound_paths=("/dev/gpu", "/run/dbus"),
+        capabilities=1 << 19,
+        ambient_capabilities=1 << 2,
+    )
+    assert found.limits == Limits(
+        open_files=4096, locked_memory_bytes=65536, core_bytes=0, memory_bytes=64 << 30, tasks=100
+    )
+
+
+def test_limits_that_are_off_are_absent_and_what_is_not_restricted_says_nothing() -> None:
+    names = ("LimitNOFILE", "LimitMEMLOCK", "LimitCORESoft", "MemoryMax", "TasksMax")
+    assert settings(**dict.fromkeys(names, INFINITY)).limits == Limits()
+    assert settings(RestrictAddressFamilies=[False, []]).sandbox.address_families is None
+    none_at_all = settings(RestrictAddressFamilies=[True, []]).sandbox
+    assert (none_at_all.address_families, none_at_all.families_are_allowed) == ((), True)
+
+
+def test_the_prefixes_of_commands_are_told_as_they_are_written() -> None:
+    def full(*flags: str) -> list[Any]:
+        return ["/bin/true", ["/bin/true"], list(flags), 0, 0, 0, 0, 0, 0, 0]
+
+    commands = [full(), full("privileged"), full("ignore-failure", "privileged"), full("no-setuid"), full("unheard-of")]
+    assert settings(ExecStartPreEx=commands).exec_start_pre_prefixes == ("", "+", "-+", "!", "")
+
+
 def test_what_an_old_systemd_does_not_tell_is_absent() -> None:
     parsed = parse_unit(MINIMAL)
     assert parsed.wrong == ()
@@ -157,6 +223,11 @@ def test_the_exit_status_means_nothing_until_a_main_process_has_ended() -> None:
         ("EnvironmentFiles", [[]], "EnvironmentFiles: not a list of files"),
         ("PassEnvironment", "LANG", "PassEnvironment: str instead of list"),
         ("PassEnvironment", ["LANG", 1], "PassEnvironment: not a list of str"),
+        ("ExecStartPreEx", [["/bin/true", ["/bin/true"]]], "ExecStartPreEx: not a list of commands"),
+        ("DeviceAllow", [["/dev/null"], [1]], "DeviceAllow: not a list of structs of str"),
+        ("BindPaths", [["/a"]], "BindPaths: not a list of structs of str"),
+        ("RestrictAddressFamilies", [["AF_UNIX"]], "RestrictAddressFamilies: not a list of what is allowed"),
+        ("LimitNOFILE", "infinity", "LimitNOFILE: str instead of int"),
     ],
 )
 def test_a_value_of_a_wrong_type_is_absent_and_named(name: str, value: object, complaint: str) -> None:

@@ -218,6 +218,9 @@ def test_a_unit_that_hangs_before_its_start(host: Booted, source: SystemdSource)
         start_limit_interval_seconds=10.0,
         exec_start=(("/bin/sleep", "1000"),),
         exec_start_pre=(("/bin/sleep", "1000"),),
+        exec_start_pre_prefixes=("",),
+        sandbox=unit.settings.sandbox,  # test_confinement.py
+        limits=unit.settings.limits,
     )
 
 
@@ -252,6 +255,8 @@ def test_an_instance_of_a_template_with_an_escaped_name(host: Booted, source: Sy
         environment=(("CUDA_VISIBLE_DEVICES", "0,1"), ("HF_HOME", "/models")),
         environment_files=("/etc/default/vllm", "/etc/vllm/Qwen-Qwen3\\x2d8B*.env"),
         pass_environment=("LANG", "HF_TOKEN"),
+        sandbox=unit.settings.sandbox,  # test_confinement.py
+        limits=unit.settings.limits,
     )
 
 

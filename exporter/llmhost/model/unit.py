@@ -1,7 +1,8 @@
 """What systemd says of a service unit. Times in seconds; names and values as systemd spells them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from llmhost.model.confinement import Limits, Sandbox
 from llmhost.model.ids import UnitId
 
 # org.freedesktop.systemd1(5), Result of a service.
@@ -50,6 +51,9 @@ class UnitSettings:
     send_sigkill: bool | None = None  # SendSIGKILL=: what survives TimeoutStopSec= is killed
     after: tuple[str, ...] = ()  # After=, with what systemd adds by itself; by name
     pass_environment: tuple[str, ...] = ()  # PassEnvironment=: variables that come from the manager's own
+    exec_start_pre_prefixes: tuple[str, ...] = ()  # of each ExecStartPre=, "+" among them; () where systemd has none
+    sandbox: Sandbox = field(default_factory=Sandbox)
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,17 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Logind:
+    """What systemd-logind does to the shared memory of people, and who is one."""
+
+    removes_ipc: bool  # RemoveIPC=: when the last session of a user ends
+    first_person_uid: int  # from here on users are people; below they are system users, whom it spares
+    lingering: frozenset[str] = frozenset()  # users by name, who stay when their last session ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnitsReport:
     systemd_version: str
     units: tuple[Unit, ...]  # watched ones, by id
     resyncs: tuple[tuple[str, int], ...] = ()  # reason → times, since this exporter started
+    logind: Logind | None = None  # None where it was not asked, does not run or does not tell

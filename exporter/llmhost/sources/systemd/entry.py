@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from llmhost.model.unit import Unit, UnitSettings
+from llmhost.sources.systemd.checked import Properties
 from llmhost.sources.systemd.names import is_instance, unit_path
 from llmhost.sources.systemd.parse import (
     SIGNALLED,
     USED,
     Parsed,
-    Properties,
     UnreadableUnitError,
     parse_state,
     parse_unit,
