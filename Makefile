@@ -35,11 +35,12 @@ test-vllm: ready-to-test ## hold it to a real vLLM on this CPU, as root; install
 	$(python) -m pytest -m vllm tests/vllm $(ARGS)
 
 .PHONY: bench
-bench: ready-to-test ## measure what a scrape costs, what looking at shared memory does, how long verdicts take
+bench: ready-to-test ## measure what a scrape costs, what looking at shared memory does, how long verdicts take, what rules cost
 	$(python) -m tests.bench.scrape $(ARGS)
 	$(python) -m tests.bench.shm $(ARGS)
 	$(python) -m tests.bench.starts $(ARGS)
 	$(python) -m tests.bench.guard $(ARGS)
+	$(python) -m tests.bench.rules $(ARGS)
 
 .PHONY: chaos
 chaos: ready-to-test ## as root, hold the count of starts to a real systemd in chaos (ARGS="--seconds 600 --seed 7")
