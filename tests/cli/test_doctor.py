@@ -14,6 +14,9 @@ SICK = """\
 [Unit]
 StartLimitIntervalSec=0
 [Service]
+ExecStartPre=/bin/true
+ExecStartPre=-/nonexistent/llmhost guard --timeout 2s
+RestrictAddressFamilies=AF_INET
 ExecStart=/bin/sh -c 'exec sleep 1000' vllm serve m
 Restart=on-failure
 RestartSec=1s
@@ -41,7 +44,7 @@ def test_the_lines_that_it_says_to_add_mend_what_it_found(booted_systemd: Booted
     booted_systemd.systemctl("start", UNIT)
     code, found = doctor(booted_systemd)
     assert code == 1
-    assert {one["check"] for one in found} == {"start-limit", "kill-mode", "no-sigkill"}
+    assert {one["check"] for one in found} == {"start-limit", "kill-mode", "no-sigkill", "guard-blinded"}
     lines = [line for one in found for line in one["drop_in"]]
     booted_systemd.run(["mkdir", f"/etc/systemd/system/{UNIT}.d"])
     booted_systemd.write_unit(f"{UNIT}.d/override.conf", "\n".join(lines) + "\n")
@@ -49,3 +52,5 @@ def test_the_lines_that_it_says_to_add_mend_what_it_found(booted_systemd: Booted
     assert doctor(booted_systemd) == (0, [])
     shown = booted_systemd.show(UNIT, "StartLimitBurst", "KillMode", "SendSIGKILL", "ActiveState")
     assert shown == {"StartLimitBurst": "5", "KillMode": "mixed", "SendSIGKILL": "yes", "ActiveState": "active"}
+    commands = booted_systemd.show(UNIT, "ExecStartPreEx")["ExecStartPreEx"]
+    assert "flags=privileged ignore-failure" in commands or "flags=ignore-failure privileged" in commands

@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.architecture.checkout import ROOT
+from tests.fakes.diagnosed import GUARD, RECORD, SERVE, VLLM, found, look, of, settings
 from tests.fakes.values import (
     MIB,
     ended,
@@ -12,54 +14,17 @@ from tests.fakes.values import (
     process,
     report,
     shared_memory,
-    snapshot,
     started,
     unit,
 )
 
-from llmhost.config.schema import Config
-from llmhost.decide.doctor import diagnose, not_checked
+from llmhost.decide.doctor import COMPANIONS, diagnose, not_checked
+from llmhost.decide.doctor_settings import ADVISED_BURST, ADVISED_INTERVAL_SECONDS
 from llmhost.decide.finding import Finding, Severity
-from llmhost.decide.look import Look
-from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import Trigger, UnitRecord, Verdict
-from llmhost.derive.readiness import Readiness
+from llmhost.derive.ledger.record import Trigger, Verdict
 from llmhost.model.ids import UnitId
-from llmhost.model.process import Process, Role
 from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.model.unit import Unit, UnitSettings
-
-VLLM = UnitId("vllm.service")
-RECORD = UnitRecord(last_seen_at=0.0)
-GUARD = (("/usr/bin/llmhost", "guard"),)
-SERVE = "/usr/bin/vllm serve m"
-
-
-def settings(command: str = SERVE, **given: Any) -> UnitSettings:  # noqa: ANN401 - whatever field a test cares for
-    return UnitSettings(exec_start=(tuple(command.split()),), **given)
-
-
-def look(
-    *units: Unit,
-    record: UnitRecord = RECORD,
-    loads: tuple[float, ...] = (),
-    policy: Config | None = None,
-    **seen: Any,  # noqa: ANN401
-) -> Look:
-    config = policy if policy is not None else Config()
-    at = snapshot(units=units, **({"gpus": [gpu(0)], "processes": []} | seen))
-    readiness = {VLLM: Readiness(invocation_id="", start_seen=False, past_seconds=loads)} if loads else {}
-    ledger = Ledger(units={VLLM: record}, readiness=readiness)
-    return Look(snapshot=at, facts=derive(at, config, ledger), ledger=ledger, policy=config.policy)
-
-
-def found(check: str, *units: Unit, **seen: Any) -> tuple[Finding, ...]:  # noqa: ANN401
-    return tuple(one for one in diagnose(look(*units, **seen)) if one.check == check)
-
-
-def of(check: str, given: UnitSettings, **seen: Any) -> tuple[Finding, ...]:  # noqa: ANN401
-    return found(check, unit(settings=given), **seen)
 
 
 def test_a_restart_delay_below_the_measured_release_is_found() -> None:
@@ -105,15 +70,25 @@ def test_a_start_limit_that_can_never_trip_is_found_with_one_that_can() -> None:
     (finding,) = of("start-limit", LIMITED, record=record)
     assert "never trip" in finding.what
     assert "5 restarts take at least 350s" in finding.why  # 5 × (10 s + 60 s) > 300 s
-    # 5 × (10 s + 60 s) × 1.5 = 525 s, to the next minute
-    assert finding.drop_in == ("[Unit]", "StartLimitIntervalSec=540s", "StartLimitBurst=5")
+    assert finding.drop_in == ("[Unit]", "StartLimitIntervalSec=2h", "StartLimitBurst=5")
 
 
 def test_the_start_limit_that_is_advised_fits_the_usual_failed_run_and_the_delay_that_is_advised() -> None:
-    runs = (started("a", end=ended("signal", 86_400.0)), *(started("b", end=ended("exit-code", 60.0)) for _ in "12"))
+    day = started("a", end=ended("signal", 86_400.0))
+    runs = (day, *(started("b", end=ended("exit-code", 1800.0)) for _ in "12"))
     record = replace(RECORD, starts=runs, last_release_seconds=20.0)
     (finding,) = of("start-limit", LIMITED, record=record)
-    assert finding.drop_in[1] == "StartLimitIntervalSec=660s"  # 5 × (25 s + 60 s) × 1.5 = 637.5 s
+    assert finding.drop_in[1] == "StartLimitIntervalSec=4h"  # 5 × (25 s + 1800 s) × 1.5 = 13,687.5 s, to the next hour
+
+
+def test_what_is_advised_is_what_the_drop_in_of_the_guard_sets_and_the_alerts_advise() -> None:
+    hours, rest = divmod(ADVISED_INTERVAL_SECONDS, 3600)
+    lines = [f"StartLimitIntervalSec={hours}h", f"StartLimitBurst={ADVISED_BURST}"]
+    assert rest == 0
+    assert [
+        line for line in (ROOT / "systemd/guard.conf").read_text().splitlines() if line[:10] == "StartLimit"
+    ] == lines
+    assert f"`{lines[0]}` and `{lines[1]}`" in " ".join((ROOT / "alerts/README.md").read_text().split())
 
 
 @pytest.mark.parametrize("off", [{"start_limit_burst": 0}, {"start_limit_interval_seconds": 0.0}])
@@ -233,22 +208,6 @@ def test_plain_numbers_on_gpus_that_differ_are_found() -> None:
     assert of("plain-numbers", named, gpus=mixed) == ()
 
 
-def test_a_unit_that_is_not_ordered_after_the_fabric_manager_is_found() -> None:
-    (finding,) = of("fabric-order", settings(), gpus=[gpu(0, fabric_ready=True)])
-    assert finding.severity is Severity.WARNING
-    assert finding.drop_in == (
-        "[Unit]",
-        "Wants=nvidia-fabricmanager.service",
-        "After=nvidia-fabricmanager.service",
-    )
-    (late,) = of("fabric-order", settings(), gpus=[gpu(0, fabric_ready=True), gpu(1, fabric_ready=False)])
-    assert late.severity is Severity.ERROR
-    assert "GPU 1 is not registered now" in late.why
-    assert of("fabric-order", settings(), gpus=[gpu(0, fabric_ready=None)]) == ()
-    ordered = settings(after=("basic.target", "nvidia-fabricmanager.service"))
-    assert of("fabric-order", ordered, gpus=[gpu(0, fabric_ready=True)]) == ()
-
-
 def test_shared_memory_below_what_the_workers_rings_may_take_is_found() -> None:
     def with_shm(mib: int, command: str) -> tuple[Finding, ...]:
         return of("small-shm", settings(command), shm=Ok(replace(shared_memory(), size_bytes=mib * MIB)))
@@ -263,36 +222,6 @@ def test_shared_memory_below_what_the_workers_rings_may_take_is_found() -> None:
     assert with_shm(2104, f"{SERVE} --tensor-parallel-size 8") == ()
     assert with_shm(64, "/usr/bin/other") == ()
     assert of("small-shm", settings(), shm=Ok(shared_memory())) == ()  # a tmpfs without bound
-
-
-def main_of(uid: int) -> Process:
-    return process(10, in_service("vllm.service"), role=Role.API_SERVER, engine="vllm", uid=uid)
-
-
-def test_a_person_as_user_is_noted() -> None:
-    def run_by(uid: int) -> tuple[Finding, ...]:
-        return found("remove-ipc", unit(main_pid=10, settings=settings()), processes=[main_of(uid)])
-
-    (finding,) = run_by(1000)
-    assert finding.severity is Severity.NOTE
-    for uid in (0, 999, 65534, 61184):
-        assert run_by(uid) == ()
-    assert found("remove-ipc", unit(main_pid=11, settings=settings()), processes=[main_of(1000)]) == ()
-
-
-def test_a_unit_without_a_guard_is_noted_and_warned_of_where_it_was_hurt() -> None:
-    (note,) = of("guard", settings())
-    assert note.severity is Severity.NOTE
-    assert note.remedy == (
-        "install -D -m 644 systemd/guard.conf /etc/systemd/system/vllm.service.d/llmhost-guard.conf "
-        "puts the guard before it"
-    )
-    totals = {(Trigger.AUTO, Verdict.RESIDENT): 2, (Trigger.MANUAL, Verdict.CLEAN): 1}
-    (warning,) = of("guard", settings(), record=replace(RECORD, starts_total=totals))
-    assert warning.severity is Severity.WARNING
-    assert "2 of its 3 starts" in warning.why
-    assert of("guard", settings(exec_start_pre=GUARD)) == ()
-    assert of("guard", settings("/usr/bin/other")) == ()
 
 
 @pytest.mark.parametrize("where", ["told by NVML", "read from disk"])
@@ -345,6 +274,15 @@ def test_a_unit_that_systemd_has_not_loaded_has_no_settings_to_find_fault_with()
         "the settings of a.service: systemd says masked",
     )
     assert "a.service" not in " ".join(not_checked(stub, [VLLM]))
+
+
+def test_what_is_only_looked_at_for_others_is_not_examined_unless_asked_for() -> None:
+    (companion,) = COMPANIONS
+    beside = look(unit(companion.name, settings=settings("/usr/bin/other", kill_mode="none")))
+    assert diagnose(beside) == ()
+    assert [one.check for one in diagnose(beside, [companion])] == ["kill-mode"]
+    missing = look(unit(companion.name, load_state="not-found", settings=None))
+    assert "fabric" not in " ".join(not_checked(missing))
 
 
 def test_what_could_not_be_read_is_told() -> None:

@@ -1,13 +1,17 @@
 """`llmhost doctor` of written hosts, as people and as programs read it."""
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.hosts.told import look_of
-from tests.hosts.written import HOSTS, looked_at, read
+from tests.hosts.written import HOSTS, WrittenHost, looked_at, read
 
-from llmhost.decide.doctor import diagnose, not_checked
+from llmhost.config.schema import Config
+from llmhost.decide import doctor
+from llmhost.decide.doctor import COMPANIONS, diagnose, not_checked
 from llmhost.views.doctor import doctor_json, doctor_text
 from llmhost.views.text import columns
 
@@ -18,6 +22,7 @@ SHOWN = (
     "incident",
     "library-upgraded",
     "no-gpu",
+    "settings-that-go-wrong",
     "shm-of-a-running-engine",
     "start-pre-waits",
     "start-timeout-without-limit",
@@ -26,11 +31,35 @@ SHOWN = (
 )
 
 
+def with_companions(host: WrittenHost) -> WrittenHost:
+    """Have looked at what the command looks at beside the watched units."""
+    config = host.first.get("config", {})
+    units = config.get("units", {})
+    patterns = [*units.get("patterns", Config().units.patterns), *(unit.name for unit in COMPANIONS)]
+    watched = config | {"units": units | {"patterns": patterns}}
+    return replace(host, first=host.first | {"config": watched})
+
+
+def test_the_hosts_together_have_every_finding() -> None:
+    known = {
+        name
+        for path in Path(doctor.__file__).parent.glob("doctor*.py")
+        for name in re.findall(r'(?:case\.finding\(\s*|check=)"([a-z-]+)"', path.read_text())
+    }
+    shown = {
+        name
+        for path in HOSTS.glob("*/expected/doctor.txt")
+        for name in re.findall(r"\[([a-z-]+)\]$", path.read_text(), re.MULTILINE)
+    }
+    assert "guard" in known
+    assert known == shown
+
+
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_findings_on_a_written_host_are_the_expected_ones(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    with looked_at(read(name), tmp_path) as seen:
+    with looked_at(with_companions(read(name)), tmp_path) as seen:
         look = look_of(seen)
     findings, untold = diagnose(look), tuple(not_checked(look))
     text = doctor_text(findings, untold)

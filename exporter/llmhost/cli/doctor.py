@@ -33,7 +33,7 @@ def run(given: argparse.Namespace) -> Exit:
     from llmhost.cli.looking import Looker  # noqa: PLC0415
     from llmhost.cli.output import write_out  # noqa: PLC0415
     from llmhost.config.load import ConfigError  # noqa: PLC0415
-    from llmhost.decide.doctor import diagnose, not_checked  # noqa: PLC0415
+    from llmhost.decide.doctor import COMPANIONS, diagnose, not_checked  # noqa: PLC0415
     from llmhost.decide.finding import Severity  # noqa: PLC0415
     from llmhost.model.ids import UnitId  # noqa: PLC0415
     from llmhost.model.reading import Ok  # noqa: PLC0415
@@ -42,7 +42,7 @@ def run(given: argparse.Namespace) -> Exit:
 
     units = [UnitId(name) for name in given.units]
     try:
-        with Looker(given, units=[unit.name for unit in units]) as looker:
+        with Looker(given, units=[unit.name for unit in (*units, *COMPANIONS)]) as looker:
             look = looker.look()
     except (ConfigError, StoreError) as error:
         sys.stderr.write(f"llmhost: {error}\n")

@@ -53,6 +53,7 @@ class Plan:
     refused: str = ""  # why nothing at all may be done here; then there is no step
     endings: tuple[Ending, ...] = ()
     removals: tuple[Removal, ...] = ()
+    waiting: tuple[Ending | Removal, ...] = ()  # what lacks nothing but the time for which it has to be watched
     left: tuple[Left, ...] = ()
     untold: tuple[str, ...] = ()  # what could not be looked at, so that nothing follows about it
 

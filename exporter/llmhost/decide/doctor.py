@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from llmhost.decide.doctor_fabric import FABRIC_MANAGER, fabric_manager, fabric_order
+from llmhost.decide.doctor_guard import guard, guard_blinded
 from llmhost.decide.doctor_host import driver_mismatch, gpu_overcommitted
+from llmhost.decide.doctor_limits import core_dumps, file_limit, locked_memory, memory_limit, task_limit
 from llmhost.decide.doctor_settings import (
     kill_mode,
     no_sigkill,
@@ -12,7 +15,7 @@ from llmhost.decide.doctor_settings import (
     start_timeout,
     stop_timeout,
 )
-from llmhost.decide.doctor_surroundings import fabric_order, guard, plain_numbers, removed_ipc, small_shm
+from llmhost.decide.doctor_surroundings import hidden_devices, plain_numbers, removed_ipc, small_shm
 from llmhost.decide.finding import Case, Finding, Severity
 from llmhost.decide.look import Look
 from llmhost.model.ids import UnitId
@@ -28,11 +31,20 @@ _OF_UNIT: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     no_sigkill,
     stop_timeout,
     plain_numbers,
+    hidden_devices,
     fabric_order,
     small_shm,
     removed_ipc,
+    memory_limit,
+    task_limit,
+    file_limit,
+    locked_memory,
+    core_dumps,
     guard,
+    guard_blinded,
 )
+# Looked at beside the units that are watched, for what they are to these; not examined unless asked for.
+COMPANIONS = frozenset({FABRIC_MANAGER})
 _WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 
@@ -41,9 +53,9 @@ def diagnose(look: Look, units: Sequence[UnitId] = ()) -> tuple[Finding, ...]:
 
     Only what is known is held against a setting: where nothing was measured there is no finding.
     """
-    found = [*driver_mismatch(look)]
+    found = [*driver_mismatch(look), *fabric_manager(look)]
     if isinstance(look.facts.units, Ok):
-        chosen = [one for one in look.facts.units.value if not units or one.unit.id in units]
+        chosen = [one for one in look.facts.units.value if _is_chosen(one.unit.id, units)]
         for one in chosen:
             if one.unit.settings is None:
                 continue
@@ -56,7 +68,7 @@ def diagnose(look: Look, units: Sequence[UnitId] = ()) -> tuple[Finding, ...]:
 def not_checked(look: Look, units: Sequence[UnitId] = ()) -> Iterator[str]:
     """Say what could not be checked of these units, or of all watched ones, and why."""
     for one in look.facts.units.value if isinstance(look.facts.units, Ok) else ():
-        if one.unit.settings is None and (not units or one.unit.id in units):
+        if one.unit.settings is None and _is_chosen(one.unit.id, units):
             why = "has not loaded it" if one.unit.load_state == "stub" else f"says {one.unit.load_state}"
             yield f"the settings of {one.unit.id.name}: systemd {why}"
     for reading, what in (
@@ -71,3 +83,7 @@ def not_checked(look: Look, units: Sequence[UnitId] = ()) -> Iterator[str]:
         yield f"times and ends of runs: {look.history_fault}"
     elif not any(record.starts for record in look.ledger.units.values()):
         yield "times and ends of runs: no exporter has recorded any start yet"
+
+
+def _is_chosen(unit: UnitId, units: Sequence[UnitId]) -> bool:
+    return unit in units if units else unit not in COMPANIONS

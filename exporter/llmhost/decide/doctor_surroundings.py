@@ -1,17 +1,16 @@
-"""Checks of a unit against the host around it: GPUs, fabric, shared memory, users, and the guard. Pure."""
+"""Checks of a unit against the host around it: GPUs, their devices, shared memory, users. Pure."""
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 
-from llmhost.decide.finding import Case, Finding, Severity, guard_drop_in
+from llmhost.decide.finding import Case, Finding, Severity
 from llmhost.derive.command import expand_variables
-from llmhost.derive.ledger.record import Verdict
 from llmhost.model.engine_arguments import parse_engine_arguments
 from llmhost.model.engine_command import is_engine_command
 from llmhost.model.gpu import Gpu
 from llmhost.model.reading import Ok
 
 _MIB = 1 << 20
-_FABRIC_MANAGER = "nvidia-fabricmanager.service"
 # vLLM 0.32, measured with two workers: a ring for requests, one per worker for answers, one of the tensor parallel
 # group. Pages are allocated as they are first used, so these are the most that it comes to.
 _REQUEST_RING_BYTES = 160 * _MIB
@@ -20,7 +19,8 @@ _GROUP_RING_BYTES = 24 * _MIB
 _FIRST_PERSON = 1000  # login.defs(5): UID_MIN; below are system users
 _NOBODY = 65534
 _DYNAMIC_USERS = range(61184, 65520)  # systemd.exec(5), DynamicUser=
-_GUARDED_ENGINES = frozenset({"vllm", "sglang"})  # whose start fails for want of memory that comes back later
+_LONGEST_UID = 10
+_NODES = "/dev/nvidia"
 
 
 def plain_numbers(case: Case) -> Iterator[Finding]:
@@ -40,24 +40,6 @@ def plain_numbers(case: Case) -> Iterator[Finding]:
         "[Service]",
         "Environment=CUDA_DEVICE_ORDER=PCI_BUS_ID",
         remedy="or name the GPUs by their UUIDs",
-    )
-
-
-def fabric_order(case: Case) -> Iterator[Finding]:
-    """On a host with NVSwitch no program can start before the fabric manager has registered the GPUs."""
-    fabric = [gpu for gpu in _gpus(case) if gpu.fabric_ready is not None]
-    if not case.facts.engine or not fabric or _FABRIC_MANAGER in case.settings.after:
-        return
-    waits = [gpu.index for gpu in fabric if gpu.fabric_ready is False]
-    now = f"; GPU {', '.join(waits)} is not registered now" if waits else ""
-    yield case.finding(
-        "fabric-order",
-        Severity.ERROR if waits else Severity.WARNING,
-        "may start before the fabric manager is ready",
-        f"this host has an NVLink fabric, and the unit is not ordered after {_FABRIC_MANAGER}{now}",
-        "[Unit]",
-        f"Wants={_FABRIC_MANAGER}",
-        f"After={_FABRIC_MANAGER}",
     )
 
 
@@ -84,40 +66,83 @@ def small_shm(case: Case) -> Iterator[Finding]:
 
 def removed_ipc(case: Case) -> Iterator[Finding]:
     """Tell of users whose shared memory logind removes with their last session (logind.conf(5), RemoveIPC=)."""
-    table = case.look.snapshot.processes
-    main = table.value.by_pid.get(case.facts.unit.main_pid) if isinstance(table, Ok) else None
-    if not case.facts.engine or main is None or main.uid is None or main.placement.unit != case.facts.unit.id:
+    sandbox, units = case.settings.sandbox, case.look.snapshot.units
+    logind = units.value.logind if isinstance(units, Ok) else None
+    uid = _uid(case)
+    if not case.facts.engine or uid is None or (logind is not None and not logind.removes_ipc):
         return
-    if main.uid < _FIRST_PERSON or main.uid == _NOBODY or main.uid in _DYNAMIC_USERS:
+    if uid < (_FIRST_PERSON if logind is None else logind.first_person_uid) or uid == _NOBODY or uid in _DYNAMIC_USERS:
+        return
+    if logind is not None and sandbox.user in logind.lingering:
+        return
+    who = sandbox.user or str(uid)
+    remedy = f"RemoveIPC=no in /etc/systemd/logind.conf, a system user for the service, or loginctl enable-linger {who}"
+    if logind is None:
+        yield case.finding(
+            "remove-ipc",
+            Severity.NOTE,
+            f"runs as user {who}, who is no system user: logind may remove its shared memory",
+            "unless logind.conf says RemoveIPC=no, that happens when the last session of that user ends",
+            remedy=remedy,
+        )
         return
     yield case.finding(
         "remove-ipc",
-        Severity.NOTE,
-        f"runs as user {main.uid}, who is no system user: logind may remove its shared memory",
-        "unless logind.conf says RemoveIPC=no, that happens when the last session of that user ends",
-        remedy="RemoveIPC=no in /etc/systemd/logind.conf, a system user for the service, or loginctl enable-linger",
+        Severity.WARNING,
+        f"runs as user {who}, who is no system user: logind will remove its shared memory",
+        "RemoveIPC=yes is in force, and does that when the last session of that user ends",
+        remedy=remedy,
     )
 
 
-def guard(case: Case) -> Iterator[Finding]:
-    """Nothing waits for memory before the start."""
-    if case.facts.guarded or case.facts.engine not in _GUARDED_ENGINES:
+def hidden_devices(case: Case) -> Iterator[Finding]:
+    """Find a unit that may not open NVIDIA's devices; of one that is active it has been seen that it needs none.
+
+    The policy is of the whole cgroup: neither does a guard get by it with "+" (systemd.service(5)).
+    """
+    sandbox = case.settings.sandbox
+    if not case.facts.engine or case.facts.unit.active_state == "active" or not _gpus(case):
         return
-    record = case.record
-    starts = record.starts_total if record is not None else {}
-    resident = sum(number for (_, verdict), number in starts.items() if verdict is Verdict.RESIDENT)
-    total = sum(starts.values())
-    if resident:
-        why = f"{resident} of its {total} starts found memory in the way"
+    closed = sandbox.device_policy in {"closed", "strict"} or (sandbox.device_policy == "auto" and sandbox.device_allow)
+    denied = closed and not any(_is_nvidias(entry) for entry in sandbox.device_allow)
+    hidden = sandbox.private_devices and not any(path.startswith(_NODES) for path in sandbox.bound_paths)
+    if not denied and not hidden:
+        return
+    if sandbox.private_devices:
+        why = f"PrivateDevices=yes leaves it without {_NODES}*"
+    elif sandbox.device_policy == "auto":
+        why = f"DeviceAllow= allows others, and so denies {_NODES}*"
     else:
-        why = "a restart right after a run may find its memory still in the way"
+        why = f"DevicePolicy={sandbox.device_policy}, and no DeviceAllow= for {_NODES}*"
     yield case.finding(
-        "guard",
-        Severity.WARNING if resident else Severity.NOTE,
-        "starts without waiting for the memory that it needs",
+        "hidden-devices",
+        Severity.ERROR,
+        "may not open the GPUs' devices",
         why,
-        remedy=guard_drop_in(case.name),
+        "[Service]",
+        *(["PrivateDevices=no"] if sandbox.private_devices else []),
+        "DeviceAllow=char-nvidia* rw",
+        "DeviceAllow=char-195 rw",
     )
+
+
+def _is_nvidias(entry: str) -> bool:
+    """Whether an entry of DeviceAllow= may be for NVIDIA's devices: nodes, or groups of /proc/devices, with globs."""
+    if entry.startswith("char-"):
+        group = entry.removeprefix("char-")
+        return group.startswith("nvidia") or any(
+            fnmatchcase(one, group) for one in ("nvidia", "nvidia-frontend", "195")
+        )
+    return entry.startswith(_NODES)
+
+
+def _uid(case: Case) -> int | None:
+    """Give the user of its main process, or the one in its settings where that is a number; None where neither is."""
+    table, user = case.look.snapshot.processes, case.settings.sandbox.user
+    main = table.value.by_pid.get(case.facts.unit.main_pid) if isinstance(table, Ok) else None
+    if main is not None and main.uid is not None and main.placement.unit == case.facts.unit.id:
+        return main.uid
+    return int(user) if user.isascii() and user.isdigit() and len(user) <= _LONGEST_UID else None
 
 
 def _gpus(case: Case) -> tuple[Gpu, ...]:

@@ -34,3 +34,8 @@ def _split(value: str) -> list[str]:
 
 def _replaced(found: re.Match[str], environment: Mapping[str, str]) -> str:
     return "$" if found[0] == "$$" else environment.get(found[1], found[0])
+
+
+def is_guard(command: Sequence[str]) -> bool:
+    """Whether a command before a start is `llmhost guard`, by whatever Python."""
+    return "guard" in command and any(word.rsplit("/", 1)[-1] == "llmhost" for word in command)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from llmhost.config.schema import Config
 from llmhost.derive.attribution import GpuAttribution, attribute
 from llmhost.derive.belonging import Owners
+from llmhost.derive.command import is_guard
 from llmhost.derive.demand import demand_of, members_by_unit
 from llmhost.derive.gives_up import gives_up
 from llmhost.derive.gpu_set import GpuSet
@@ -138,6 +139,4 @@ def _has_driver_mismatch(report: Reading[NvmlReport]) -> bool:
 
 def _is_guarded(unit: Unit) -> bool:
     commands = unit.settings.exec_start_pre if unit.settings is not None else ()
-    return any(
-        "guard" in command and any(word.rsplit("/", 1)[-1] == "llmhost" for word in command) for command in commands
-    )
+    return any(is_guard(command) for command in commands)

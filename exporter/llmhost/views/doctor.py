@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from llmhost.decide.finding import Finding, Severity
-from llmhost.views.text import WIDTH, Line, Style, count, folded, plain, rendered
+from llmhost.views.text import WIDTH, Line, Style, columns, count, folded, plain, rendered
 
 SCHEMA_VERSION: Final = 1
 _STYLES: Mapping[Severity, Style] = {
@@ -14,10 +14,19 @@ _STYLES: Mapping[Severity, Style] = {
     Severity.NOTE: Style.PLAIN,
 }
 _INDENT = "    "
+_GOES_ON = " \\"
 
 
 def doctor_text(findings: Sequence[Finding], untold: Sequence[str], *, width: int = WIDTH, colour: bool = False) -> str:
-    return rendered(_lines(findings, untold, width), width=width, colour=colour)
+    """Give lines of at most that many columns; of a unit file's a single word may be longer, as nothing is cut there."""
+    return "".join(
+        rendered([line], width=max(width, columns(line[0][0])) if _is_setting(line) else width, colour=colour)
+        for line in _lines(findings, untold, width)
+    )
+
+
+def _is_setting(line: Line) -> bool:
+    return len(line) == 1 and line[0][0].startswith(_INDENT)
 
 
 def _lines(findings: Sequence[Finding], untold: Sequence[str], width: int) -> Iterator[Line]:
@@ -40,9 +49,21 @@ def _finding(finding: Finding, width: int) -> Iterator[Line]:
     if finding.drop_in:
         yield from folded(f"systemctl edit {finding.unit}, and add:", width=width, first=plain("  "), indent=_INDENT)
         for line in finding.drop_in:
-            yield plain(f"{_INDENT}{line}")
+            yield from _setting(line, width)
     if finding.remedy:
         yield from folded(f"{finding.remedy}.", width=width, first=plain("  "), indent="  ")
+
+
+def _setting(text: str, width: int) -> Iterator[Line]:
+    r"""Show a line of a unit file; one that is too long goes on after a \ (systemd.syntax(7))."""
+    before, words = _INDENT, text.split(" ")
+    while columns(before + " ".join(words)) > width and len(words) > 1:
+        taken = 1
+        while columns(before + " ".join(words[: taken + 1]) + _GOES_ON) <= width:
+            taken += 1
+        yield plain(f"{before}{' '.join(words[:taken])}{_GOES_ON}")
+        before, words = 2 * _INDENT, words[taken:]
+    yield plain(before + " ".join(words))
 
 
 def _summary(findings: Sequence[Finding]) -> str:

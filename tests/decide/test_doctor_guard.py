@@ -1,0 +1,139 @@
+"""Of the guard: that there is none, or that it is kept from seeing; each setting that does, and some that do not."""
+
+from dataclasses import replace
+
+import pytest
+from tests.fakes.diagnosed import GUARD, RECORD, found, of, settings
+from tests.fakes.values import unit
+
+from llmhost.decide.finding import Severity
+from llmhost.derive.ledger.record import Trigger, Verdict
+from llmhost.model.confinement import Sandbox
+from llmhost.model.unit import UnitSettings
+
+PTRACE = 1 << 19  # CAP_SYS_PTRACE, capability.h
+ALL = 2**64 - 1
+
+
+def within(sandbox: Sandbox, prefix: str = "", guard: tuple[str, ...] = GUARD[0]) -> UnitSettings:
+    return settings(exec_start_pre=(guard,), exec_start_pre_prefixes=(prefix,), sandbox=sandbox)
+
+
+def test_a_unit_without_a_guard_is_noted_and_warned_of_where_it_was_hurt() -> None:
+    (note,) = of("guard", settings())
+    assert note.severity is Severity.NOTE
+    assert note.remedy == (
+        "install -D -m 644 systemd/guard.conf /etc/systemd/system/vllm.service.d/llmhost-guard.conf "
+        "puts the guard before it"
+    )
+    totals = {(Trigger.AUTO, Verdict.RESIDENT): 2, (Trigger.MANUAL, Verdict.CLEAN): 1}
+    (warning,) = of("guard", settings(), record=replace(RECORD, starts_total=totals))
+    assert warning.severity is Severity.WARNING
+    assert "2 of its 3 starts" in warning.why
+    assert of("guard", settings(exec_start_pre=GUARD)) == ()
+    assert of("guard", settings("/usr/bin/other")) == ()
+
+
+DEAF = "so it lets every start go on"
+BLIND = "so it does not tell"
+UNRECORDED = "so its runs leave no record"
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "severity", "told"),
+    [
+        (Sandbox(address_families=("AF_INET", "AF_INET6"), families_are_allowed=True), Severity.WARNING, DEAF),
+        (Sandbox(address_families=(), families_are_allowed=True), Severity.WARNING, DEAF),
+        (Sandbox(address_families=("AF_UNIX",)), Severity.WARNING, DEAF),
+        (Sandbox(hidden_paths=("/run",)), Severity.WARNING, "TemporaryFileSystem=/run keeps it from asking"),
+        (Sandbox(hidden_paths=("-/var/run/dbus",)), Severity.WARNING, DEAF),
+        (Sandbox(root="/srv/root"), Severity.WARNING, "RootDirectory= or RootImage= keeps it from asking"),
+        (Sandbox(proc_subset="pid"), Severity.NOTE, BLIND),
+        (Sandbox(protect_proc="invisible", user="llm", ambient_capabilities=0), Severity.NOTE, BLIND),
+        (Sandbox(protect_proc="noaccess", capabilities=0), Severity.NOTE, BLIND),
+        (Sandbox(user="llm"), Severity.NOTE, "User=llm may not write to /run/llmhost"),
+        (Sandbox(dynamic_user=True), Severity.NOTE, "DynamicUser=yes may not write"),
+        (Sandbox(protect_system="strict"), Severity.NOTE, UNRECORDED),
+    ],
+)
+def test_each_setting_that_keeps_something_from_the_guard_is_found(
+    sandbox: Sandbox, severity: Severity, told: str
+) -> None:
+    (finding,) = of("guard-blinded", within(sandbox))
+    assert finding.severity is severity
+    assert told in finding.why
+    assert finding.drop_in == ("[Service]", "ExecStartPre=", "ExecStartPre=+/usr/bin/llmhost guard")
+    assert of("guard-blinded", within(sandbox, "-+")) == (), "outside the sandbox"
+
+
+@pytest.mark.parametrize(
+    "sandbox",
+    [
+        Sandbox(),
+        Sandbox(user="root", capabilities=ALL, protect_system="full", protect_proc="default", proc_subset="all"),
+        Sandbox(address_families=("AF_INET", "AF_UNIX"), families_are_allowed=True),
+        Sandbox(address_families=("AF_NETLINK",)),
+        Sandbox(hidden_paths=("/dev/shm", "/run/user", "/runs")),
+        Sandbox(hidden_paths=("/run",), bound_paths=("/run/dbus",)),
+        Sandbox(root="/"),
+        Sandbox(protect_proc="invisible", capabilities=PTRACE),
+        Sandbox(protect_system="strict", read_write_paths=("-/run/llmhost",)),
+    ],
+)
+def test_settings_that_keep_nothing_from_it_are_none(sandbox: Sandbox) -> None:
+    assert of("guard-blinded", within(sandbox)) == ()
+
+
+def test_a_capability_that_sees_through_and_a_prefix_that_raises_count() -> None:
+    seeing = Sandbox(user="llm", protect_proc="invisible", ambient_capabilities=PTRACE)
+    (finding,) = of("guard-blinded", within(seeing))
+    assert BLIND not in finding.why
+    assert of("guard-blinded", within(Sandbox(user="llm"), "!")) == (), "as root, in the sandbox"
+
+
+def test_one_that_is_told_what_it_needs_does_not_ask() -> None:
+    told = within(Sandbox(root="/srv/root"), guard=("/usr/bin/llmhost", "guard", "--need-free=80GiB"))
+    assert of("guard-blinded", told) == ()
+
+
+def test_what_an_old_systemd_does_not_tell_is_not_held_against_the_unit() -> None:
+    unprefixed = replace(within(Sandbox(proc_subset="pid")), exec_start_pre_prefixes=())
+    assert of("guard-blinded", unprefixed) == ()
+
+
+def test_other_commands_before_the_start_stay_as_they_are_and_where_they_are() -> None:
+    several = settings(
+        exec_start_pre=(("/bin/mkdir", "-p", "/srv/x"), ("/opt/py", "-I", "-m", "llmhost", "guard"), ("/bin/true",)),
+        exec_start_pre_prefixes=("-", "!", ""),
+        sandbox=Sandbox(proc_subset="pid"),
+    )
+    (finding,) = of("guard-blinded", several)
+    assert finding.drop_in == (
+        "[Service]",
+        "ExecStartPre=",
+        "ExecStartPre=-/bin/mkdir -p /srv/x",
+        "ExecStartPre=+/opt/py -I -m llmhost guard",
+        "ExecStartPre=/bin/true",
+    )
+    quoted = replace(several, exec_start_pre=(("/bin/sh", "-c", "a b"), *several.exec_start_pre[1:]))
+    (finding,) = of("guard-blinded", quoted)
+    assert (finding.drop_in, finding.remedy) == ((), 'write "+" before the guard: ExecStartPre=+…')
+
+
+def test_devices_that_the_unit_may_not_open_are_found_whatever_stands_before_its_guard() -> None:
+    def told(sandbox: Sandbox, active: str = "failed") -> tuple[tuple[str, ...], ...]:
+        given = within(sandbox, "+")
+        return tuple(one.drop_in for one in found("hidden-devices", unit(active=active, settings=given)))
+
+    allow = ("DeviceAllow=char-nvidia* rw", "DeviceAllow=char-195 rw")
+    for policy in ("closed", "strict"):
+        assert told(Sandbox(device_policy=policy)) == (("[Service]", *allow),)
+    assert told(Sandbox(device_policy="auto", device_allow=("/dev/fuse", "char-pts"))) == (("[Service]", *allow),)
+    private = Sandbox(private_devices=True, device_policy="closed", device_allow=("char-nvidia*",))
+    assert told(private) == (("[Service]", "PrivateDevices=no", *allow),)
+    assert told(replace(private, bound_paths=("/dev/nvidia0", "/dev/nvidiactl"))) == ()
+    assert told(private, active="active") == (), "it runs, so it needs none"
+    assert told(Sandbox(device_policy="auto")) == ()
+    for entry in ("/dev/nvidiactl", "char-nvidia*", "char-nvidia-uvm", "char-*", "char-195"):
+        assert told(Sandbox(device_policy="closed", device_allow=(entry,))) == ()
+    assert found("hidden-devices", unit(active="failed", settings=settings("/usr/bin/other"))) == ()
