@@ -148,7 +148,7 @@ def hooks() -> Iterator[Webhooks]:
 
 @pytest.fixture
 def alertmanager(hooks: Webhooks) -> Iterator[Alertmanager]:
-    with Alertmanager(example(hooks.url, WAITS)) as one:
+    with Alertmanager(example(hooks.url, lambda route: route.update(WAITS))) as one:
         yield one
 
 

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,8 +24,8 @@ from tests.fakes.prometheus import free_port
 EXAMPLE = Path(__file__).parents[2] / "alerts" / "alertmanager.example.yml"
 
 
-def example(url: str, waits: Mapping[str, str]) -> str:
-    """Give the example with webhooks at `url` for receivers, and these waits in all its routes. The rest stays."""
+def example(url: str, change: Callable[[dict[str, Any]], None]) -> str:
+    """Give the example with webhooks at `url` for receivers, and each of its routes changed. The rest stays."""
     config: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
     config["global"] = {}
     config["receivers"] = [
@@ -33,7 +33,7 @@ def example(url: str, waits: Mapping[str, str]) -> str:
         for one in config["receivers"]
     ]
     for route in (config["route"], *config["route"]["routes"]):
-        route.update(waits)
+        change(route)
     return yaml.safe_dump(config)
 
 

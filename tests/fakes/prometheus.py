@@ -24,15 +24,19 @@ def free_port() -> int:
 
 
 class Prometheus:
-    """Runs with `config` (its YAML as text); `query` gives instant vectors."""
+    """Runs with `config` (its YAML as text); `query` gives instant vectors.
 
-    def __init__(self, config: str) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="prometheus-"))
-        self.port = free_port()
+    What it writes stays only where `directory` is given.
+    """
+
+    def __init__(self, config: str, *, directory: Path | None = None, port: int | None = None) -> None:
+        self._keeps = directory is not None
+        self._directory = directory or Path(tempfile.mkdtemp(prefix="prometheus-"))
+        self.port = port or free_port()
         path = self._directory / "prometheus.yml"
         path.write_text(config)
-        self._log = (self._directory / "log").open("w+")
-        self._process = subprocess.Popen(
+        self._log = (self._directory / "prometheus.log").open("w+")
+        self.process = subprocess.Popen(
             [
                 needs("prometheus"),
                 f"--config.file={path}",
@@ -84,7 +88,7 @@ class Prometheus:
             except OSError:
                 pass
             assert time.monotonic() < until, self.log
-            assert self._process.poll() is None, self.log
+            assert self.process.poll() is None, self.log
             time.sleep(0.05)
 
     def __enter__(self) -> Self:
@@ -93,7 +97,11 @@ class Prometheus:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._process.kill()
-        self._process.wait()
+        if self._keeps:
+            self.process.terminate()  # it writes down what it has
+        else:
+            self.process.kill()
+        self.process.wait()
         self._log.close()
-        shutil.rmtree(self._directory)
+        if not self._keeps:
+            shutil.rmtree(self._directory)

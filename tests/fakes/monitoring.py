@@ -1,0 +1,132 @@
+"""What watches a host: a real Prometheus and a real Alertmanager as the examples in alerts/ set them up.
+
+with Monitoring({"gpu-1": exporter.port}, Pace(shorter=20)) as seen: seen.hooks.until(lambda: seen.hooks.sent("pager"))
+
+All durations of rules and routes can be shorter by one factor, so that hours pass in minutes: what happens on the host
+must then be quicker by as much. Targets are named, though all are on loopback.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+from tests.fakes.alertmanager import Alertmanager, example
+from tests.fakes.prometheus import Prometheus
+from tests.fakes.webhooks import Notification, Webhooks
+
+ALERTS = Path(__file__).parents[2] / "alerts"
+_PART = re.compile(r"(\d+)(ms|[smhdwy])")
+_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000, "y": 31_536_000_000}
+_RANGE = re.compile(r"\[([^\]]*)\]")
+_OFFSET = re.compile(r"\boffset\s+(-?)(\d[0-9a-z]*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often Prometheus looks, and by what factor all durations of rules and routes are shorter."""
+
+    scrape: str = "1s"
+    evaluation: str = "1s"
+    shorter: float = 1.0
+
+
+def shorter(duration: str, by: float) -> str:
+    """Give a duration as Prometheus writes it, divided, in whole milliseconds; 0 stays 0."""
+    assert re.fullmatch(rf"({_PART.pattern})+|0", duration), duration
+    whole = sum(int(number) * _MS[unit] for number, unit in _PART.findall(duration))
+    return f"{round(whole / by)}ms"
+
+
+def shortened_rules(text: str, by: float) -> str:
+    """Give the rules with ranges, offsets, `for` and `keep_firing_for` divided; their groups are evaluated as told."""
+    rules: dict[str, Any] = yaml.safe_load(text)
+    for group in rules["groups"]:
+        group.pop("interval", None)
+        for rule in group["rules"]:
+            for key in ("for", "keep_firing_for"):
+                if key in rule:
+                    rule[key] = shorter(str(rule[key]), by)
+            expr = _RANGE.sub(
+                lambda one: "[" + ":".join(d and shorter(d, by) for d in one[1].split(":")) + "]", rule["expr"]
+            )
+            rule["expr"] = _OFFSET.sub(lambda one: f"offset {one[1]}{shorter(one[2], by)}", expr)
+    return yaml.safe_dump(rules, sort_keys=False, width=1000)
+
+
+def _waits(by: float) -> Callable[[dict[str, Any]], None]:
+    def change(route: dict[str, Any]) -> None:
+        for key in ("group_wait", "group_interval", "repeat_interval"):
+            if key in route:
+                route[key] = shorter(route[key], by)
+
+    return change
+
+
+class Monitoring:
+    """`targets` are the hosts and the ports of their exporters. `directory` keeps what they write."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, int],
+        pace: Pace,
+        on_notification: Callable[[Notification], None] = lambda _: None,
+        *,
+        directory: Path | None = None,
+        ports: tuple[int | None, int | None] = (None, None),
+    ) -> None:
+        self._stack = ExitStack()
+        with ExitStack() as stack:
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            for path in ALERTS.glob("*.rules.yml"):
+                (scratch / path.name).write_text(shortened_rules(path.read_text(), pace.shorter))
+            self.hooks = stack.enter_context(Webhooks(on_notification))
+            config = example(self.hooks.url, _waits(pace.shorter))
+            self.alertmanager = stack.enter_context(Alertmanager(config, directory=directory, port=ports[1]))
+            config = _prometheus(targets, pace, scratch, self.alertmanager.port)
+            self.prometheus = stack.enter_context(Prometheus(config, directory=directory, port=ports[0]))
+            self._stack = stack.pop_all()
+
+    def pages(self, **labels: str) -> list[Notification]:
+        """Give what the pager was told that fires, of which an alert has these labels."""
+        return [one for one in self.hooks.sent("pager", **labels) if one.status == "firing"]
+
+    def firing(self, **labels: str) -> set[str]:
+        """Give the names of what fires in Prometheus, be it quiet or not."""
+        alerts = self.prometheus.api("alerts")["data"]["alerts"]
+        return {
+            one["labels"]["alertname"]
+            for one in alerts
+            if one["state"] == "firing" and labels.items() <= one["labels"].items()
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+
+def _prometheus(targets: Mapping[str, int], pace: Pace, rules: Path, alertmanager_port: int) -> str:
+    """Give the example's config for these targets, with rules and receivers of ours."""
+    config: dict[str, Any] = yaml.safe_load((ALERTS / "prometheus.example.yml").read_text())
+    config["global"] |= {
+        "scrape_interval": pace.scrape,
+        "scrape_timeout": min(pace.scrape, "10s", key=lambda one: _MS[one[-1]] * int(one[:-1])),
+        "evaluation_interval": pace.evaluation,
+    }
+    config["rule_files"] = [str(rules / "*.rules.yml")]
+    config["alerting"]["alertmanagers"] = [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager_port}"]}]}]
+    (job,) = config["scrape_configs"]
+    job.pop("scrape_timeout", None)
+    job["static_configs"] = [
+        {"targets": [f"127.0.0.1:{port}"], "labels": {"instance": f"{host}:10061"}} for host, port in targets.items()
+    ]
+    return yaml.safe_dump(config, sort_keys=False)
