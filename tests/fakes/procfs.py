@@ -7,11 +7,11 @@
     ])
 
 What is not given: ppid 1, start = 100 × pid ticks, state S, pgrp and session = pid, comm = the base name of argv[0] cut
-to 15 bytes, no argv, cgroup /, flags 0. `pipes` and `sockets` are fd → inode; without both the descriptors cannot be
-read. `cgroup` is a path (of the v2 line) or the file's full text, which has ':' and a newline. `uid` needs root and is
-otherwise ignored. Process 1, systemd in /init.scope, is added where the list has none, as a procfs without it means to
-the source that processes are hidden. Bytes are taken as they are, for names that are no text. Everything is JSON but
-bytes and the descriptors of pipes, so lists may come from a recording.
+to 15 bytes, no argv, cgroup /, flags 0, the initial PID and network namespaces. `pipes` and `sockets` are fd → inode;
+without both the descriptors cannot be read. `cgroup` is a path (of the v2 line) or the file's full text, which has ':'
+and a newline. `uid` needs root and is otherwise ignored. Process 1, systemd in /init.scope, is added where the list has
+none, as a procfs without it means to the source that processes are hidden. Bytes are taken as they are, for names that
+are no text. Everything is JSON but bytes and the descriptors of pipes, so lists may come from a recording.
 """
 
 import os
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Required, TypedDict
 
 INITIAL_PID_NAMESPACE = 4026531836  # include/linux/proc_ns.h
+INITIAL_NETWORK_NAMESPACE = 4026531840  # the same: PROC_NET_INIT_INO
 BOOT_ID = "5f0c5b3e-8a37-4a2f-9d6e-0d6a3c1b7f11"
 INIT: "ProcessEntry" = {
     "pid": 1,
@@ -47,6 +48,8 @@ class ProcessEntry(TypedDict, total=False):
     flags: int
     pipes: Mapping[int, int]
     sockets: Mapping[int, int]
+    pid_namespace: int
+    network_namespace: int
 
 
 def write_proc(
@@ -66,13 +69,11 @@ def write_proc(
     given = processes if any(process["pid"] == 1 for process in processes) else [INIT, *processes]
     for process in given:
         write_process(root, process)
-    namespaces = root / "self/ns"
-    namespaces.mkdir(parents=True, exist_ok=True)
-    (namespaces / "pid").unlink(missing_ok=True)
-    (namespaces / "pid").symlink_to(f"pid:[{pid_namespace}]")
+    _write_namespaces(root / "self/ns", pid_namespace, INITIAL_NETWORK_NAMESPACE)
     network = root / "self/net"
     network.mkdir(exist_ok=True)
     (network / "tcp").write_text(_listeners(listeners or {}))
+    (network / "unix").write_text("Num       RefCount Protocol Flags    Type St Inode Path\n")
     (root / "meminfo").write_text(_meminfo(memory_total_kib, memory_available_kib))
     random = root / "sys/kernel/random"
     random.mkdir(parents=True, exist_ok=True)
@@ -91,6 +92,11 @@ def write_process(root: Path, process: ProcessEntry) -> Path:
     (directory / "cmdline").write_bytes(b"".join(argument + b"\0" for argument in argv))
     cgroup = process.get("cgroup", "/")
     (directory / "cgroup").write_text(cgroup if "\n" in cgroup else f"0::{cgroup}\n")
+    _write_namespaces(
+        directory / "ns",
+        process.get("pid_namespace", INITIAL_PID_NAMESPACE),
+        process.get("network_namespace", INITIAL_NETWORK_NAMESPACE),
+    )
     shutil.rmtree(directory / "fd", ignore_errors=True)
     if "pipes" in process or "sockets" in process:
         (directory / "fd").mkdir()
@@ -100,6 +106,13 @@ def write_process(root: Path, process: ProcessEntry) -> Path:
     if "uid" in process and os.geteuid() == 0:
         os.chown(directory, process["uid"], process["uid"])
     return directory
+
+
+def _write_namespaces(directory: Path, pid: int, network: int) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    (directory / "pid").symlink_to(f"pid:[{pid}]")
+    (directory / "net").symlink_to(f"net:[{network}]")
 
 
 def _stat(process: ProcessEntry, comm: bytes) -> bytes:

@@ -78,6 +78,7 @@ def hold(shm: dict[str, Any], root: Path, procfs: Path, processes: list[dict[str
     for process in processes:
         mine = procfs / str(process["pid"])
         (mine / "fd").mkdir(exist_ok=True)
+        (mine / "mountinfo").write_text(mountinfo)
         if process.get("unreadable"):
             (mine / "maps").mkdir(exist_ok=True)  # reading it fails, for root as well
         else:

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from llmhost.cli.clock import SystemClock as SystemClock  # noqa: PLC0414 - a part of what is assembled
 from llmhost.cli.paths import Paths as Paths  # noqa: PLC0414
@@ -16,24 +16,27 @@ from llmhost.collect.release import Release
 from llmhost.collect.watch import Watch
 from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config, PidNamespace
+from llmhost.decide.cleanup_around import Around
 from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.servers import engine_servers
 from llmhost.model.driver_user import DriverUsers
 from llmhost.model.engine_command import is_engine_command
 from llmhost.model.host import Host
-from llmhost.model.process import ProcessTable
+from llmhost.model.process import Process, ProcessTable
 from llmhost.model.reading import Ok, Reading
 from llmhost.model.titles import Titles
 from llmhost.model.unit import UnitsReport
 from llmhost.model.unit_event import UnitEvent
 from llmhost.sources.base import Source
 from llmhost.sources.driver_users import read_driver_users
+from llmhost.sources.engine.listening import read_listening
 from llmhost.sources.engine.source import EngineSource
 from llmhost.sources.host import HostSource, read_boot_id
 from llmhost.sources.nvml.memory import NvmlMemorySource
 from llmhost.sources.nvml.source import NvmlSource
 from llmhost.sources.procfs import ProcfsSource
 from llmhost.sources.shm.source import ShmSource
+from llmhost.sources.shm.strangers import read_strangers
 from llmhost.sources.systemd.source import SystemdSource
 from llmhost.state.driver_release import Wish
 from llmhost.state.guard_record import GuardRecords
@@ -49,6 +52,15 @@ def boot_id(paths: Paths) -> str:
 def driver_users(paths: Paths) -> DriverUsers:
     """Look for who has the driver open. Raises OSError."""
     return read_driver_users(paths.procfs)
+
+
+def read_around(paths: Paths, asked: Sequence[Process], everybody: Iterable[Process]) -> Around:
+    """Read what a clean-up has to know of these processes, and who shares the tmpfs."""
+    return Around(
+        own_pid=os.getpid(),
+        listening=read_listening(paths.procfs, asked),
+        strangers=read_strangers(paths.procfs, paths.shm, everybody),
+    )
 
 
 class Exporter:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
 
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process
@@ -37,6 +38,9 @@ class Removal:
     after: frozenset[ProcessId] = frozenset()  # of the same plan: only once these have ended
 
 
+Step: TypeAlias = Ending | Removal
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
     """Something that looks left over, and is left alone."""
@@ -53,9 +57,14 @@ class Plan:
     refused: str = ""  # why nothing at all may be done here; then there is no step
     endings: tuple[Ending, ...] = ()
     removals: tuple[Removal, ...] = ()
-    waiting: tuple[Ending | Removal, ...] = ()  # what lacks nothing but the time for which it has to be watched
+    waiting: tuple[Step, ...] = ()  # what lacks nothing but the time for which it has to be watched
     left: tuple[Left, ...] = ()
     untold: tuple[str, ...] = ()  # what could not be looked at, so that nothing follows about it
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """In the order in which they are done."""
+        return (*self.endings, *self.removals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +90,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    step: Ending | Removal
+    step: Step
     result: Result
     detail: str  # one line for people, without a full stop
     seconds: float = 0.0  # that an ending took

@@ -1,0 +1,51 @@
+"""Whether somebody may be served by a process: it has a socket on which it listens."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from llmhost.model.ids import ProcessId
+from llmhost.model.process import Process, Role
+from llmhost.model.reading import Cause, Failed, Ok, Reading
+from llmhost.sources.engine.peer import parse_unix_listeners
+from llmhost.sources.engine.sockets import in_our_network, read_listeners, sockets_of
+
+# Their Unix sockets may be for clients (vLLM's --uds). Others have such for their own: a fork server, each engine core.
+_SERVERS = frozenset({Role.API_SERVER, Role.LAUNCHER})
+
+
+def read_listening(procfs: Path, processes: Iterable[Process]) -> Mapping[ProcessId, Reading[bool]]:
+    """Tell of each whether it listens by TCP, and of an engine's server also by a Unix socket.
+
+    Failed where that cannot be told: in another network namespace, or without the privilege to read descriptors.
+    """
+    asked = tuple(processes)
+    if not asked:
+        return {}
+    try:
+        tcp = frozenset(one.inode for one in read_listeners(procfs))
+        unix = _unix(procfs) if any(one.role in _SERVERS for one in asked) else frozenset()
+    except (OSError, ValueError) as error:
+        return {one.id: Failed(Cause.NO_PROCFS, str(error)) for one in asked}
+    return {one.id: _listens(procfs, one.id, tcp | unix if one.role in _SERVERS else tcp) for one in asked}
+
+
+def _unix(procfs: Path) -> frozenset[int]:
+    with (procfs / "self/net/unix").open(encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
+        return frozenset(one.inode for one in parse_unix_listeners(lines))
+
+
+def _listens(procfs: Path, process: ProcessId, inodes: frozenset[int]) -> Reading[bool]:
+    try:
+        held = sockets_of(procfs, process)
+    except ProcessLookupError:
+        return Failed(Cause.UNKNOWN, "it has ended")
+    if held is None:
+        return Failed(Cause.NO_PERMISSION)
+    if not inodes.isdisjoint(one.inode for one in held):
+        return Ok(True)
+    ours = in_our_network(procfs, process)
+    if ours is None:
+        return Failed(Cause.NO_PERMISSION)
+    if held and not ours:
+        return Failed(Cause.NETWORK_NAMESPACE)
+    return Ok(False)

@@ -1,0 +1,63 @@
+"""`llmhost clean` of written hosts, as people and as programs read it: a dry run as root, of all users."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.hosts.told import look_of
+from tests.hosts.written import HOSTS, looked_at, read
+
+from llmhost.cli.assemble import Paths, read_around
+from llmhost.decide.cleanup import plan, seconds_to_wait, to_ask_for_listeners
+from llmhost.decide.cleanup_plan import Wish
+from llmhost.model.reading import Ok
+from llmhost.views.clean import plan_text
+from llmhost.views.clean_json import clean_json
+from llmhost.views.text import columns
+
+SHOWN = (
+    "bus-down",
+    "foreign-pid-namespace",
+    "left-over-by-many",
+    "orphans-adopted-by-a-shell",
+    "orphans-adopted-by-a-subreaper",
+    "orphans-adopted-by-a-users-manager",
+    "orphans-of-a-removed-container",
+    "sglang-schedulers-escaped",
+    "shm-flooded-by-stale-segments",
+    "shm-full-of-deleted-files",
+    "shm-in-flight",
+    "shm-left-by-a-killed-tree",
+    "shm-of-a-running-engine",
+    "shm-with-an-unreadable-process",
+    "started-beside-leftovers",
+    "trackers-of-others",
+    "workers-on-their-way-out",
+)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_what_would_be_cleaned_on_a_written_host_is_the_expected(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with looked_at(read(name), tmp_path) as seen:
+        look = look_of(seen)
+        table = look.snapshot.processes
+        everybody = tuple(table.value.by_pid.values()) if isinstance(table, Ok) else ()
+        shm = tmp_path / "shm" if (tmp_path / "shm").is_dir() else Path("/dev/shm")
+        paths = Paths(procfs=tmp_path / "proc", shm=shm)
+        around = read_around(paths, tuple(to_ask_for_listeners(look)), everybody)
+        planned = plan(look, Wish(uid=0, all_users=True), around)
+    text = plan_text(planned, seconds_to_wait(planned, look.policy))
+    expected = HOSTS / name / "expected" / "clean.txt"
+    if request.config.getoption("--update-golden"):
+        expected.write_text(text)
+    assert max(columns(line) for line in text.splitlines()) <= 80
+    assert text == expected.read_text()
+    told = json.loads(clean_json(planned))
+    assert [len(told[key]) for key in ("endings", "removals", "waiting", "left")] == [
+        len(planned.endings),
+        len(planned.removals),
+        len(planned.waiting),
+        len(planned.left),
+    ]
