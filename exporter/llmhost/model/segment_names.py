@@ -57,14 +57,17 @@ _ROWS: Final = (
     # LLVM's OpenMP runtime: pid, since LLVM 15 and uid
     (SegmentKind.OPENMP, f"__KMP_REGISTERED_LIB_{_PID}(_[0-9]+)?"),
 )
+# How act/removing calls a file for the moment before it unlinks it; one that was interrupted there leaves it so.
+_HIDDEN: Final = re.compile(r"((?:.*/)?)[.]llmhost-removing[.][0-9a-f]{8}[.]([^/]+)", re.DOTALL)
 _TABLE: Final = tuple((kind, re.compile(expression, re.DOTALL)) for kind, expression in _ROWS)
 
 
 def kind_of(path: str, extra: Iterable[NameRow] = ()) -> tuple[SegmentKind, int | None]:
     """Tell the kind of a file by its path below the root, and its maker's pid where such names carry it.
 
-    The first of `extra` that matches decides; no pid is known of those.
+    The first of `extra` that matches decides; no pid is known of those. A hidden file is of the kind that it was.
     """
+    path = as_made(path)
     for row in extra:
         if fnmatchcase(path, row.pattern):
             return row.kind, None
@@ -73,3 +76,14 @@ def kind_of(path: str, extra: Iterable[NameRow] = ()) -> tuple[SegmentKind, int 
             pid = found.groupdict().get("pid")
             return kind, int(pid) if pid is not None else None
     return SegmentKind.OTHER, None
+
+
+def hidden_name(name: str, token: str) -> str:
+    """Name a file, of which `name` is the last part of its path, so that nobody finds it; `token` is 8 hex digits."""
+    return f".llmhost-removing.{token}.{name}"
+
+
+def as_made(path: str) -> str:
+    """Give the path that a file's maker gave it, where it is hidden."""
+    found = _HIDDEN.fullmatch(path)
+    return path if found is None else found[1] + found[2]
