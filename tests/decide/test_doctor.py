@@ -287,11 +287,12 @@ def test_what_is_only_looked_at_for_others_is_not_examined_unless_asked_for() ->
 
 def test_what_could_not_be_read_is_told() -> None:
     nothing = replace(
-        look().snapshot, units=Failed(Cause.NO_BUS), nvml=Failed(Cause.NO_LIBRARY), shm=Failed(Cause.NO_SHM)
+        look().snapshot, units=Failed(Cause.NO_BUS, "not there"), nvml=Failed(Cause.NO_LIBRARY), shm=Failed(Cause.NO_SHM)
     )
     told = tuple(not_checked(replace(look(), snapshot=nothing)))
     assert len(told) == 4
-    assert "systemd cannot be read" in told[0]
+    assert told[0] == "the units' settings: systemd cannot be read (no bus: not there)"
+    assert told[2] == "the size of shared memory (no shm)"
     seeing = look(
         unit(), shm=Ok(shared_memory()), record=replace(RECORD, starts=(started("a"),)), nvml=Ok(report([gpu(0)]))
     )

@@ -1,7 +1,6 @@
 """`llmhost doctor [UNIT…]`: what in the units' settings will go wrong, with the lines that mend it."""
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from llmhost.cli.exits import Exit
@@ -31,7 +30,7 @@ def run(given: argparse.Namespace) -> Exit:
     # Imported only now, as are all that look: `llmhost` as a whole must start quickly.
     from llmhost.cli import terminal  # noqa: PLC0415
     from llmhost.cli.looking import Looker  # noqa: PLC0415
-    from llmhost.cli.output import write_out  # noqa: PLC0415
+    from llmhost.cli.output import complain, write_answer  # noqa: PLC0415
     from llmhost.config.load import ConfigError  # noqa: PLC0415
     from llmhost.decide.doctor import COMPANIONS, diagnose, not_checked  # noqa: PLC0415
     from llmhost.decide.finding import Severity  # noqa: PLC0415
@@ -45,17 +44,17 @@ def run(given: argparse.Namespace) -> Exit:
         with Looker(given, units=[unit.name for unit in (*units, *COMPANIONS)]) as looker:
             look = looker.look()
     except (ConfigError, StoreError) as error:
-        sys.stderr.write(f"llmhost: {error}\n")
+        complain(str(error))
         return Exit.WRONG_USE
     missing = _missing(look, units)
     if missing is not None:
-        sys.stderr.write(f"llmhost: there is no unit {missing.name}\n")
+        complain(f"there is no unit {missing.name}")
         return Exit.WRONG_USE
     findings, untold = diagnose(look, units), tuple(not_checked(look, units))
     if given.json:
-        write_out(doctor_json(findings, untold))
+        write_answer(doctor_json(findings, untold))
     else:
-        write_out(doctor_text(findings, untold, width=terminal.width(), colour=terminal.wants_colour()))
+        write_answer(doctor_text(findings, untold, width=terminal.width(), colour=terminal.wants_colour()))
     if any(one.severity is not Severity.NOTE for one in findings):
         return Exit.FINDINGS
     return Exit.GOOD if isinstance(look.snapshot.units, Ok) else Exit.CANNOT_TELL
@@ -63,9 +62,13 @@ def run(given: argparse.Namespace) -> Exit:
 
 def _unit(text: str) -> str:
     try:
-        return service_name(text)
+        name = service_name(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+    prefix, at, instance = name.partition("@")
+    if at and instance == ".service":
+        raise argparse.ArgumentTypeError(f"{name} is a template; name one of its instances, as {prefix}@a.service")
+    return name
 
 
 def _missing(look: "Look", units: "list[UnitId]") -> "UnitId | None":

@@ -15,7 +15,7 @@ from llmhost import __version__
 from llmhost.cli import guard
 from llmhost.cli.exits import Exit
 from llmhost.cli.options import add_host_options, paths_of
-from llmhost.cli.output import UnwritableError
+from llmhost.cli.output import UnwritableError, complain, let_go_of_output, write_out
 
 log = logging.getLogger(__name__)
 
@@ -26,24 +26,38 @@ _JOURNAL_PRIORITY = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logg
 
 def main(argv: Sequence[str] | None = None) -> int:
     _occupy_streams()
-    given = sys.argv[1:] if argv is None else list(argv)
-    arguments = _parser(guard_alone=given[:1] == ["guard"]).parse_args(given)
-    _set_up_logging(getattr(arguments, "log_level", "info"))
+    code = _run(sys.argv[1:] if argv is None else list(argv))
+    let_go_of_output()
+    return code
+
+
+def _run(given: Sequence[str]) -> int:
     try:
+        arguments = _parsed(given)
+        if isinstance(arguments, int):
+            return arguments
+        _set_up_logging(getattr(arguments, "log_level", "info"))
         return int(arguments.run(arguments))
     except KeyboardInterrupt:
         return 130  # as a shell has it for SIGINT
-    except BrokenPipeError:
-        # whoever read our output has gone; the interpreter must not complain about it when it ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read our output has gone
         return Exit.GOOD
     except UnwritableError as error:
-        sys.stderr.write(f"llmhost: {error}\n")
-        sys.stdout = None  # nothing more is to be written there at the end
+        complain(str(error))
         return Exit.CANNOT_TELL
     except Exception:
         log.exception("this is a bug in llmhost")
         return Exit.OWN_FAULT
+
+
+def _parsed(given: Sequence[str]) -> argparse.Namespace | int:
+    """Parse; or give the exit code, after --help, --version and wrong use."""
+    try:
+        return _parser(guard_alone=given[:1] == ["guard"]).parse_args(given)
+    except SystemExit as ended:
+        if not ended.code:
+            write_out("")  # what argparse has written is still in a buffer
+        return ended.code if isinstance(ended.code, int) else Exit.GOOD
 
 
 def _parser(*, guard_alone: bool) -> argparse.ArgumentParser:

@@ -15,7 +15,9 @@ def add_look_options(parser: argparse.ArgumentParser) -> None:
 def add_host_options(parser: argparse.ArgumentParser, *, state_directory_help: str) -> None:
     """Add `--config`, `--state-dir`, `--run-dir` and `--path.*`; `paths_of` reads the last two."""
     usual = Paths()
-    parser.add_argument("--config", type=Path, metavar="FILE", help="default: /etc/llmhost/llmhost.yml, if it is there")
+    parser.add_argument(
+        "--config", type=_file, metavar="FILE", help="default: /etc/llmhost/llmhost.yml, if it is there"
+    )
     parser.add_argument(
         "--state-dir",
         dest="state_directory",
@@ -26,10 +28,10 @@ def add_host_options(parser: argparse.ArgumentParser, *, state_directory_help: s
     parser.add_argument(
         "--run-dir",
         dest="run_directory",
-        type=Path,
+        type=_named,
         default=usual.run,
         metavar="DIR",
-        help=f"where guards record their runs; default: {usual.run}",
+        help=f"where guards record their runs, and `release` its wish; default: {usual.run}",
     )
     for name, default in (
         ("procfs", usual.procfs),
@@ -58,8 +60,14 @@ def _named(text: str) -> Path:
     return Path(text)
 
 
+def _file(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("no file is named")
+    return Path(text)
+
+
 def _directory(text: str) -> Path:
-    path = Path(text)
+    path = _named(text)
     if not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is no directory")
     return path

@@ -1,6 +1,8 @@
 """Printing what a command was asked for: all of it, or an error that is the user's to see."""
 
+import contextlib
 import io
+import os
 import sys
 
 
@@ -15,12 +17,37 @@ def write_out(text: str) -> None:
     """
     if sys.stdout is None:
         raise UnwritableError("stdout is closed")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
     try:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # which writes out what was written before
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
         raise UnwritableError(f"cannot write to stdout: {error.strerror}") from error
+
+
+def write_answer(text: str) -> None:
+    """Do the same for a command whose exit code is its answer: it gives that also where the reader has gone."""
+    try:
+        write_out(text)
+    except BrokenPipeError:
+        let_go_of_output()
+
+
+def complain(text: str) -> None:
+    """Write a line to stderr. Where nobody reads it, the exit code still tells."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"llmhost: {text}\n")
+
+
+def let_go_of_output() -> None:
+    """Have nothing more go to who read our output, and the interpreter not complain about that when it ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,7 +1,6 @@
 """`llmhost status`: what is on the GPUs, how the units fare, what is left over; healthy or not by exit code."""
 
 import argparse
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -33,23 +32,23 @@ def run(given: argparse.Namespace) -> Exit:
     # Imported only now, as are all that look: `llmhost` as a whole must start quickly.
     from llmhost.cli import terminal  # noqa: PLC0415
     from llmhost.cli.looking import Looker  # noqa: PLC0415
-    from llmhost.cli.output import write_out  # noqa: PLC0415
+    from llmhost.cli.output import complain, write_answer  # noqa: PLC0415
     from llmhost.config.load import ConfigError  # noqa: PLC0415
     from llmhost.state.directory import StoreError  # noqa: PLC0415
 
     if given.watch and not terminal.is_terminal():
-        sys.stderr.write("llmhost: --watch needs a terminal to draw on; for programs there is --json\n")
+        complain("--watch needs a terminal to draw on; for programs there is --json")
         return Exit.WRONG_USE
     try:
         looker = Looker(given)
     except (ConfigError, StoreError) as error:
-        sys.stderr.write(f"llmhost: {error}\n")
+        complain(str(error))
         return Exit.WRONG_USE
     with looker:
         if given.watch:
             return _watch(looker)
         text, code = _shown(looker, as_json=given.json, redrawn=False)
-        write_out(text)
+        write_answer(text)
         return code
 
 

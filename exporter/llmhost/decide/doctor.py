@@ -19,7 +19,7 @@ from llmhost.decide.doctor_surroundings import hidden_devices, plain_numbers, re
 from llmhost.decide.finding import Case, Finding, Severity
 from llmhost.decide.look import Look
 from llmhost.model.ids import UnitId
-from llmhost.model.reading import Ok
+from llmhost.model.reading import Failed, NotApplicable, Ok
 
 # In the order in which they are told of a unit; each looks at one thing.
 _OF_UNIT: tuple[Callable[[Case], Iterator[Finding]], ...] = (
@@ -78,7 +78,7 @@ def not_checked(look: Look, units: Sequence[UnitId] = ()) -> Iterator[str]:
         (look.snapshot.processes, "users of processes"),
     ):
         if not isinstance(reading, Ok):
-            yield what
+            yield f"{what} ({_why(reading)})"
     if look.history_fault:
         yield f"times and ends of runs: {look.history_fault}"
     elif not any(record.starts for record in look.ledger.units.values()):
@@ -87,3 +87,10 @@ def not_checked(look: Look, units: Sequence[UnitId] = ()) -> Iterator[str]:
 
 def _is_chosen(unit: UnitId, units: Sequence[UnitId]) -> bool:
     return unit in units if units else unit not in COMPANIONS
+
+
+def _why(reading: Failed | NotApplicable) -> str:
+    if isinstance(reading, NotApplicable):
+        return reading.why or "switched off"
+    cause = str(reading.cause).replace("_", " ")
+    return f"{cause}: {reading.detail}" if reading.detail else cause

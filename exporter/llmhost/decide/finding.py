@@ -1,5 +1,6 @@
 """One finding of the doctor, and what a check has to go by."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -73,5 +74,6 @@ class Case:
 
 def guard_drop_in(unit: str) -> str:
     """Say by which command the guard is put before a service."""
-    command = f"install -D -m 644 systemd/guard.conf /etc/systemd/system/{unit}.d/llmhost-guard.conf"
+    where = shlex.quote(f"/etc/systemd/system/{unit}.d/llmhost-guard.conf")  # names have backslashes
+    command = f"install -D -m 644 systemd/guard.conf {where}"
     return f"{command} puts the guard before it"

@@ -1,6 +1,7 @@
 """`llmhost doctor` as text and JSON. Pure."""
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -18,15 +19,11 @@ _GOES_ON = " \\"
 
 
 def doctor_text(findings: Sequence[Finding], untold: Sequence[str], *, width: int = WIDTH, colour: bool = False) -> str:
-    """Give lines of at most that many columns; of a unit file's a single word may be longer, as nothing is cut there."""
+    """Give lines of at most that many columns, but for single words that are longer: a command is never cut."""
     return "".join(
-        rendered([line], width=max(width, columns(line[0][0])) if _is_setting(line) else width, colour=colour)
+        rendered([line], width=max(width, sum(columns(text) for text, _ in line)), colour=colour)
         for line in _lines(findings, untold, width)
     )
-
-
-def _is_setting(line: Line) -> bool:
-    return len(line) == 1 and line[0][0].startswith(_INDENT)
 
 
 def _lines(findings: Sequence[Finding], untold: Sequence[str], width: int) -> Iterator[Line]:
@@ -36,7 +33,7 @@ def _lines(findings: Sequence[Finding], untold: Sequence[str], width: int) -> It
     if untold:
         yield (("not checked", Style.HEADING),)
         for one in untold:
-            yield from folded(one, width=width, first=plain("  "), indent=_INDENT)
+            yield from folded(one, width=width, first=plain("  "), indent=_INDENT, whole_words=True)
         yield ()
     yield plain(_summary(findings) + (" in what could be checked" if untold and not findings else ""))
 
@@ -44,14 +41,17 @@ def _lines(findings: Sequence[Finding], untold: Sequence[str], width: int) -> It
 def _finding(finding: Finding, width: int) -> Iterator[Line]:
     first: Line = ((finding.severity, _STYLES[finding.severity]), (": ", Style.PLAIN))
     subject = finding.unit or "host"
-    yield from folded(f"{subject}: {finding.what} [{finding.check}]", width=width, first=first, indent="  ")
-    yield from folded(f"{finding.why}.", width=width, first=plain("  "), indent="  ")
+    yield from folded(
+        f"{subject}: {finding.what} [{finding.check}]", width=width, first=first, indent="  ", whole_words=True
+    )
+    yield from folded(f"{finding.why}.", width=width, first=plain("  "), indent="  ", whole_words=True)
     if finding.drop_in:
-        yield from folded(f"systemctl edit {finding.unit}, and add:", width=width, first=plain("  "), indent=_INDENT)
+        edit = f"systemctl edit {shlex.quote(finding.unit)}"  # names have backslashes
+        yield from folded(f"{edit}, and add:", width=width, first=plain("  "), indent=_INDENT, whole_words=True)
         for line in finding.drop_in:
             yield from _setting(line, width)
     if finding.remedy:
-        yield from folded(f"{finding.remedy}.", width=width, first=plain("  "), indent="  ")
+        yield from folded(f"{finding.remedy}.", width=width, first=plain("  "), indent="  ", whole_words=True)
 
 
 def _setting(text: str, width: int) -> Iterator[Line]:

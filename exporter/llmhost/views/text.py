@@ -77,8 +77,10 @@ def padded(text: str, width: int) -> str:
     return text + " " * (width - columns(text))
 
 
-def folded(text: str, *, width: int, first: Line = (), indent: str = "", style: Style = Style.PLAIN) -> Iterator[Line]:
-    """Break prose between words into lines that fit; a word that alone is too long is cut.
+def folded(
+    text: str, *, width: int, first: Line = (), indent: str = "", style: Style = Style.PLAIN, whole_words: bool = False
+) -> Iterator[Line]:
+    """Break prose between words into lines that fit; a word that alone is too long is cut, or with `whole_words` not.
 
     The first line begins with `first`, the others with the indent.
     """
@@ -90,7 +92,7 @@ def folded(text: str, *, width: int, first: Line = (), indent: str = "", style: 
             yield (*before, (" ".join(words), style))
             before, words = plain(indent), []
             room = width - columns(indent)
-        words.append(cut(word, room))
+        words.append(word if whole_words else cut(word, room))
     yield (*before, (" ".join(words), style))
 
 
