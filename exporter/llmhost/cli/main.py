@@ -75,7 +75,7 @@ def _parser(*, guard_alone: bool) -> argparse.ArgumentParser:
 
 
 def _add_others(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    from llmhost.cli import doctor, release, status  # noqa: PLC0415 - see above
+    from llmhost.cli import clean, doctor, release, status  # noqa: PLC0415 - see above
 
     _add_serve(commands)
     check = commands.add_parser(
@@ -88,6 +88,7 @@ def _add_others(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     check.set_defaults(run=_check_config)
     status.add_parser(commands)
     doctor.add_parser(commands)
+    clean.add_parser(commands)
     release.add_parser(commands)
 
 

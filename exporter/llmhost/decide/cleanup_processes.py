@@ -14,8 +14,8 @@ from llmhost.model.process import Home, Process, ProcessTable, Role
 from llmhost.model.reading import Cause, Failed, Ok
 
 _STANDARD = (0, 1, 2)
-_ORPHAN = "orphaned: whoever it worked for is gone"
-_TRACKER = "its creator is gone; it is waited for first, as it cleans up by itself"
+_ORPHAN = "orphans: whoever they worked for is gone"
+_TRACKER = "trackers that nobody is left to hold; waited for first, as they clean up by themselves"
 _ID = 12  # of a container's 64 digits, as its tools show it
 
 
@@ -53,9 +53,10 @@ def _trees(orphans: Sequence[Process], table: ProcessTable) -> list[list[Process
 
     first: dict[tuple[str, int], ProcessId] = {}
     for one in orphans:
-        parent = table.by_pid.get(one.ppid)
-        if parent is not None and parent.id in by_id:
-            leader[find(one.id)] = find(parent.id)
+        for above in ancestors(one, table):  # also over one whose first thread has ended, and that looks like a zombie
+            if above.id in by_id:
+                leader[find(one.id)] = find(above.id)
+                break
         for key in (("group", one.pgrp), *(("pipe", inode) for inode in own_pipes(one))):
             other = first.setdefault(key, one.id)
             leader[find(one.id)] = find(other)
@@ -183,21 +184,28 @@ def _take_trackers(ground: Ground, steps: ProcessSteps) -> None:
     ready, waiting = ({one.process.id for one in these} for these in (steps.ready, steps.waiting))
     for one, state in sorted(states.value.items()) if isinstance(states, Ok) else ():
         tracker = ground.table.of(one)
-        if state is not TrackerState.ORPHANED or tracker is None or not ground.wants(tracker, Condition.TRACKER):
+        if tracker is None or not ground.wants(tracker, Condition.TRACKER):
             continue
         holders = _other_holders(tracker, ground.table)
+        creator_goes = state is TrackerState.ATTACHED and holders and all(one.id in ready | waiting for one in holders)
+        if state is not TrackerState.ORPHANED and not creator_goes:
+            continue
         why = _not_ours(tracker, ground) or _still_at_home(tracker, ground)
         if not why and holders is None:
             why = "who else holds its pipe cannot be told: root can tell"
         if not why:
-            kept = [holder for holder in holders or () if holder.id not in ready | waiting]
+            kept = [one for one in holders or () if one.id not in ready | waiting]
             why = f"{named(kept[0])} stays and holds its pipe: ends by itself after that" if kept else ""
+        below = [one for one in _descendants(tracker, ground.table) if one.id != tracker.id and not one.zombie]
+        if not why:
+            kept = [one for one in below if one.id not in ready | waiting]
+            why = f"below it is {named(kept[0])}, which stays" if kept else ""
         if not why and not ground.was_seen(tracker, Condition.TRACKER):
             why = "not orphaned at the first look: clean again"
         if why:
             steps.left.append(_left(tracker, why, ground))
             continue
-        into = steps.ready if all(holder.id in ready for holder in holders or ()) else steps.waiting
+        into = steps.ready if all(one.id in ready for one in (*(holders or ()), *below)) else steps.waiting
         into.append(_ending(tracker, Condition.TRACKER, _TRACKER, ground))
 
 

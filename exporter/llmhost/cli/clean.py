@@ -1,0 +1,229 @@
+"""`llmhost clean`: show what is provably dead, and with --apply end and remove that."""
+
+import argparse
+import os
+import time
+from typing import TYPE_CHECKING
+
+from llmhost.cli.exits import Exit
+from llmhost.cli.options import add_look_options, paths_of
+from llmhost.cli.output import complain
+
+if TYPE_CHECKING:
+    from llmhost.cli.clean_acting import Interrupts
+    from llmhost.cli.looking import Looker
+    from llmhost.decide.cleanup_around import Around
+    from llmhost.decide.cleanup_done import Done
+    from llmhost.decide.cleanup_plan import Plan, Wish
+    from llmhost.decide.look import Look
+    from llmhost.model.ids import UnitId
+
+_EPILOG = (
+    "exit status: 0 nothing to clean, or with --apply all done; 1 there is something to clean, or with --apply some of "
+    "it could not be; 2 wrong use; 3 cannot tell: refused, or what there is has not been watched for long enough or "
+    "cannot be looked at. What is spared because it came into use meanwhile is done right. At Ctrl-C or SIGTERM the "
+    "step under way is finished, and what was not begun is told; the status is 130 or 143."
+)
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "clean",
+        help="show, or with --apply do away with, what dead engines have left",
+        description=(
+            "Show orphaned processes and files of shared memory that ended engines have left, and what else looks left "
+            "over, with the reason that keeps it. Nothing is done without --apply."
+        ),
+        epilog=_EPILOG,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--apply", action="store_true", help="look, wait, look again, and do what both looks say")
+    parser.add_argument(
+        "--unit",
+        dest="units",
+        action="append",
+        default=[],
+        type=_unit,
+        metavar="UNIT",
+        help="only what is known to be its",
+    )
+    parser.add_argument(
+        "--kind",
+        dest="kinds",
+        action="append",
+        default=[],
+        metavar="KIND",
+        help="only these: orphan, tracker, or a kind of files, as `llmhost status` names them",
+    )
+    parser.add_argument(
+        "--older-than",
+        dest="older_than_seconds",
+        default=0.0,
+        type=_time,
+        metavar="TIME",
+        help="only processes that started, and files that changed, that long ago",
+    )
+    parser.add_argument("--all-users", action="store_true", help="end other users' processes as well (root alone)")
+    parser.add_argument("--json", action="store_true", help="for programs, with a schema_version")
+    add_look_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    # Imported only now, as are all that look: `llmhost` as a whole must start quickly.
+    from llmhost.cli.clean_acting import Interrupted, Interrupts  # noqa: PLC0415
+    from llmhost.cli.looking import Looker  # noqa: PLC0415
+    from llmhost.config.load import ConfigError  # noqa: PLC0415
+    from llmhost.state.directory import StoreError  # noqa: PLC0415
+
+    try:
+        wish = _wish(given)
+        looker = Looker(given, units=[unit.name for unit in wish.units])
+    except (_WrongUseError, ConfigError, StoreError) as error:
+        complain(str(error))
+        return Exit.WRONG_USE
+    with looker, Interrupts() as interrupts:
+        try:
+            return _run(given, wish, looker, interrupts)
+        except _WrongUseError as error:
+            complain(str(error))
+            return Exit.WRONG_USE
+        except Interrupted as interrupted:
+            complain("interrupted; nothing was done")
+            return interrupted.status
+
+
+class _WrongUseError(Exception):
+    """What was asked for cannot be; str() is for people."""
+
+
+def _run(given: argparse.Namespace, wish: "Wish", looker: "Looker", interrupts: "Interrupts") -> int:
+    from llmhost.cli.clean_acting import carried_out  # noqa: PLC0415
+    from llmhost.decide.cleanup import plan, seconds_to_wait  # noqa: PLC0415
+    from llmhost.decide.cleanup_done import Done  # noqa: PLC0415
+
+    look = looker.look()
+    _require_known(wish.units, look)
+    first = plan(look, wish, _around(given, look))
+    wait_seconds = seconds_to_wait(first, look.policy)
+    if not given.apply:
+        _show_plan(given, first, wait_seconds)
+        return _status_of(first)
+    if not first.steps and not first.waiting:
+        _show_done(given, Done(plan=first))
+        return _status_of(first)
+    _wait(look.snapshot.at_monotonic + wait_seconds, wait_seconds)
+    look = looker.look()
+    second = plan(look, wish, _around(given, look), first)
+    done = carried_out(second, paths_of(given), interrupts)
+    _show_done(given, done)
+    if done.interrupted_by:
+        return 128 + done.interrupted_by  # as a shell has it
+    if not done.plan.steps:
+        return _status_of(done.plan)
+    return Exit.GOOD if done.complete else Exit.FINDINGS
+
+
+def _wait(until_monotonic: float, seconds: float) -> None:
+    from llmhost.views.text import span  # noqa: PLC0415
+
+    complain(f"looking again in {span(seconds)}, to do what both looks say; until then Ctrl-C stops it")
+    while (left := until_monotonic - time.monotonic()) > 0:
+        time.sleep(left)
+
+
+def _around(given: argparse.Namespace, look: "Look") -> "Around":
+    from llmhost.cli.assemble import read_around  # noqa: PLC0415
+    from llmhost.decide.cleanup import to_ask_for_listeners  # noqa: PLC0415
+    from llmhost.model.reading import Ok  # noqa: PLC0415
+
+    table = look.snapshot.processes
+    everybody = tuple(table.value.by_pid.values()) if isinstance(table, Ok) else ()
+    return read_around(paths_of(given), tuple(to_ask_for_listeners(look)), everybody)
+
+
+def _status_of(plan: "Plan") -> Exit:
+    if plan.refused:
+        return Exit.CANNOT_TELL
+    if plan.steps:
+        return Exit.FINDINGS
+    return Exit.CANNOT_TELL if plan.waiting or plan.untold else Exit.GOOD
+
+
+def _show_plan(given: argparse.Namespace, plan: "Plan", wait_seconds: float) -> None:
+    from llmhost.cli import terminal  # noqa: PLC0415
+    from llmhost.cli.output import write_answer  # noqa: PLC0415
+    from llmhost.views.clean import plan_text  # noqa: PLC0415
+    from llmhost.views.clean_json import clean_json  # noqa: PLC0415
+
+    if given.json:
+        write_answer(clean_json(plan))
+    else:
+        write_answer(plan_text(plan, wait_seconds, width=terminal.width(), colour=terminal.wants_colour()))
+
+
+def _show_done(given: argparse.Namespace, done: "Done") -> None:
+    from llmhost.cli import terminal  # noqa: PLC0415
+    from llmhost.cli.output import write_answer  # noqa: PLC0415
+    from llmhost.views.clean import done_text  # noqa: PLC0415
+    from llmhost.views.clean_json import clean_json  # noqa: PLC0415
+
+    if given.json:
+        write_answer(clean_json(done.plan, done))
+    else:
+        write_answer(done_text(done, width=terminal.width(), colour=terminal.wants_colour()))
+
+
+def _wish(given: argparse.Namespace) -> "Wish":
+    from llmhost.decide.cleanup import CLEANED  # noqa: PLC0415
+    from llmhost.decide.cleanup_plan import Wish  # noqa: PLC0415
+    from llmhost.model.ids import UnitId  # noqa: PLC0415
+
+    names = {str(kind): kind for kind in CLEANED}
+    for kind in given.kinds:
+        if kind not in names:
+            message = f"--kind {kind}: what is cleaned is {', '.join(names)}"
+            raise _WrongUseError(message)
+    uid = os.geteuid()
+    if given.all_users and uid:
+        message = "--all-users is for root"
+        raise _WrongUseError(message)
+    return Wish(
+        uid=uid,
+        units=frozenset(UnitId(name) for name in given.units),
+        kinds=frozenset(names[kind] for kind in given.kinds),
+        older_than_seconds=given.older_than_seconds,
+        all_users=given.all_users,
+    )
+
+
+def _require_known(units: "frozenset[UnitId]", look: "Look") -> None:
+    """See that somebody knows these units: systemd, or what is recorded of one that was transient."""
+    from llmhost.model.reading import Ok  # noqa: PLC0415
+
+    if not isinstance(look.facts.units, Ok):
+        return
+    known = {one.unit.id for one in look.facts.units.value if one.unit.load_state != "not-found"}
+    known |= {*look.ledger.units, *look.ledger.segment_units.values()}
+    known |= {one.unit for one in look.ledger.belongings.values()}
+    for unit in sorted(units - known):
+        message = f"there is no unit {unit.name}"
+        raise _WrongUseError(message)
+
+
+def _unit(text: str) -> str:
+    from llmhost.config.unit_pattern import service_name  # noqa: PLC0415
+
+    try:
+        return service_name(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _time(text: str) -> float:
+    from llmhost.config.quantities import QuantityError, parse_time  # noqa: PLC0415
+
+    try:
+        return parse_time(text)
+    except QuantityError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

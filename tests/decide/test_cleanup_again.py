@@ -1,0 +1,131 @@
+"""However far a plan has come, planning again adds nothing to it."""
+
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from tests.fakes.cleanups import around, look_at, planned
+from tests.fakes.cleanups import host as host_of
+from tests.fakes.orphan_trees import SPAWN, TRACKER, run
+from tests.fakes.values import segment, table, unit
+
+from llmhost.config.schema import Config
+from llmhost.decide.cleanup import plan
+from llmhost.decide.cleanup_plan import Condition, Ending, Plan, Step, Wish
+from llmhost.decide.look import Look
+from llmhost.derive.facts import derive
+from llmhost.model.process import Process
+from llmhost.model.reading import Ok
+from llmhost.model.segment import Segment, SegmentKind
+
+ROUNDS = 400
+_COMMANDS = (
+    "VLLM::EngineCore",
+    "VLLM::Worker_TP0",
+    "VLLM::APIServer_0",
+    "VLLM::DPCoordinator",
+    "/usr/bin/vllm serve m",
+    "python3 train.py",
+    "sh run.sh",
+    SPAWN,
+    TRACKER,
+)
+_PATHS = (
+    ("psm_{:08x}", SegmentKind.PYTHON_SHM, False),
+    ("nccl-{:06x}", SegmentKind.NCCL, False),
+    ("sem.loky-{}-abcdefgh", SegmentKind.LOKY, True),
+    ("cuda.shm.0.{}", SegmentKind.CUDA, False),
+)
+
+
+def hosts(seed: int) -> tuple[list[Process], list[Segment], list[int]]:
+    """Make up processes, with whatever parents, groups and pipes, files, and who listens."""
+    chance = random.Random(seed)
+    processes = []
+    for pid in range(40, 40 + chance.randint(1, 12)):
+        command = chance.choice(_COMMANDS)
+        pipes = {fd: 100 + chance.randrange(8) for fd in chance.sample((0, 1, 4, 24, 31, 32), chance.randint(0, 3))}
+        parent = chance.choice([1, *range(40, pid)])
+        uid, group, start = chance.choice([0, 0, 1000]), chance.choice([100, 200]), chance.randrange(1000, 300_000)
+        state = chance.choice("SSSSSZ")
+        told = None if state == "Z" or chance.random() < 0.1 else pipes
+        processes.append(run(pid, command, parent, pipes=told, uid=uid, pgrp=group, start=start, state=state))
+    files = []
+    for inode in range(5, 5 + chance.randint(0, 6)):
+        form, kind, has_pid = chance.choice(_PATHS)
+        maker = chance.choice([39, *(one.id.pid for one in processes)])
+        holders = chance.sample([one.id for one in processes if not one.zombie], 1) if _any(processes) else []
+        kept = holders if chance.random() < 0.3 else []
+        files.append(
+            segment(
+                inode,
+                *kept,
+                path=form.format(maker if has_pid else inode),
+                kind=kind,
+                creator_pid=maker if has_pid else None,
+                changed_at=1_767_225_600.0 - chance.randrange(0, 5000),
+                looked_at=5000.0,
+                uid=chance.choice([0, 1000]),
+            )
+        )
+    return processes, files, [one.id.pid for one in processes if chance.random() < 0.1]
+
+
+def _any(processes: Iterable[Process]) -> bool:
+    return any(not one.zombie for one in processes)
+
+
+def without(look: Look, done: Iterable[Step]) -> Look:
+    """Give what is seen once these steps are done: the ended are gone, and adopted by process 1 who was below them."""
+    assert isinstance(look.snapshot.processes, Ok)
+    assert isinstance(look.snapshot.shm, Ok)
+    ended = {one.process.id for one in done if isinstance(one, Ending)}
+    removed = {one.segment.id for one in done if not isinstance(one, Ending)}
+    gone = {one.pid for one in ended}
+    processes = [
+        replace(one, ppid=1) if one.ppid in gone else one
+        for one in look.snapshot.processes.value.by_pid.values()
+        if one.id not in ended
+    ]
+    files = tuple(
+        replace(one, holders=one.holders - ended if one.holders is not None else None)
+        for one in look.snapshot.shm.value.segments
+        if one.id not in removed
+    )
+    shm = Ok(replace(look.snapshot.shm.value, segments=files))
+    snapshot = replace(look.snapshot, processes=Ok(table(processes)), shm=shm)
+    return replace(look, snapshot=snapshot, facts=derive(snapshot, Config(), look.ledger))
+
+
+def identities(of: Plan) -> set[object]:
+    return {(one.process.id, one.condition) if isinstance(one, Ending) else one.segment.id for one in of.steps}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_planning_again_after_any_part_of_a_plan_adds_nothing(seed: int) -> None:
+    steps = 0
+    for number in range(ROUNDS):
+        processes, files, listening = hosts(seed * ROUNDS + number)
+        look = look_at(host_of(processes, files, units=[unit("vllm.service", "failed", "failed")]))
+        wish = Wish(uid=0, all_users=number % 2 == 0)
+        first = plan(look, wish, around(look, listening=listening))
+        steps += len(first.steps)
+        for count in range(1, len(first.steps) + 1):
+            later = without(look, first.steps[:count])
+            again = plan(later, wish, around(later, listening=listening))
+            added = identities(again) - identities(first)
+            assert not added, f"host {seed * ROUNDS + number}, after {count} steps: {added}"
+            assert len(again.steps) <= len(first.steps) - count
+    assert steps > ROUNDS  # there was something to do
+
+
+def test_the_other_hosts_of_chance_are_no_worse_for_a_second_look() -> None:
+    for number in range(200):
+        processes, files, listening = hosts(number)
+        seen = host_of(processes, files)
+        first = planned(seen, listening=listening, watched=0.0)
+        second = planned(seen, first=first, listening=listening)
+        once = planned(seen, listening=listening)
+        assert identities(second) == identities(once)
+        assert {one.condition for one in first.endings} <= {Condition.TRACKER}  # of which nobody knows since when

@@ -1,0 +1,117 @@
+"""Plans of a clean-up on hosts of values: watched for an hour, unless a test says otherwise."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tests.fakes.orphan_trees import INIT
+from tests.fakes.values import shared_memory, snapshot
+
+from llmhost.config.schema import Config, Policy
+from llmhost.decide.cleanup import Around, plan, to_ask_for_listeners
+from llmhost.decide.cleanup_plan import Plan, Removal, Wish
+from llmhost.decide.look import Look
+from llmhost.derive.facts import derive
+from llmhost.derive.ledger.ledger import Belonging, Ledger
+from llmhost.derive.orphans import orphan_conditions
+from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.process import Process
+from llmhost.model.reading import NotApplicable, Ok, Reading
+from llmhost.model.segment import Segment, SegmentId
+from llmhost.model.snapshot import Snapshot
+
+NOW = 5000.0  # CLOCK_MONOTONIC, and nobody was suspended: processes of 1000 ticks started at 10.0
+AT = 1_767_225_600.0  # the same, since the epoch
+ROOT = Wish(uid=0, all_users=True)
+OWN_PID = 99_999
+
+
+def epoch(monotonic: float) -> float:
+    return AT - NOW + monotonic
+
+
+def host(
+    processes: Iterable[Process] = (),
+    segments: Iterable[Segment] = (),
+    units: Iterable[Any] = (),
+    **given: Any,  # noqa: ANN401
+) -> Snapshot:
+    shared = shared_memory(*segments, read_at=NOW)
+    return snapshot(
+        **{
+            "processes": [INIT, *processes],
+            "units": units,
+            "shm": Ok(shared),
+            "at": AT,
+            "at_monotonic": NOW,
+            **given,
+        }
+    )
+
+
+def look_at(
+    seen: Snapshot,
+    *,
+    watched: float = 3600.0,
+    segment_units: Mapping[SegmentId, UnitId] | None = None,
+    belongings: Mapping[ProcessId, Belonging] | None = None,
+) -> Look:
+    """Give what is told of a host that was as it is for that many seconds."""
+    conditions = orphan_conditions(seen)
+    shm = seen.shm.value.segments if isinstance(seen.shm, Ok) else ()
+    ledger = Ledger(
+        processes_since=NOW - watched,
+        orphan_since=dict.fromkeys(conditions.value, NOW - watched) if isinstance(conditions, Ok) else {},
+        unheld_since={one.id: NOW - watched for one in shm if one.holders == frozenset()},
+        segment_units=segment_units or {},
+        belongings=belongings or {},
+    )
+    return Look(snapshot=seen, facts=derive(seen, Config(), ledger), ledger=ledger, policy=Policy())
+
+
+def around(
+    look: Look, *, listening: Iterable[int] = (), untold: Iterable[int] = (), strangers: Iterable[int] | None = ()
+) -> Around:
+    """Say who listens, by pid; all others who matter do not."""
+    told: dict[ProcessId, Reading[bool]] = {}
+    for process in to_ask_for_listeners(look):
+        pid = process.id.pid
+        told[process.id] = NotApplicable() if pid in set(untold) else Ok(pid in set(listening))
+    return Around(
+        own_pid=OWN_PID,
+        listening=told,
+        strangers=NotApplicable() if strangers is None else Ok(frozenset(strangers)),
+    )
+
+
+def planned(
+    seen: Snapshot,
+    wish: Wish = ROOT,
+    first: Plan | None = None,
+    *,
+    listening: Iterable[int] = (),
+    untold: Iterable[int] = (),
+    strangers: Iterable[int] | None = (),
+    **history: Any,  # noqa: ANN401
+) -> Plan:
+    look = look_at(seen, **history)
+    return plan(look, wish, around(look, listening=listening, untold=untold, strangers=strangers), first)
+
+
+def pids(of: Plan) -> list[int]:
+    return [one.process.id.pid for one in of.endings]
+
+
+def inodes(of: Plan) -> list[int]:
+    return [one.segment.id.inode for one in of.removals]
+
+
+def waiting(of: Plan) -> list[int]:
+    """Pids and inodes."""
+    return [one.segment.id.inode if isinstance(one, Removal) else one.process.id.pid for one in of.waiting]
+
+
+def kept(of: Plan) -> dict[int, str]:
+    """Why what is left is left, by pid or inode."""
+    return {
+        one.subject.id.pid if isinstance(one.subject, Process) else one.subject.id.inode: one.because for one in of.left
+    }
