@@ -10,7 +10,7 @@ python := .venv/bin/python
 
 .PHONY: help
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 .PHONY: run
 run: ready-to-run ## run the exporter on :10061 (ARGS="--config llmhost.yml")
@@ -45,6 +45,14 @@ bench: ready-to-test ## measure what a scrape costs, what looking at shared memo
 .PHONY: chaos
 chaos: ready-to-test ## as root, hold the count of starts to a real systemd in chaos (ARGS="--seconds 600 --seed 7")
 	$(python) -m tests.chaos.run $(ARGS)
+
+.PHONY: demo
+demo: ready-to-test ## replay the incident here, without a GPU, and show the alerts arrive (as root: all of it)
+	@$(python) -m tests.demo $(ARGS)
+
+.PHONY: e2e
+e2e: ready-to-test ## as root, hold host, exporter, Prometheus and Alertmanager to what takes long: half an hour
+	$(python) -m pytest -m e2e tests/alerts $(ARGS)
 
 .PHONY: golden
 golden: ready-to-test ## write the expected pages of tests/hosts anew; then read the diff

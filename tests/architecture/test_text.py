@@ -28,7 +28,7 @@ def makefile_targets() -> dict[str, str]:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     return {
         name: told.strip()
-        for name, told in re.findall(r"^([a-z][a-z-]*):(?:[^#\n=]*)(?:##(.*))?$", makefile, re.MULTILINE)
+        for name, told in re.findall(r"^([a-z][a-z0-9-]*):(?:[^#\n=]*)(?:##(.*))?$", makefile, re.MULTILINE)
     }
 
 
@@ -66,7 +66,7 @@ def test_make_commands_in_the_documents_exist() -> None:
         (document.name, target)
         for document in documents
         for target in re.findall(
-            r"(?:`|^\s*(?:\$ )?)make ([a-z][a-z-]*)", document.read_text(encoding="utf-8"), re.MULTILINE
+            r"(?:`|^\s*(?:\$ )?)make ([a-z][a-z0-9-]*)", document.read_text(encoding="utf-8"), re.MULTILINE
         )
     }
     assert ("CONTRIBUTING.md", "test") in told

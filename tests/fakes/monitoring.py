@@ -82,7 +82,7 @@ class Monitoring:
     ) -> None:
         self._stack = ExitStack()
         with ExitStack() as stack:
-            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            scratch = directory or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             for path in ALERTS.glob("*.rules.yml"):
                 (scratch / path.name).write_text(shortened_rules(path.read_text(), pace.shorter))
             self.hooks = stack.enter_context(Webhooks(on_notification))

@@ -1,0 +1,169 @@
+"""What the demo does, in a session of its own: `python -m tests.demo.replay [--wait]`."""
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from tests.demo import with_systemd, without_systemd
+from tests.demo.telling import Teller
+from tests.fakes.booted import Booted
+from tests.fakes.daemon import Daemon
+from tests.fakes.gpu_host import GpuHost
+from tests.fakes.monitoring import Monitoring, Pace
+from tests.fakes.needs import TOOLS, needs
+
+ROOT = Path(__file__).parents[2]
+SHORTER = 20
+HOST = "gpu-1"
+_PR_SET_PDEATHSIG = 1
+# What is looked for, and the Debian package that has it.
+PROGRAMS = {
+    "prometheus": "prometheus",
+    "alertmanager": "prometheus-alertmanager",
+    "gcc": "gcc",
+    "dbus-daemon": "dbus",
+}
+PROGRAMS_OF_ROOT = {"systemctl": "systemd", "nsenter": "util-linux", "pgrep": "procps"}
+
+
+class Interrupts:
+    """SIGINT, SIGTERM and SIGHUP end the demo by an exception, but for where they are held back."""
+
+    def __init__(self) -> None:
+        self._came = threading.Event()
+        self._held = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._take)
+
+    def _take(self, *_: object) -> None:
+        again = self._came.is_set()
+        self._came.set()
+        if not self._held and not again:  # a second one would interrupt the clearing up
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold them back: what starts here must be known before it can be ended."""
+        self._held = True
+        yield
+        self._held = False
+        if self._came.is_set():
+            raise KeyboardInterrupt
+
+
+def what_is_missing(*, real_systemd: bool) -> list[str]:
+    path = f"{TOOLS / 'usr/bin'}:{os.environ.get('PATH', os.defpath)}"
+    programs = PROGRAMS | (PROGRAMS_OF_ROOT if real_systemd else {})
+    return [
+        f"the program {name}, of Debian's package {package}"
+        for name, package in programs.items()
+        if shutil.which(name, path=path) is None
+    ]
+
+
+def version_of(program: str) -> str:
+    said = subprocess.run([needs(program), "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"version ([0-9.]+)", said.stdout + said.stderr)
+    return found[1] if found else "of an unknown version"
+
+
+def how_to_look(tell: Teller, seen: Monitoring, exporter: Daemon, directory: Path, *, runs: bool) -> None:
+    tell.heading("What there is to look at")
+    if runs:
+        tell.plain("While this runs:")
+        tell.command(f"Prometheus    http://127.0.0.1:{seen.prometheus.port}")
+        tell.command(f"Alertmanager  http://127.0.0.1:{seen.alertmanager.port}")
+        tell.command(f"exporter      http://127.0.0.1:{exporter.port}/metrics")
+        tell.command(f"{shown('promtool')} query instant http://127.0.0.1:{seen.prometheus.port} ALERTS")
+    tell.plain(
+        "What Prometheus has stored stays. This serves it, for Grafana with the dashboards in grafana/ (then look at "
+        "the time of this demo):"
+    )
+    tell.command(f"{shown('prometheus')} --config.file=/dev/null \\")
+    tell.command(f"  --storage.tsdb.path={directory}/data \\")
+    tell.command("  --web.listen-address=127.0.0.1:9090")
+
+
+def shown(program: str) -> str:
+    """Give the program as it can be typed in the checkout."""
+    path = Path(needs(program))
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else program
+
+
+def introduce(tell: Teller, *, real_systemd: bool) -> None:
+    tell.heading("The incident that llmhost is for, replayed in about two minutes")
+    real = f"Prometheus {version_of('prometheus')}, Alertmanager {version_of('alertmanager')}, llmhost"
+    if real_systemd:
+        tell.plain(f"Real: {real}, and a systemd in namespaces of its own: nothing of this machine's is touched.")
+        tell.plain("Not real: the driver with its eight GPUs, and the engine, which holds memory as vLLM does.")
+    else:
+        tell.plain(f"Real: {real}.")
+        tell.plain(
+            "Not real: the driver with its eight GPUs, the engine, and systemd, which only root can boot here. What it "
+            "would tell is played, and the guard has no part in it. All of it is shown by: sudo make demo"
+        )
+    tell.plain(
+        f"The rules and routes are those in alerts/, with all durations {SHORTER} times shorter. ==> marks what "
+        "reaches the pager, the chat or the digest; here all three are a webhook."
+    )
+    tell.heading("What happens")
+
+
+def run(tell: Teller, interrupts: Interrupts, directory: Path, *, real_systemd: bool, wait: bool) -> None:
+    with ExitStack() as stack:
+
+        def monitoring(port: int) -> Monitoring:
+            pace = Pace(shorter=SHORTER)
+            return stack.enter_context(Monitoring({HOST: port}, pace, tell.notified, directory=directory))
+
+        if real_systemd:
+            with interrupts.held():
+                host = stack.enter_context(GpuHost(stack.enter_context(Booted())))
+                with_systemd.write_unit(host)
+                seen = monitoring(host.exporter.port)
+            exporter: Daemon = host.exporter
+            with_systemd.replay(tell, host, seen)
+        else:
+            with interrupts.held():
+                played, exporter = stack.enter_context(without_systemd.played())
+                seen = monitoring(exporter.port)
+            without_systemd.replay(tell, played, exporter, seen)
+        how_to_look(tell, seen, exporter, directory, runs=wait)
+        if wait:
+            tell.plain("Ctrl-C ends it all.")
+            signal.pause()
+
+
+def main() -> int:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    interrupts, tell = Interrupts(), Teller()
+    real_systemd = os.geteuid() == 0
+    missing = what_is_missing(real_systemd=real_systemd)
+    if missing:
+        print("demo: this machine lacks", *(f"  {one}" for one in missing), sep="\n", file=sys.stderr)
+        return 2
+    introduce(tell, real_systemd=real_systemd)
+    directory = Path(tempfile.mkdtemp(prefix="llmhost-demo-"))
+    try:
+        run(tell, interrupts, directory, real_systemd=real_systemd, wait="--wait" in sys.argv)
+    except KeyboardInterrupt:
+        print("\ndemo: ended; nothing of it runs any more", file=sys.stderr)
+        return 130
+    except (pytest.skip.Exception, pytest.fail.Exception, AssertionError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
