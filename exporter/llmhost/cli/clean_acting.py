@@ -94,7 +94,7 @@ def _outcomes(plan: Plan, paths: Paths, remover: Remover | None, interrupts: Int
 
 
 def _removed(removal: Removal, remover: Remover) -> Outcome:
-    """What we cannot do, for want of processes or descriptors, must not cost the account of what was done."""
+    """Remove it; that we lack processes or descriptors for that must not cost the account of what was done."""
     try:
         return remover.remove(removal)
     except OSError as error:

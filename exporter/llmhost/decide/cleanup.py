@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from llmhost.config.schema import Policy
 from llmhost.decide.cleanup_around import Around as Around  # noqa: PLC0414 - what a plan is asked with
-from llmhost.decide.cleanup_around import Ground
+from llmhost.decide.cleanup_around import Ground, planned_in
 from llmhost.decide.cleanup_around import to_ask_for_listeners as to_ask_for_listeners  # noqa: PLC0414
 from llmhost.decide.cleanup_plan import Condition, Ending, Plan, Wish
 from llmhost.decide.cleanup_processes import ProcessSteps, process_steps
@@ -42,7 +42,7 @@ def plan(look: Look, wish: Wish, around: Around, first: Plan | None = None) -> P
         units={unit.id: unit for unit in units.value.units},
         wish=wish,
         around=around,
-        first=first,
+        first=planned_in(first) if first is not None else None,
     )
     of_processes = process_steps(ground)
     ready = {one.process.id: True for one in of_processes.ready}

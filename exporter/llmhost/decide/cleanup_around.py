@@ -32,7 +32,7 @@ class Around:
 class Ground:
     """What a plan is made from: the look, of which all that it takes was read, what was asked for, and what is around.
 
-    `first` is the plan of an earlier look; then only what stood in that may be a step.
+    `first` is what the plan of an earlier look had; then only that may be a step.
     """
 
     look: Look
@@ -41,7 +41,7 @@ class Ground:
     units: Mapping[UnitId, Unit]
     wish: Wish
     around: Around
-    first: Plan | None
+    first: "Planned | None"
 
     def owner_of(self, process: Process) -> Owner | None:
         belongings = self.look.ledger.belongings
@@ -69,22 +69,27 @@ class Ground:
         older = self.wish.older_than_seconds
         return not older or self.look.snapshot.at - self.started_at(process) >= older
 
-    def was_seen(self, process: Process, condition: Condition) -> bool:
-        return self.first is None or any(
-            isinstance(step, Ending) and step.process.id == process.id and step.condition is condition
-            for step in (*self.first.endings, *self.first.waiting)
-        )
+    def was_planned(self, process: Process, condition: Condition) -> bool:
+        return self.first is None or (process.id, condition) in self.first.processes
 
-    def seen_segments(self) -> frozenset[tuple[SegmentId, float]] | None:
-        """Give the files of the earlier plan, with when each had last changed; None where there was none."""
-        if self.first is None:
-            return None
-        steps = (*self.first.removals, *self.first.waiting)
-        return frozenset(identity_of(step.segment) for step in steps if isinstance(step, Removal))
+    def was_planned_unchanged(self, segment: Segment) -> bool:
+        return self.first is None or (segment.id, segment.changed_at) in self.first.files
 
 
-def identity_of(segment: Segment) -> tuple[SegmentId, float]:
-    return segment.id, segment.changed_at
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What an earlier plan had, ready or waiting: processes by condition, files by their last change."""
+
+    processes: frozenset[tuple[ProcessId, Condition]]
+    files: frozenset[tuple[SegmentId, float]]
+
+
+def planned_in(first: Plan) -> Planned:
+    steps = (*first.steps, *first.waiting)
+    return Planned(
+        processes=frozenset((one.process.id, one.condition) for one in steps if isinstance(one, Ending)),
+        files=frozenset((one.segment.id, one.segment.changed_at) for one in steps if isinstance(one, Removal)),
+    )
 
 
 def orphans_in_condition(look: Look) -> Mapping[ProcessId, bool]:

@@ -33,8 +33,10 @@ def process_steps(ground: Ground) -> ProcessSteps:
     orphans = [process for one in found if (process := ground.table.of(one)) is not None]
     told = ground.look.facts.orphans
     ripe = {one.process.id for one in told.value} if isinstance(told, Ok) else set()
+    others = _others_by_pipe(orphans, ground.table)
     for tree in _trees(orphans, ground.table):
-        _take_tree(tree, found, ripe, ground, steps)
+        kept = _kept(tree, found, others, ground)
+        _take_tree(tree, kept, ripe, ground, steps)
     _take_trackers(ground, steps)
     planned = {one.process.id for one in (*steps.ready, *steps.waiting)} | {one.id for one in orphans}
     steps.left += _leftovers(ground, planned)
@@ -76,34 +78,47 @@ def own_pipes(process: Process) -> frozenset[int]:
     return frozenset(pipes.values()) - {pipes[fd] for fd in _STANDARD if fd in pipes}
 
 
+def _others_by_pipe(orphans: Collection[Process], table: ProcessTable) -> Mapping[int, Process]:
+    """Find one for each pipe that a process holds which is no orphan; trackers are decided on after all others."""
+    among = {one.id for one in orphans}
+    found: dict[int, Process] = {}
+    for other in table.by_pid.values():
+        if other.pipes and other.id not in among and not other.zombie and other.role is not Role.TRACKER:
+            for inode in own_pipes(other):
+                found.setdefault(inode, other)
+    return found
+
+
+def _kept(
+    tree: Sequence[Process], inferred: Mapping[ProcessId, bool], others: Mapping[int, Process], ground: Ground
+) -> Mapping[ProcessId, str]:
+    """Say what keeps which of a tree's processes; where it is anything, that keeps them all."""
+    kept = {one.id: why for one in tree if (why := _kept_by(one, inferred[one.id], ground))}
+    if not kept:
+        kept = {one.id: why for one in tree if (why := _kept_by_others(one, tree, others, ground))}
+    if not kept:
+        new = [one.id for one in tree if not ground.was_planned(one, Condition.ORPHAN)]
+        kept = dict.fromkeys(new, "not like an orphan at the first look: clean again")
+    return kept
+
+
 def _take_tree(
     tree: Sequence[Process],
-    inferred: Mapping[ProcessId, bool],
+    kept: Mapping[ProcessId, str],
     ripe: Collection[ProcessId],
     ground: Ground,
     steps: ProcessSteps,
 ) -> None:
     asked = [one for one in tree if ground.wants(one, Condition.ORPHAN)]
-    if not asked:
-        return
-    kept = {one.id: why for one in tree if (why := _kept_by(one, inferred[one.id], ground))}
-    if not kept:
-        kept = {one.id: why for one in tree if (why := _kept_by_others(one, tree, ground))}
-    if not kept:
-        kept = {
-            one.id: "not like an orphan at the first look: clean again"
-            for one in tree
-            if not ground.was_seen(one, Condition.ORPHAN)
-        }
     if kept:
         keeper = next(one for one in tree if one.id in kept)
         others = f"ending it would take down {named(keeper)}, which stays"
         steps.left += [_left(one, kept.get(one.id, others), ground) for one in asked]
-    elif len(asked) < len(tree):
+    elif asked and len(asked) < len(tree):
         steps.left += [
             _left(one, "not all of its tree is asked for, and that goes as a whole", ground) for one in asked
         ]
-    else:
+    elif asked:
         into = steps.ready if all(one.id in ripe for one in tree) else steps.waiting
         into += [_ending(one, Condition.ORPHAN, _ORPHAN, ground) for one in tree]
 
@@ -150,7 +165,7 @@ def _still_at_home(process: Process, ground: Ground) -> str:
     return ""
 
 
-def _kept_by_others(process: Process, tree: Sequence[Process], ground: Ground) -> str:
+def _kept_by_others(process: Process, tree: Sequence[Process], others: Mapping[int, Process], ground: Ground) -> str:
     """Say whom it would take down that is no orphan, or not known to be one."""
     within = {one.id for one in tree}
     for below in _descendants(process, ground.table):
@@ -158,12 +173,9 @@ def _kept_by_others(process: Process, tree: Sequence[Process], ground: Ground) -
             return "runs this very command"
         if below.id not in within and not below.zombie and below.role is not Role.TRACKER:
             return f"below it is {named(below)}, which is no orphan"
-    mine = own_pipes(process)
-    for other in ground.table.by_pid.values() if mine else ():
-        if other.id in within or other.zombie or other.role is Role.TRACKER:
-            continue
-        if not mine.isdisjoint(own_pipes(other)):
-            return f"shares a pipe with {named(other)}, which is no orphan, and may work with it"
+    for inode in sorted(own_pipes(process)):
+        if inode in others:
+            return f"shares a pipe with {named(others[inode])}, which is no orphan, and may work with it"
     return ""
 
 
@@ -200,7 +212,7 @@ def _take_trackers(ground: Ground, steps: ProcessSteps) -> None:
         if not why:
             kept = [one for one in below if one.id not in ready | waiting]
             why = f"below it is {named(kept[0])}, which stays" if kept else ""
-        if not why and not ground.was_seen(tracker, Condition.TRACKER):
+        if not why and not ground.was_planned(tracker, Condition.TRACKER):
             why = "not orphaned at the first look: clean again"
         if why:
             steps.left.append(_left(tracker, why, ground))

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from llmhost.decide.cleanup_around import Ground, identity_of
+from llmhost.decide.cleanup_around import Ground
 from llmhost.decide.cleanup_plan import Left, Removal
 from llmhost.decide.cleanup_processes import named
 from llmhost.derive.activation import activation_began, waits_to_restart
@@ -69,7 +69,6 @@ class _Rules:
         self._ending = ending
         self._since = ground.look.ledger.unheld_since
         self._grace_seconds = ground.look.policy.segment_grace_seconds
-        self._seen = ground.seen_segments()
         self._owners = _Owners(ground, ending)
         self._loading = tuple(_loading(ground))
 
@@ -98,7 +97,7 @@ class _Rules:
         if not why and segment.kind is SegmentKind.PYTHON_SHM:
             more, why = self._owners.older_than(segment)
             after |= more
-        if not why and self._seen is not None and identity_of(segment) not in self._seen:
+        if not why and not self._ground.was_planned_unchanged(segment):
             why = "in use, or another, at the first look: clean again"
         return ripe, after, why
 

@@ -14,7 +14,7 @@ from llmhost.sources.procfs_files import parse_cmdline, parse_stat, text_of, who
 _DEVICES = "/dev/nvidia"  # nvidiactl, nvidia0…, nvidia-uvm, nvidia-caps/…
 _WORKER = ("-m", "llmhost.sources.nvml.worker")
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, include/linux/sched.h
-_COMMANDS = frozenset({"serve", "guard", "status", "doctor"})  # those that have an NVML child
+_COMMANDS = frozenset({"serve", "guard", "status", "doctor", "clean"})  # those that have an NVML child
 
 
 def read_driver_users(procfs: Path) -> DriverUsers:
