@@ -54,6 +54,14 @@ demo: ready-to-test ## replay the incident here, without a GPU, and show the ale
 e2e: ready-to-test ## as root, hold host, exporter, Prometheus and Alertmanager to what takes long: half an hour
 	$(python) -m pytest -m e2e tests/alerts $(ARGS)
 
+.PHONY: force
+force: ready-to-test ## as root, clean shared memory up while processes race for it (ARGS="--rounds 100000 --naively")
+	$(python) -m tests.act.force $(ARGS)
+
+.PHONY: time-to-fire
+time-to-fire: ready-to-test ## how long a restart loop goes on until our alert fires, and until public ones do
+	@$(python) -m tests.alerts.time_to_fire
+
 .PHONY: golden
 golden: ready-to-test ## write the expected pages of tests/hosts anew; then read the diff
 	$(python) -m pytest tests/hosts --update-golden

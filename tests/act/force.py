@@ -1,0 +1,163 @@
+"""The cleaner's acting step against processes that race it: `make force`, for as many rounds as one likes. Needs root.
+
+The grace time is 50 ms: files are removed at the very time at which others come for them. It runs in a PID namespace,
+as root: elsewhere there may be a process that nobody may inspect, and then nothing is stale.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.fakes.needs import needs, needs_root
+from tests.fakes.shm import mounted
+
+from llmhost.act.removing import Remover
+from llmhost.config.schema import Policy
+from llmhost.decide.cleanup_plan import Outcome, Removal
+from llmhost.derive.segments import SegmentState, advance_unheld, segment_states, unheld_changed_at
+from llmhost.model.process import ProcessTable
+from llmhost.model.reading import Ok
+from llmhost.model.segment import Segment, SegmentId
+from llmhost.sources.shm.source import ShmSource
+
+GRACE_SECONDS = 0.05
+RACERS = 3
+
+
+@dataclass(slots=True)
+class Told:
+    rounds: int = 0
+    results: Counter[str] = field(default_factory=Counter)
+    did: Counter[str] = field(default_factory=Counter)
+    lost: list[str] = field(default_factory=list)
+    left: int = 0  # stale files that are there still, when the racers have ended and all is cleaned up
+
+
+class Looker:
+    """Looks again and again, as the exporter does, and gives what is stale."""
+
+    def __init__(self, shm: Path) -> None:
+        self._policy = Policy(segment_grace_seconds=GRACE_SECONDS)
+        self._source = ShmSource(shm=shm, procfs=Path("/proc"), grace_seconds=GRACE_SECONDS, trust_pid_namespace=True)
+        self._since: dict[SegmentId, float] = {}
+        self._changed_at: dict[SegmentId, float] = {}
+
+    def stale(self) -> list[Segment]:
+        shared = self._source.read(time.monotonic() + 30)
+        self._since = dict(advance_unheld(self._since, self._changed_at, shared))
+        self._changed_at = dict(unheld_changed_at(shared))
+        nobody = Ok(ProcessTable(by_pid={}, unreadable=0))
+        states = segment_states(Ok(shared), self._since, nobody, self._policy)
+        assert isinstance(states, Ok)
+        return [one for one in shared.segments if states.value[one.id] is SegmentState.STALE]
+
+
+def raced(
+    rounds: int, seed: int, folder: Path, remover: Callable[[Path], "Step"], seconds: float = float("inf")
+) -> Told:
+    """Remove what is stale, one file a round, while racers use the same folder; then, without them, what is left."""
+    told = Told()
+    racers = [
+        subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("racers.py"), folder, str(seed + number), str(GRACE_SECONDS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(RACERS)
+    ]
+    until = time.monotonic() + seconds
+    looker, step = Looker(folder), remover(folder)
+    while told.rounds < rounds and time.monotonic() < until:
+        for segment in looker.stale():
+            for racer in racers:
+                assert racer.stdin is not None
+                racer.stdin.write(f"{segment.path}\n")
+                racer.stdin.flush()
+            told.results[step(segment)] += 1
+            told.rounds += 1
+    for racer in racers:
+        answer = json.loads(racer.communicate("")[0])
+        assert racer.returncode == 0
+        told.did += Counter(answer["did"])
+        told.lost += answer["lost"]
+    while stale := looker.stale() or _waited(looker):
+        for segment in stale:
+            step(segment)
+    told.left = len(list(folder.iterdir()))
+    return told
+
+
+def _waited(looker: Looker) -> list[Segment]:
+    """Look until a file that had just been let go would be stale: two grace times at the latest."""
+    for _ in range(4):
+        time.sleep(GRACE_SECONDS)
+        if found := looker.stale():
+            return found
+    return []
+
+
+Step = Callable[[Segment], str]
+
+
+def under_a_lease(folder: Path) -> Step:
+    remover = Remover(folder)
+
+    def step(segment: Segment) -> str:
+        outcome: Outcome = remover.remove(Removal(segment=segment, unit=None, because=""))
+        return f"{outcome.result}: {outcome.detail}"
+
+    return step
+
+
+def naively(folder: Path) -> Step:
+    """Remove it as a careful script does: it was held by nobody for long, and still is the same file."""
+
+    def step(segment: Segment) -> str:
+        path = folder / segment.path
+        try:
+            if path.stat().st_ino == segment.id.inode:
+                path.unlink()
+        except FileNotFoundError:
+            return "gone"
+        return "done"
+
+    return step
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(prog="python -m tests.act.force", description=__doc__)
+    arguments.add_argument("--rounds", type=int, default=10_000)
+    arguments.add_argument("--seed", type=int, default=None)
+    arguments.add_argument("--naively", action="store_true", help="as a script does, to see what is lost then")
+    arguments.add_argument("--json", action="store_true")
+    given = arguments.parse_args()
+    if os.getpid() != 1:
+        needs_root()
+        here = [needs("unshare"), "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        return subprocess.run([*here, sys.executable, "-m", "tests.act.force", *sys.argv[1:]], check=False).returncode
+    seed = random.randrange(1 << 32) if given.seed is None else given.seed
+    with tempfile.TemporaryDirectory() as name, mounted(Path(name)) as folder:
+        began = time.monotonic()
+        told = raced(given.rounds, seed, folder, naively if given.naively else under_a_lease)
+    if given.json:
+        print(json.dumps(asdict(told)))
+        return 0
+    print(f"seed {seed}: {told.rounds} rounds in {time.monotonic() - began:.0f} s")
+    print(f"removed or not: {dict(told.results)}")
+    print(f"racers: {dict(told.did)}")
+    print(f"lost: {len(told.lost)} {dict(Counter(told.lost))}; left: {told.left}")
+    return int(bool(told.lost or told.left))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
