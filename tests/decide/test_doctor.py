@@ -287,7 +287,10 @@ def test_what_is_only_looked_at_for_others_is_not_examined_unless_asked_for() ->
 
 def test_what_could_not_be_read_is_told() -> None:
     nothing = replace(
-        look().snapshot, units=Failed(Cause.NO_BUS, "not there"), nvml=Failed(Cause.NO_LIBRARY), shm=Failed(Cause.NO_SHM)
+        look().snapshot,
+        units=Failed(Cause.NO_BUS, "not there"),
+        nvml=Failed(Cause.NO_LIBRARY),
+        shm=Failed(Cause.NO_SHM),
     )
     told = tuple(not_checked(replace(look(), snapshot=nothing)))
     assert len(told) == 4
