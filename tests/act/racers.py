@@ -21,9 +21,10 @@ _SIZE = 4096
 class Racer:
     """Makes files, lets them go, comes back for them by name, resizes, forks and unlinks, in one thread."""
 
-    def __init__(self, folder: Path, chance: random.Random, grace_seconds: float) -> None:
+    def __init__(self, number: int, folder: Path, seed: int, grace_seconds: float) -> None:
+        self._number = seed % 16 * 16 + number
         self._folder = folder
-        self._chance = chance
+        self._chance = random.Random(f"{seed} {number}")
         self._grace_seconds = grace_seconds
         self.did: Counter[str] = Counter()
         self.lost: list[str] = []
@@ -31,7 +32,7 @@ class Racer:
     def play(self) -> None:
         kinds = (self.abandon, self.hand_over, self.come_late, self.keep_mapped, self.resize, self.fork, self.unlink)
         kind = self._chance.choice(kinds)
-        name = f"psm_{int(kind != self.unlink)}{self._chance.randrange(1 << 28):07x}"
+        name = f"psm_{int(kind != self.unlink)}{self._number:02x}{self.did.total():05x}"  # that nobody had before
         kind(self._folder / name)
         self.did[kind.__name__] += 1
 
@@ -139,7 +140,7 @@ class Racer:
 
 
 def main(folder: Path, seed: int, grace_seconds: float) -> None:
-    racers = [Racer(folder, random.Random(f"{seed} {number}"), grace_seconds) for number in range(_THREADS)]
+    racers = [Racer(number, folder, seed, grace_seconds) for number in range(_THREADS)]
     stop = threading.Event()
 
     def run(racer: Racer) -> None:
@@ -149,7 +150,7 @@ def main(folder: Path, seed: int, grace_seconds: float) -> None:
     threads = [threading.Thread(target=run, args=(racer,)) for racer in racers]
     for thread in threads:
         thread.start()
-    pouncer = Racer(folder, random.Random(f"{seed} pouncer"), grace_seconds)
+    pouncer = Racer(_THREADS, folder, seed, grace_seconds)
     for line in sys.stdin:
         if not line.startswith("psm_0"):  # that its maker unlinks
             pouncer.pounce(line.rstrip("\n"))
