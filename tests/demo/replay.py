@@ -42,6 +42,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._came = threading.Event()
         self._held = False
+        self.early = True  # nothing is worth keeping yet
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._take)
 
@@ -138,6 +139,7 @@ def run(tell: Teller, interrupts: Interrupts, directory: Path, *, real_systemd: 
                 played, exporter = stack.enter_context(without_systemd.played())
                 seen = monitoring(exporter.port)
             without_systemd.replay(tell, played, exporter, seen)
+        interrupts.early = False
         how_to_look(tell, seen, exporter, directory, runs=wait)
         if wait:
             tell.plain("Ctrl-C ends it all.")
@@ -158,6 +160,8 @@ def main() -> int:
         run(tell, interrupts, directory, real_systemd=real_systemd, wait="--wait" in sys.argv)
     except KeyboardInterrupt:
         print("\ndemo: ended; nothing of it runs any more", file=sys.stderr)
+        if interrupts.early:
+            shutil.rmtree(directory)
         return 130
     except (pytest.skip.Exception, pytest.fail.Exception, AssertionError) as error:
         print(f"demo: {error}", file=sys.stderr)
