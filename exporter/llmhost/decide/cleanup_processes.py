@@ -33,8 +33,8 @@ def process_steps(ground: Ground) -> ProcessSteps:
     orphans = [process for one in found if (process := ground.table.of(one)) is not None]
     told = ground.look.facts.orphans
     ripe = {one.process.id for one in told.value} if isinstance(told, Ok) else set()
-    others = _others_by_pipe(orphans, ground.table)
-    for tree in _trees(orphans, ground.table):
+    others = others_by_pipe(orphans, ground.table)
+    for tree in trees(orphans, ground.table):
         kept = _kept(tree, found, others, ground)
         _take_tree(tree, kept, ripe, ground, steps)
     _take_trackers(ground, steps)
@@ -43,7 +43,7 @@ def process_steps(ground: Ground) -> ProcessSteps:
     return steps
 
 
-def _trees(orphans: Sequence[Process], table: ProcessTable) -> list[list[Process]]:
+def trees(orphans: Sequence[Process], table: ProcessTable) -> list[list[Process]]:
     """Put together who would take whom down: parents and children, a process group, and who shares a pipe."""
     by_id = {one.id: one for one in orphans}
     leader = {one.id: one.id for one in orphans}
@@ -62,14 +62,14 @@ def _trees(orphans: Sequence[Process], table: ProcessTable) -> list[list[Process
         for key in (("group", one.pgrp), *(("pipe", inode) for inode in own_pipes(one))):
             other = first.setdefault(key, one.id)
             leader[find(one.id)] = find(other)
-    trees: dict[ProcessId, list[Process]] = {}
+    found: dict[ProcessId, list[Process]] = {}
     for one in orphans:
-        trees.setdefault(find(one.id), []).append(one)
+        found.setdefault(find(one.id), []).append(one)
 
     def depth(one: Process) -> tuple[int, int]:
         return sum(above.id in by_id for above in ancestors(one, table)), one.id.pid
 
-    return [sorted(tree, key=depth) for _, tree in sorted(trees.items())]
+    return [sorted(tree, key=depth) for _, tree in sorted(found.items())]
 
 
 def own_pipes(process: Process) -> frozenset[int]:
@@ -78,7 +78,7 @@ def own_pipes(process: Process) -> frozenset[int]:
     return frozenset(pipes.values()) - {pipes[fd] for fd in _STANDARD if fd in pipes}
 
 
-def _others_by_pipe(orphans: Collection[Process], table: ProcessTable) -> Mapping[int, Process]:
+def others_by_pipe(orphans: Collection[Process], table: ProcessTable) -> Mapping[int, Process]:
     """Find one for each pipe that a process holds which is no orphan; trackers are decided on after all others."""
     among = {one.id for one in orphans}
     found: dict[int, Process] = {}
@@ -168,7 +168,7 @@ def _still_at_home(process: Process, ground: Ground) -> str:
 def _kept_by_others(process: Process, tree: Sequence[Process], others: Mapping[int, Process], ground: Ground) -> str:
     """Say whom it would take down that is no orphan, or not known to be one."""
     within = {one.id for one in tree}
-    for below in _descendants(process, ground.table):
+    for below in descendants(process, ground.table):
         if below.id.pid == ground.around.own_pid:
             return "runs this very command"
         if below.id not in within and not below.zombie and below.role is not Role.TRACKER:
@@ -179,7 +179,7 @@ def _kept_by_others(process: Process, tree: Sequence[Process], others: Mapping[i
     return ""
 
 
-def _descendants(process: Process, table: ProcessTable) -> Iterator[Process]:
+def descendants(process: Process, table: ProcessTable) -> Iterator[Process]:
     waiting, seen = [process], {process.id.pid}
     while waiting:
         one = waiting.pop()
@@ -198,7 +198,7 @@ def _take_trackers(ground: Ground, steps: ProcessSteps) -> None:
         tracker = ground.table.of(one)
         if tracker is None or not ground.wants(tracker, Condition.TRACKER):
             continue
-        holders = _other_holders(tracker, ground.table)
+        holders = pipe_holders(tracker, ground.table)
         creator_goes = state is TrackerState.ATTACHED and holders and all(one.id in ready | waiting for one in holders)
         if state is not TrackerState.ORPHANED and not creator_goes:
             continue
@@ -208,7 +208,7 @@ def _take_trackers(ground: Ground, steps: ProcessSteps) -> None:
         if not why:
             kept = [one for one in holders or () if one.id not in ready | waiting]
             why = f"{named(kept[0])} stays and holds its pipe: ends by itself after that" if kept else ""
-        below = [one for one in _descendants(tracker, ground.table) if one.id != tracker.id and not one.zombie]
+        below = [one for one in descendants(tracker, ground.table) if one.id != tracker.id and not one.zombie]
         if not why:
             kept = [one for one in below if one.id not in ready | waiting]
             why = f"below it is {named(kept[0])}, which stays" if kept else ""
@@ -221,7 +221,7 @@ def _take_trackers(ground: Ground, steps: ProcessSteps) -> None:
         into.append(_ending(tracker, Condition.TRACKER, _TRACKER, ground))
 
 
-def _other_holders(tracker: Process, table: ProcessTable) -> list[Process] | None:
+def pipe_holders(tracker: Process, table: ProcessTable) -> list[Process] | None:
     """Find who holds the pipe that it reads; None where that cannot be told."""
     number = tracker_fd(tracker.argv)
     inode = None if number is None or tracker.pipes is None else tracker.pipes.get(number)
