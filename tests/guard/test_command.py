@@ -237,8 +237,6 @@ def test_sigterm_ends_the_wait_at_once_with_143_and_says_what_it_waited_for(guar
         (("--need-free", "0.0"), "a ratio is above 0, and at most 1"),
         (("--settle", "1"), 'a time needs a unit (ms, s, m, h or d); did you mean "1s"?'),
         (("--gpus", ","), "names no GPU"),
-        (("--reap",), "unrecognized arguments: --reap"),
-        (("--clean-shm",), "unrecognized arguments: --clean-shm"),
         (("--on-unknown", "shrug"), "invalid choice: 'shrug'"),
         (("--", "/nonexistent/vllm"), "there is no program /nonexistent/vllm"),
     ],

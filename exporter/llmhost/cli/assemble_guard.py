@@ -4,15 +4,19 @@ Each is imported when it is started, the driver's first: its child starts up whi
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config, PidNamespace
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.host import Host
-from llmhost.model.process import Placement, ProcessTable
+from llmhost.model.ids import ProcessId
+from llmhost.model.process import Placement, Process, ProcessTable
+from llmhost.model.reading import Reading
+from llmhost.model.segment import SharedMemory
 from llmhost.model.unit import UnitsReport
+from llmhost.sources.base import Source
 from llmhost.sources.nvml.memory import NvmlMemorySource
 from llmhost.sources.nvml.source import NvmlSource
 
@@ -95,6 +99,26 @@ def age_seconds(procfs: Path, pid: int, boottime_seconds: float) -> float:
     except (OSError, ValueError, IndexError):
         return 0.0
     return max(0.0, boottime_seconds - stat.start_ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def shm_source(config: Config, *, procfs: Path, shm: Path, clock: Clock) -> Source[SharedMemory]:
+    from llmhost.sources.shm.source import ShmSource  # noqa: PLC0415 - see above
+
+    return ShmSource(
+        shm=shm,
+        procfs=procfs,
+        names=config.shm.kinds,
+        grace_seconds=config.policy.segment_grace_seconds,
+        trust_pid_namespace=config.pid_namespace is PidNamespace.TRUST,
+        monotonic=clock.monotonic,
+    )
+
+
+def read_listening(procfs: Path, processes: Iterable[Process]) -> Mapping[ProcessId, Reading[bool]]:
+    """Tell of each whether it listens."""
+    from llmhost.sources.engine import listening  # noqa: PLC0415 - see above
+
+    return listening.read_listening(procfs, processes)
 
 
 def shm_free_bytes(shm: Path) -> int | None:

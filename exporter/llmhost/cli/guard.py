@@ -31,8 +31,10 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="wait until a service's GPUs have free what it needs",
         description="Wait until a service's GPUs have free what it needs, and their memory stands still. For "
         "ExecStartPre= of the service; with a COMMAND, run that once they have.",
-        epilog="Exit codes: 0 free, 1 held, 2 wrong use, 3 cannot tell, 4 own fault, 143 ended by SIGTERM. To let "
-        "every start go on: create /run/llmhost/guard.off, or set LLMHOST_GUARD=off.",
+        epilog="Exit codes: 0 free, or let on (the guard is switched off, --on-unknown=admit, or, unless "
+        "--on-fault=refuse, a fault of its own, a broken config in a service's start among them); 1 held, 2 wrong use, "
+        "3 cannot tell, 4 own fault, 143 ended by SIGTERM. To let every start go on: create /run/llmhost/guard.off, or "
+        "set LLMHOST_GUARD=off.",
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -61,9 +63,19 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="when the driver cannot serve; default: refuse",
     )
     add("--on-fault", choices=("admit", "refuse"), default="admit", help="when the guard fails itself; default: admit")
+    add(
+        "--reap",
+        action="store_true",
+        help="end what ended runs of the service have left running: proven to be its, and nothing that still listens",
+    )
+    add("--clean-shm", action="store_true", help="remove the stale files of shared memory that its ended runs held")
     add("--config", type=Path, metavar="FILE", help="default: /etc/llmhost/llmhost.yml, if it is there")
     add("--state-dir", dest="state_directory", type=Path, metavar="DIR", help="default: /var/lib/llmhost")
     add("--run-dir", dest="run_directory", type=Path, default=Path("/run/llmhost"), metavar="DIR", help=_RUN_HELP)
+    add(
+        "--install", metavar="UNIT", help="no wait: write the drop-in that puts the guard before a service, and show it"
+    )
+    add("--uninstall", metavar="UNIT", help="no wait: remove that drop-in")
     add("command", nargs="*", metavar="-- COMMAND", help="a command to run once free")
     parser.set_defaults(run=run)
 
@@ -73,6 +85,13 @@ _RUN_HELP = "where runs are recorded; default: /run/llmhost"
 
 def run(given: argparse.Namespace) -> int:
     """Wait; give the exit code, or become the command."""
+    if given.install is not None or given.uninstall is not None:
+        from llmhost.cli import guard_install  # noqa: PLC0415 - see above
+
+        if given.install is not None and given.uninstall is not None:
+            sys.stderr.write("llmhost: --install and --uninstall do not go together\n")
+            return Exit.WRONG_USE
+        return guard_install.install(given.install) if given.install else guard_install.uninstall(given.uninstall)
     began = time.monotonic()
     logging.getLogger("llmhost.collect").setLevel(logging.ERROR)  # what it tells of readings, the guard's lines do too
     if given.command and shutil.which(given.command[0]) is None:
@@ -90,7 +109,8 @@ def run(given: argparse.Namespace) -> int:
         gpus = Gpus(procfs=Path("/proc"), clock=SystemClock())
         gpus.ask()  # its child starts up while the rest is read in
 
-        from llmhost.cli.guard_run import WrongUseError, guarded  # noqa: PLC0415
+        from llmhost.cli.guard_run import guarded  # noqa: PLC0415
+        from llmhost.cli.guard_told import WrongUseError  # noqa: PLC0415
         from llmhost.model.guard_run import GuardVerdict  # noqa: PLC0415
     except Exception:
         log.exception("this is a bug in llmhost")

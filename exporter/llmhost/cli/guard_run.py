@@ -10,32 +10,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from llmhost.cli.assemble_guard import Gpus, Surroundings, age_seconds, own_placement
 from llmhost.cli.clock import SystemClock
-from llmhost.cli.guard_wait import Patience, Target, Wait
+from llmhost.cli.guard_target import Patience, Target
+from llmhost.cli.guard_told import Told, WrongUseError, read_told
+from llmhost.cli.guard_wait import Wait
 from llmhost.cli.notify import Notifier
-from llmhost.config.schema import Config
 from llmhost.decide.guard import Wanted
-from llmhost.derive.ledger.ledger import Ledger
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.ids import SYSTEM_MANAGER, UnitId
 from llmhost.model.process import Home
 from llmhost.model.reading import Ok
 from llmhost.model.unit import Unit, UnitSettings
 
+if TYPE_CHECKING:
+    from llmhost.cli.guard_remedies import Remedies
+
 log = logging.getLogger(__name__)
 
 _PROCFS = Path("/proc")
 _SHM = Path("/dev/shm")  # noqa: S108 - the tmpfs that is looked at
-_USUAL_CONFIG = Path("/etc/llmhost/llmhost.yml")
-_USUAL_STATE = Path("/var/lib/llmhost")
 _STOPPING_SECONDS = 0.3  # for systemd to say that it is it that ends us
 _WAITS = frozenset({"condition", "start-pre"})  # sub-states in which a start goes on when we exit with 0
-
-
-class WrongUseError(Exception):
-    """str() is one line, fit for a terminal."""
 
 
 class TerminatedError(BaseException):
@@ -52,8 +50,16 @@ class Ended:
 def guarded(given: argparse.Namespace, gpus: Gpus, began: float) -> Ended:
     """Wait, and tell why in the log; `began` is when, on the monotonic clock. Raises WrongUseError."""
     clock = SystemClock()
-    config, ledger = _config(given), _ledger(given)
     name, own, fault = _unit_name(given)
+    told = read_told(given, _PROCFS, needed=not own)
+    if told.fault and given.on_fault == "refuse":
+        log.error("%s", told.fault)
+        ended = Ended(verdict=GuardVerdict.FAULT)
+        _record(given.run_directory, name, ended, began, clock)
+        gpus.close()
+        return ended
+    if told.fault:
+        log.error("%s: it is done without, by the defaults", told.fault)
     target = Target(
         unit=UnitId(name) if name else None,
         is_own=own,
@@ -61,7 +67,8 @@ def guarded(given: argparse.Namespace, gpus: Gpus, began: float) -> Ended:
         needs_systemd=bool(name) and not (given.gpus and given.need_free is not None),
         fault=fault,
     )
-    surroundings = Surroundings(config, procfs=_PROCFS, clock=clock, units=(name,) if name else ())
+    surroundings = Surroundings(told.config, procfs=_PROCFS, clock=clock, units=(name,) if name else ())
+    remedies = _remedies(given, name if own else "", surroundings, told, clock)
     wait = Wait(
         target=target,
         wanted=_wanted(given),
@@ -73,9 +80,10 @@ def guarded(given: argparse.Namespace, gpus: Gpus, began: float) -> Ended:
         ),
         gpus=gpus,
         surroundings=surroundings,
-        config=config,
-        ledger=ledger,
+        config=told.config,
+        ledger=told.ledger,
         notifier=Notifier(),
+        remedies=remedies,
         shm=_SHM,
         clock=clock,
     )
@@ -98,40 +106,38 @@ def guarded(given: argparse.Namespace, gpus: Gpus, began: float) -> Ended:
         _record(given.run_directory, name, ended, began, clock)
         return ended
     finally:
+        if remedies is not None:
+            remedies.stop()
         surroundings.close()
         gpus.close()
 
 
-def _config(given: argparse.Namespace) -> Config:
-    if given.config is None and not os.path.lexists(_USUAL_CONFIG):
-        return Config()
-    from llmhost.config.load import ConfigError, load  # noqa: PLC0415 - takes time, and mostly there is none
-
+def _remedies(
+    given: argparse.Namespace, own: str, surroundings: Surroundings, told: Told, clock: SystemClock
+) -> "Remedies | None":
+    """Start what --reap and --clean-shm ask for. What goes wrong with that keeps the guard from nothing."""
+    if not (given.reap or given.clean_shm):
+        return None
+    if not own:
+        log.warning("--reap and --clean-shm do nothing: this runs in no service's start, which alone is proof enough")
+        return None
     try:
-        return load(given.config, default=_USUAL_CONFIG)
-    except ConfigError as error:
-        raise WrongUseError(str(error)) from None
+        from llmhost.cli.guard_remedies import Remedies  # noqa: PLC0415 - takes time, and is seldom asked for
 
-
-def _ledger(given: argparse.Namespace) -> Ledger:
-    """Read what the exporter remembers. $STATE_DIRECTORY is the service's that is guarded, not ours."""
-    directory = given.state_directory or _USUAL_STATE
-    try:
-        boot_id = (_PROCFS / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot_id = ""
-    if given.state_directory is None and not directory.is_dir():
-        return Ledger(boot_id=boot_id)
-    from llmhost.state.directory import StoreError, trusted_owners  # noqa: PLC0415 - takes time
-    from llmhost.state.store import open_for_reading  # noqa: PLC0415
-
-    try:
-        found = open_for_reading(directory, boot_id, owners=trusted_owners())
-    except StoreError as error:
-        if given.state_directory is not None:
-            raise WrongUseError(str(error)) from None
-        found = None
-    return found or Ledger(boot_id=boot_id)
+        return Remedies(
+            UnitId(own),
+            reap=given.reap,
+            clean_shm=given.clean_shm,
+            surroundings=surroundings,
+            config=told.config,
+            recorded=told.ledger,
+            procfs=_PROCFS,
+            shm=_SHM,
+            clock=clock,
+        )
+    except Exception:  # it is the remedies' alone
+        log.exception("--reap and --clean-shm do nothing: this is a bug in llmhost")
+        return None
 
 
 def _unit_name(given: argparse.Namespace) -> tuple[str, bool, str]:

@@ -2,13 +2,14 @@
 
 import logging
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import sleep
+from typing import TYPE_CHECKING
 
 from llmhost.cli.assemble_guard import Gpus, Surroundings, shm_free_bytes
 from llmhost.cli.guard_looks import Looks
+from llmhost.cli.guard_target import OWN_LIMIT, Patience, Target
 from llmhost.cli.notify import Notifier
 from llmhost.collect.worker import Clock
 from llmhost.config.schema import Config
@@ -16,10 +17,12 @@ from llmhost.decide.guard import Decision, Wanted, decide, rule_of
 from llmhost.decide.steady import Traces, advance
 from llmhost.derive.ledger.ledger import Ledger
 from llmhost.model.guard_run import GuardVerdict
-from llmhost.model.ids import UnitId
 from llmhost.model.reading import Failed, Ok
 from llmhost.model.unit import Unit, UnitSettings
 from llmhost.views.guard import Scene, is_free, next_step, waits_for, whose
+
+if TYPE_CHECKING:
+    from llmhost.cli.guard_remedies import Remedies
 
 log = logging.getLogger(__name__)
 
@@ -27,57 +30,10 @@ _POLL_SECONDS = 0.1
 _PENDING_SECONDS = 0.005  # while first answers are on their way
 _LINE_SECONDS = 5.0  # between two lines that say the same
 _CHANGE_SECONDS = 1.0  # between two lines
-_OWN_LIMIT = "--timeout"
 _FIRST_SECONDS = 4.0  # however short the wait may be, the first answers are waited for
 _SURE_SECONDS = 3.0  # for trouble that no waiting mends, and for systemd to come
 _EXTEND_SECONDS = 1.0
 _EXTENSION_SECONDS = 10.0
-_USUAL_START_SECONDS = 90.0  # systemd-system.conf(5), DefaultTimeoutStartSec=, while the unit's own is not known
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    unit: UnitId | None
-    is_own: bool  # this process is in it
-    stand_in: Unit  # what is started where there is no unit
-    needs_systemd: bool  # to know what the unit needs
-    fault: str = ""  # why nobody can say which unit it is
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long to wait. Times are on the monotonic clock."""
-
-    began: float
-    timeout_seconds: float
-    may_extend: bool  # systemd takes our word for it that the start needs longer
-    control_began: Callable[[int], float]  # when a process started
-
-    def until(self, unit: Unit | None, *, is_own: bool) -> tuple[float, str]:
-        """Say when the wait ends, and what says so.
-
-        TimeoutStartSec= counts for each command anew (systemd.service(5)), from the start of the command's process.
-        """
-        own = self.began + self.timeout_seconds, _OWN_LIMIT
-        if not is_own or self.may_extend:
-            return own
-        if unit is None or unit.settings is None:
-            start, command = _USUAL_START_SECONDS, os.getpid()
-        elif unit.active_state != "activating" or unit.settings.start_timeout_seconds is None:
-            return own
-        else:
-            start, command = unit.settings.start_timeout_seconds, unit.control_pid or os.getpid()
-        margin = margin_seconds(start)
-        by_systemd = min(self.began, self.control_began(command)) + start - margin
-        if by_systemd >= own[0]:
-            return own
-        hint = "NotifyAccess=exec lets the guard extend it"
-        return by_systemd, f"{margin:g} s before TimeoutStartSec={start:g}s would end it; {hint}"
-
-
-def margin_seconds(start_timeout_seconds: float) -> float:
-    """Give the time that is left for saying why, before systemd's own limit."""
-    return min(5.0, max(0.5, start_timeout_seconds / 10))
 
 
 class Wait:
@@ -92,6 +48,7 @@ class Wait:
         config: Config,
         ledger: Ledger,
         notifier: Notifier,
+        remedies: "Remedies | None",
         shm: Path,
         clock: Clock,
     ) -> None:
@@ -102,6 +59,7 @@ class Wait:
         self._looks = Looks(gpus, surroundings, config, ledger, clock)
         self._config = config
         self._notifier = notifier
+        self._remedies = remedies
         self._shm = shm
         self._clock = clock
         self._traces: Traces = {}
@@ -126,13 +84,15 @@ class Wait:
             self._extend()
             self._read_memory()
             self._looks.take_facts(host_moves=self._host_moves())
+            if self._remedies is not None:
+                self._remedies.take_in(self._looks.snapshot())
             verdict = self._step()
             if verdict is not None:
                 return verdict
             sleep(_POLL_SECONDS if self._looks.has_looked else _PENDING_SECONDS)
 
     def tell_terminated(self) -> None:
-        what = f"it waited {waits_for(self._scene)}" if self._scene is not None else "nothing was known yet"
+        what = f"it waited {self._waits_for(self._scene)}" if self._scene is not None else "nothing was known yet"
         self._last_line(logging.WARNING, f"ended by SIGTERM after {self._seconds():.1f} s: {what}")
 
     def _step(self) -> GuardVerdict | None:
@@ -147,10 +107,12 @@ class Wait:
         decision = self._decide(unit) if unit is not None else None
         until, why_then = self._patience.until(unit, is_own=self._target.is_own)
         if decision is None or self._scene is None:
-            if now < until or (why_then == _OWN_LIMIT and self._seconds() < _FIRST_SECONDS):
+            if now < until or (why_then == OWN_LIMIT and self._seconds() < _FIRST_SECONDS):
                 return None
             return self._give_up("neither the driver nor systemd has answered yet", why_then)
         if decision.verdict is GuardVerdict.FREE:
+            if self._remedies is not None and self._remedies.pending and now < until:
+                return None
             self._last_line(logging.INFO, f"free after {self._seconds():.1f} s: {is_free(self._scene)}")
             return GuardVerdict.FREE
         fabric = any(lack.why for lack in decision.lacks)  # that it has become ready a full look alone sees
@@ -163,9 +125,21 @@ class Wait:
         hopeless = self._hopeless_since is not None and now - self._hopeless_since >= _SURE_SECONDS
         if hopeless or (now >= until and not self._will_know_more(self._scene)):
             why = "no waiting mends that" if hopeless else why_then
-            return self._give_up(f"waits {waits_for(self._scene)}", why)
+            return self._give_up(f"waits {self._waits_for(self._scene)}", why)
         self._tell(self._scene, until)
         return None
+
+    def _waits_for(self, scene: Scene) -> str:
+        """Tell what is waited for, and who does not die."""
+        stuck = self._remedies.stuck if self._remedies is not None else ""
+        if scene.decision.verdict is GuardVerdict.FREE:
+            return "for what earlier runs have left to be ended"
+        return f"{waits_for(scene)}; {stuck}" if stuck else waits_for(scene)
+
+    def _next_step(self, scene: Scene) -> str:
+        if self._remedies is not None and self._remedies.stuck:
+            return "reset the GPU (nvidia-smi --gpu-reset), or reboot"
+        return next_step(scene)
 
     def _will_know_more(self, scene: Scene) -> bool:
         """Whether it is known in a moment who holds the memory."""
@@ -241,7 +215,7 @@ class Wait:
 
     def _give_up(self, what: str, why: str) -> GuardVerdict:
         verdict = self.verdict_so_far
-        step = f". Next step: {next_step(self._scene)}" if self._scene is not None else ""
+        step = f". Next step: {self._next_step(self._scene)}" if self._scene is not None else ""
         known = "held" if verdict is GuardVerdict.HELD else "cannot tell"
         self._last_line(logging.ERROR, f"{known} after {self._seconds():.1f} s ({why}): {what}{step}")
         return verdict
