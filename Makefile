@@ -51,7 +51,7 @@ demo: ready-to-test ## replay the incident here, without a GPU, and show the ale
 	@$(python) -m tests.demo $(ARGS)
 
 .PHONY: e2e
-e2e: ready-to-test ## as root, hold host, exporter, Prometheus and Alertmanager to what takes long: half an hour
+e2e: ready-to-test ## as root, hold host, exporter, Prometheus and Alertmanager to what takes long: 40 minutes
 	$(python) -m pytest -m e2e tests/alerts $(ARGS)
 
 .PHONY: force

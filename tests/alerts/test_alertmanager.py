@@ -182,6 +182,8 @@ INHIBITION: list[tuple[str, dict[str, str], dict[str, str], bool]] = [
     ("a ticket quietens no ticket", alert("OomKilled", UNIT), alert("StuckInStartPre", UNIT), False),
     ("a page of a GPU quietens its tickets", alert("GpuLost", GPU), alert("XidFatal", GPU), True),
     ("but none of another GPU", alert("GpuLost", GPU), alert("XidFatal", OTHER_GPU), False),
+    ("memory in the way quietens who else has some", alert(RESIDENT, UNIT), alert("MemoryHeldByNobody"), True),
+    ("but not of another host", alert(RESIDENT, UNIT), alert("MemoryHeldByNobody", OTHER_HOST), False),
     ("a page of a unit quietens no ticket of the host", alert(LOOP, UNIT), alert("ShmFilling"), False),
     ("a page of the host quietens no ticket of the host", alert("GpuLost"), alert("ShmFilling"), False),
     ("a lost exporter quietens what is of its host", alert("ExporterDown"), alert(RESIDENT, UNIT), True),

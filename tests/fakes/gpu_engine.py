@@ -6,7 +6,8 @@ gpu_host.py. SIGTERM ends it with 0, and then nothing outlives it.
 
 Files in ENGINE_DIRECTORY tell it what becomes of it. MODEL.fail ends it with 1, MODEL.leave with 0 (a dead worker can
 end vLLM so), and they are gone then. MODEL.broken ends it with 1 each time it has loaded. With MODEL.slow it goes on
-loading, with MODEL.hang it has requests and makes no step, with MODEL.deaf it does not answer.
+loading, with MODEL.hang it has requests and makes no step, with MODEL.deaf it does not answer, with MODEL.closed
+it no longer listens.
 """
 
 import fcntl
@@ -116,9 +117,14 @@ def serve() -> None:
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print("Application startup complete.", flush=True)
+    listens = True
     while True:
         time.sleep(_LOOK_SECONDS)
         steps += not told("hang")
+        if listens and told("closed"):
+            server.shutdown()
+            server.server_close()
+            listens = False
         for what, status in (("fail", 1), ("leave", 0)):
             if told(what):
                 (directory / f"{model}.{what}").unlink()

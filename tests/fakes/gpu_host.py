@@ -1,4 +1,4 @@
-"""A host that runs engines as services: a real systemd, the real exporter, eight GPUs of the fake driver.
+"""A host that runs engines as services: a real systemd, the real exporter, GPUs of the fake driver.
 
 with Booted() as booted, GpuHost(booted) as host:
     host.unit("vllm-a", "0,1"); host.start("vllm-a"); host.tell("vllm-a", "fail")
@@ -50,11 +50,11 @@ NO_LIMIT = "StartLimitIntervalSec=0"
 class GpuHost:
     """`ready_seconds` is policy.ready: how long a load may take, at least."""
 
-    def __init__(self, booted: Booted, *, ready_seconds: float = 1800.0) -> None:
+    def __init__(self, booted: Booted, *, gpus: int = 8, ready_seconds: float = 1800.0) -> None:
         self.booted = booted
         self.nvml = NvmlInside(booted)
         self._config = CONFIG.format(ready_seconds=ready_seconds)
-        self.nvml.write([f"gpu {index} total=96G reserved=1G used=auto" for index in range(8)])
+        self.nvml.write([f"gpu {index} total=96G reserved=1G used=auto" for index in range(gpus)])
         self.exporter: ExporterInside
         self._ends = threading.Event()
         self._driver = threading.Thread(target=self._forget_the_dead, daemon=True)

@@ -24,6 +24,8 @@ ALERTS = Path(__file__).parents[2] / "alerts"
 _PART = re.compile(r"(\d+)(ms|[smhdwy])")
 _MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000, "y": 31_536_000_000}
 _RANGE = re.compile(r"\[([^\]]*)\]")
+_AGO = re.compile(r"(time\(\) - [^<>]+? < )(\d+)")  # of seconds
+_AHEAD = re.compile(r"(predict_linear\([^,]+,\s*)([^)]+)\)")
 _OFFSET = re.compile(r"\boffset\s+(-?)(\d[0-9a-z]*)")
 
 
@@ -44,7 +46,7 @@ def shorter(duration: str, by: float) -> str:
 
 
 def shortened_rules(text: str, by: float) -> str:
-    """Give the rules with ranges, offsets, `for` and `keep_firing_for` divided; their groups are evaluated as told."""
+    """Give the rules with all their durations divided; their groups are evaluated as often as all others."""
     rules: dict[str, Any] = yaml.safe_load(text)
     for group in rules["groups"]:
         group.pop("interval", None)
@@ -52,11 +54,20 @@ def shortened_rules(text: str, by: float) -> str:
             for key in ("for", "keep_firing_for"):
                 if key in rule:
                     rule[key] = shorter(str(rule[key]), by)
-            expr = _RANGE.sub(
-                lambda one: "[" + ":".join(d and shorter(d, by) for d in one[1].split(":")) + "]", rule["expr"]
-            )
-            rule["expr"] = _OFFSET.sub(lambda one: f"offset {one[1]}{shorter(one[2], by)}", expr)
+            rule["expr"] = shorter_expression(rule["expr"], by)
     return yaml.safe_dump(rules, sort_keys=False, width=1000)
+
+
+def shorter_expression(expression: str, by: float) -> str:
+    """Give the expression with ranges, offsets and what is compared with a time that has passed divided."""
+
+    def inside(found: re.Match[str]) -> str:
+        return "[" + ":".join(one and shorter(one, by) for one in found[1].split(":")) + "]"
+
+    expression = _RANGE.sub(inside, expression)
+    expression = _OFFSET.sub(lambda found: f"offset {found[1]}{shorter(found[2], by)}", expression)
+    expression = _AHEAD.sub(lambda found: f"{found[1]}({found[2]}) / {by:g})", expression)
+    return _AGO.sub(lambda found: f"{found[1]}{int(found[2]) / by:g}", expression)
 
 
 def _waits(by: float) -> Callable[[dict[str, Any]], None]:
