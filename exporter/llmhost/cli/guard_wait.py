@@ -112,6 +112,7 @@ class Wait:
             return self._give_up("neither the driver nor systemd has answered yet", why_then)
         if decision.verdict is GuardVerdict.FREE:
             if self._remedies is not None and self._remedies.pending and now < until:
+                self._tell(self._scene, until)
                 return None
             self._last_line(logging.INFO, f"free after {self._seconds():.1f} s: {is_free(self._scene)}")
             return GuardVerdict.FREE
@@ -133,7 +134,7 @@ class Wait:
         """Tell what is waited for, and who does not die."""
         stuck = self._remedies.stuck if self._remedies is not None else ""
         if scene.decision.verdict is GuardVerdict.FREE:
-            return "for what earlier runs have left to be ended"
+            return "for what ended runs have left to be gone (enough is free)"
         return f"{waits_for(scene)}; {stuck}" if stuck else waits_for(scene)
 
     def _next_step(self, scene: Scene) -> str:
@@ -224,10 +225,8 @@ class Wait:
         """Say what is waited for: at once, when it changes, and now and then."""
         now = self._clock.monotonic()
         decision = scene.decision
-        if decision.verdict is GuardVerdict.FREE:
-            return
-        only_moves = bool(decision.moving) and not decision.lacks and decision.shm is None
-        if only_moves and self._seconds() < self._wanted.settle_seconds + _CHANGE_SECONDS:
+        enough = decision.trouble is None and not decision.lacks and decision.shm is None
+        if enough and self._seconds() < self._wanted.settle_seconds + _CHANGE_SECONDS:
             return  # that is how every wait ends
         if self._told is None and self._will_know_more(scene):
             return
@@ -235,7 +234,7 @@ class Wait:
         if now - self._told_at < (_LINE_SECONDS if telling == self._told else _CHANGE_SECONDS):
             return
         self._told_at, self._told = now, telling
-        line = f"waits {waits_for(scene)}"
+        line = f"waits {self._waits_for(scene)}"
         log.info("%s %s; %.0f s of %.0f s", self._subject(), line, self._seconds(), until - self._patience.began)
         self._notifier.send(STATUS=f"guard: {line}")
 

@@ -1,0 +1,185 @@
+"""`llmhost guard --reap` on a real systemd: what an ended run has left is ended, and nothing else."""
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes import left_behind
+from tests.fakes.booted import booted_systemd
+from tests.guard.test_on_systemd import Host, host
+
+__all__ = ["booted_systemd", "host"]
+
+PROGRAM = Path(left_behind.__file__)
+PARTS = {"worker", "mover", "daemon", "reaper", "adopted", "tracker"}
+# What a first start makes is left when its main process is killed; a later one runs nothing but sleep.
+LEAVES = """
+KillMode=process
+ExecStart=
+ExecStart=/bin/sh -c 'test -e /run/{name}.json || exec {python} -B {program} /run/{name}.json; exec sleep 1000'
+"""
+
+
+class Tree:
+    """What the first run of a unit has made, by name."""
+
+    def __init__(self, host: Host, name: str) -> None:
+        self._host = host
+        self.name = name
+        made: dict[str, object] = json.loads(told(host, f"/run/{name}.json"))
+        self.segment = str(made.pop("segment"))
+        self.pids = {one: int(str(pid)) for one, pid in made.items()}
+
+    def living(self) -> set[str]:
+        """Who has not ended, by name; a zombie has."""
+        states = {
+            one: self._host.booted.run(["ps", "-o", "state=", "-p", str(pid)], check=False).stdout.strip()
+            for one, pid in self.pids.items()
+        }
+        return {one for one, state in states.items() if state not in {"", "Z"}}
+
+    def has_segment(self) -> bool:
+        return self._host.booted.run(["test", "-e", self.segment], check=False).returncode == 0
+
+
+def told(host: Host, path: str) -> str:
+    """Read a file in there that somebody is about to write."""
+    until = time.monotonic() + 10
+    while not (found := host.booted.run(["cat", path], check=False).stdout):
+        assert time.monotonic() < until, f"no {path}"
+        time.sleep(0.02)
+    return found
+
+
+def leaving(host: Host, name: str, options: str = "--reap", more: str = "") -> Tree:
+    """Run a unit whose main process is killed, and which leaves all the rest."""
+    leaves = LEAVES.format(name=name, python=sys.executable, program=PROGRAM)
+    host.unit(name, "0", options=options, more=leaves + more)
+    host.start(name)
+    tree = Tree(host, name)
+    assert tree.living() == PARTS
+    host.booted.systemctl("kill", "--kill-whom=main", "--signal=SIGKILL", f"{name}.service")
+    host.becomes(name, "failed")
+    assert tree.living() == PARTS
+    return tree
+
+
+@pytest.fixture
+def neighbour(host: Host) -> Iterator[Tree]:
+    """Another service, which runs."""
+    leaves = LEAVES.format(name="vllm-b", python=sys.executable, program=PROGRAM)
+    host.unit("vllm-b", "7", more=leaves.replace("KillMode=process", ""), prefix="-+/nonexistent/llmhost guard ")
+    host.start("vllm-b")
+    yield Tree(host, "vllm-b")
+    host.booted.systemctl("kill", "--signal=SIGKILL", "vllm-b.service")
+
+
+@pytest.fixture(autouse=True)
+def no_trees_left(host: Host) -> Iterator[None]:
+    host.booted.run(["sh", "-c", "rm -f /run/*.json"])
+    yield
+    for unit in ("vllm-a", "vllm-b"):
+        host.booted.systemctl("kill", "--signal=SIGKILL", f"{unit}.service", check=False)
+
+
+def test_what_an_ended_run_has_left_is_ended_and_the_service_starts(host: Host, neighbour: Tree) -> None:
+    tree = leaving(host, "vllm-a")
+    host.use({0: "80G"}, f"proc 0 {tree.pids['adopted']} mem=79G")
+    started_at = host.start("vllm-a")
+    host.says("vllm-a", r"ended leftover \d+ \S+, of an ended run: by SIGKILL", seconds=20)
+    until = time.monotonic() + 10
+    while tree.living():
+        assert time.monotonic() < until, tree.living()
+        time.sleep(0.05)
+    assert not tree.has_segment(), "its tracker has ended last, and by itself"
+    host.use({0: "600M"})
+    running_at = host.becomes("vllm-a", "running", 20)
+    assert 10 <= running_at - started_at <= 20, "they had 10 s from SIGTERM on"
+    log = host.log("vllm-a")
+    for name in PARTS - {"tracker"}:
+        assert f"ended leftover {tree.pids[name]} " in log
+    assert f"ended tracker {tree.pids['tracker']} " in log
+    assert log.count("vllm-a.service: ended ") == len(PARTS), log
+    assert neighbour.living() == PARTS
+    assert neighbour.has_segment()
+
+
+def test_a_free_start_is_held_back_until_they_have_ended(host: Host) -> None:
+    leaves = "/bin/sh -c 'test -e /run/a.json || sleep 1000 & exec sleep 1001'"
+    more = f"KillMode=process\nExecStart=\nExecStart={leaves}\n"
+    host.unit("vllm-a", "0", options="--reap --settle 0s", more=more)
+    host.start("vllm-a")
+    host.becomes("vllm-a", "running")
+    host.booted.systemctl("kill", "--kill-whom=main", "--signal=SIGKILL", "vllm-a.service")
+    host.becomes("vllm-a", "failed")
+    host.booted.run(["touch", "/run/a.json"])
+    host.start("vllm-a")
+    host.becomes("vllm-a", "running")
+    (ended,) = re.findall(r"ended leftover (\d+) sleep, of an ended run: after SIGTERM", host.log("vllm-a"))
+    assert host.booted.run(["kill", "-0", ended], check=False).returncode == 1
+
+
+def test_without_it_all_stay(host: Host) -> None:
+    tree = leaving(host, "vllm-a", options="")
+    host.start("vllm-a")
+    host.becomes("vllm-a", "running")
+    assert tree.living() == PARTS
+
+
+SERVES = """
+import os, socket, sys, time
+if not os.path.exists("/run/served") and os.fork() == 0:
+    os.setsid()
+    listening = socket.create_server(("127.0.0.1", 0))
+    child = os.fork()
+    if child:
+        open("/run/served", "w").write(f"{os.getpid()} {child}")
+    else:
+        listening.close()
+time.sleep(1000)
+"""
+
+
+def test_what_still_listens_and_what_works_for_it_stays(host: Host) -> None:
+    host.booted.run(["rm", "-f", "/run/served"])
+    host.booted.write("/opt/test/serves.py", SERVES)
+    serves = f"KillMode=process\nExecStart=\nExecStart={sys.executable} /opt/test/serves.py\n"
+    host.unit("vllm-a", "0", options="--reap", more=serves)
+    host.start("vllm-a")
+    server, child = told(host, "/run/served").split()
+    host.booted.systemctl("kill", "--kill-whom=main", "--signal=SIGKILL", "vllm-a.service")
+    host.becomes("vllm-a", "failed")
+    host.start("vllm-a")
+    host.becomes("vllm-a", "running")
+    log = host.log("vllm-a")
+    assert re.search(rf"leaves {server} \S+ alone: still listens, and may serve somebody", log)
+    assert re.search(rf"leaves {child} \S+ alone: ending it would take down {server} \S+, which stays", log)
+    host.booted.run(["kill", "-0", server, child])
+
+
+def test_a_stop_amidst_it_ends_the_guard_at_once(host: Host) -> None:
+    tree = leaving(host, "vllm-a")
+    host.start("vllm-a")
+    host.says("vllm-a", r"waits for what ended runs have left to be gone \(enough is free\); 2 s of 85 s")
+    stopping_at = time.monotonic()
+    host.booted.systemctl("stop", "vllm-a.service")
+    assert time.monotonic() - stopping_at < 2
+    log = host.says("vllm-a", "ended by SIGTERM after .*: it waited for what ended runs have left to be gone")
+    assert log
+    assert "interrupted: it has been told to end, and has not yet" in host.log("vllm-a")
+    assert tree.living() == PARTS
+
+
+def test_outside_of_a_start_nothing_is_ended(host: Host) -> None:
+    tree = leaving(host, "vllm-a")
+    guard = [sys.executable, "-m", "llmhost", "guard", "--unit", "vllm-a", "--config", "/etc/llmhost-guard.yml"]
+    environment = ["LD_LIBRARY_PATH=/opt/nvml", "FAKE_NVML_STATE=/opt/nvml/state"]
+    done = host.booted.run(["env", "-C", os.getcwd(), *environment, *guard, "--reap"], check=False)  # noqa: PTH109
+    assert done.returncode == 0
+    assert "--reap and --clean-shm do nothing: this runs in no service's start" in done.stderr
+    assert tree.living() == PARTS
