@@ -199,9 +199,9 @@ def test_what_is_to_be_typed_is_never_cut_and_is_quoted_for_a_shell(tenants: Sta
     options, env = tenants
     with terminal("doctor", *options, env=env, columns=40) as shown:
         assert shown.rest() == 0
-    (path,) = re.findall(r"'/etc/\S+'", shown.shown)
-    typed = subprocess.run(["bash", "-c", f"printf %s {path}"], capture_output=True, text=True, check=True).stdout
-    assert typed == r"/etc/systemd/system/vllm@Qwen-Qwen3\x2d8B.service.d/llmhost-guard.conf"
+    (unit,) = re.findall(r"--install\s+('\S+')", shown.shown)
+    typed = subprocess.run(["bash", "-c", f"printf %s {unit}"], capture_output=True, text=True, check=True).stdout
+    assert typed == r"vllm@Qwen-Qwen3\x2d8B.service"
 
 
 @pytest.mark.parametrize("more", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TERM": ""}])

@@ -22,10 +22,7 @@ def within(sandbox: Sandbox, prefix: str = "", guard: tuple[str, ...] = GUARD[0]
 def test_a_unit_without_a_guard_is_noted_and_warned_of_where_it_was_hurt() -> None:
     (note,) = of("guard", settings())
     assert note.severity is Severity.NOTE
-    assert note.remedy == (
-        "install -D -m 644 systemd/guard.conf /etc/systemd/system/vllm.service.d/llmhost-guard.conf "
-        "puts the guard before it"
-    )
+    assert note.remedy == "llmhost guard --install vllm.service puts the guard before it"
     totals = {(Trigger.AUTO, Verdict.RESIDENT): 2, (Trigger.MANUAL, Verdict.CLEAN): 1}
     (warning,) = of("guard", settings(), record=replace(RECORD, starts_total=totals))
     assert warning.severity is Severity.WARNING

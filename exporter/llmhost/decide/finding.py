@@ -74,6 +74,4 @@ class Case:
 
 def guard_drop_in(unit: str) -> str:
     """Say by which command the guard is put before a service."""
-    where = shlex.quote(f"/etc/systemd/system/{unit}.d/llmhost-guard.conf")  # names have backslashes
-    command = f"install -D -m 644 systemd/guard.conf {where}"
-    return f"{command} puts the guard before it"
+    return f"llmhost guard --install {shlex.quote(unit)} puts the guard before it"  # names have backslashes

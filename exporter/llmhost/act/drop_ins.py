@@ -1,0 +1,65 @@
+"""The guard's drop-in: written whole, and taken away only as long as nobody has edited it."""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+NAME = "llmhost-guard.conf"
+SYSTEM = Path("/etc/systemd/system")
+_FIRST = "# Written by llmhost guard --install. Once edited, it is neither written anew nor removed by it: sha256 "
+
+
+@dataclass(frozen=True, slots=True)
+class DropIn:
+    """The file of one unit. Methods raise OSError."""
+
+    path: Path
+
+    def text(self) -> str | None:
+        """Give what is in it; None where there is none."""
+        try:
+            return self.path.read_text(encoding="utf-8", errors="surrogateescape")
+        except FileNotFoundError:
+            return None
+
+    def write(self, body: str) -> None:
+        """Put it there as a whole, for all to read: systemd never finds half of it."""
+        self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=f".{NAME}.", dir=self.path.parent)  # no *.conf: systemd skips it
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(signed(body))
+                file.flush()
+                os.fchmod(file.fileno(), 0o644)
+                os.fsync(file.fileno())
+            Path(name).replace(self.path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    def remove(self) -> None:
+        """Take it away, and its folder if nothing else is in there."""
+        self.path.unlink()
+        with contextlib.suppress(OSError):
+            self.path.parent.rmdir()
+
+
+def drop_in_of(unit: str, system: Path = SYSTEM) -> DropIn:
+    return DropIn(system / f"{unit}.d" / NAME)
+
+
+def signed(body: str) -> str:
+    return f"{_FIRST}{_digest(body)}\n{body}"
+
+
+def is_as_written(text: str) -> bool:
+    """Whether it is as some llmhost wrote it, this or an earlier one."""
+    first, _, body = text.partition("\n")
+    return first == f"{_FIRST}{_digest(body)}"
+
+
+def _digest(body: str) -> str:
+    return hashlib.sha256(body.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -1,0 +1,146 @@
+"""`llmhost guard --install UNIT` and `--uninstall UNIT`: the drop-in that puts the guard before a service."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import llmhost
+from llmhost.act.drop_ins import SYSTEM, drop_in_of, is_as_written, signed
+from llmhost.cli.exits import Exit
+from llmhost.cli.output import complain, write_out
+from llmhost.decide.guard_drop_in import UnfitError, guard_drop_in_text
+
+_SYSTEMCTL_SECONDS = 30.0  # a daemon-reload of a busy machine takes seconds
+
+
+class _CannotError(Exception):
+    """str() is one line."""
+
+
+def install(given: str, *, system: Path = SYSTEM) -> Exit:
+    """Show the drop-in, write it, and have systemd read it."""
+    return _told(lambda: _install(given, system))
+
+
+def uninstall(given: str, *, system: Path = SYSTEM) -> Exit:
+    """Take the drop-in away, unless somebody has edited it, and have systemd read that."""
+    return _told(lambda: _uninstall(given, system))
+
+
+def _told(doing: Callable[[], Exit]) -> Exit:
+    try:
+        return doing()
+    except (_CannotError, UnfitError) as error:
+        complain(str(error))
+    except OSError as error:
+        complain(f"{error.filename}: {error.strerror}")
+    return Exit.WRONG_USE
+
+
+def _install(given: str, system: Path) -> Exit:
+    unit, settings = _unit(given)
+    body = guard_drop_in_text(_shipped(), sys.executable, settings.get("NotifyAccess", ""))
+    drop_in = drop_in_of(unit, system)
+    present = drop_in.text()
+    if present is not None and not is_as_written(present):
+        complain(f"{drop_in.path} is somebody's own, or has been edited: left alone. Move it away first")
+        return Exit.FINDINGS
+    write_out(f"{drop_in.path}:\n\n{body}\n")
+    _check_root(system)
+    if present == signed(body):
+        write_out("It is there already.\n")
+        return Exit.GOOD
+    drop_in.write(body)
+    write_out("Written.\n")
+    _reload(unit, "The guard runs at the next start")
+    return Exit.GOOD
+
+
+def _uninstall(given: str, system: Path) -> Exit:
+    _check_root(system)
+    unit = _named(given)
+    drop_in = drop_in_of(unit, system)
+    if drop_in.text() is None:
+        unit, _ = _unit(given)  # its real name, if that was an alias
+        drop_in = drop_in_of(unit, system)
+    text = drop_in.text()
+    if text is None:
+        raise _CannotError(f"there is no {drop_in.path}: nothing to remove")
+    if not is_as_written(text):
+        complain(f"{drop_in.path} is somebody's own, or has been edited: left alone. To remove it: rm {drop_in.path}")
+        return Exit.FINDINGS
+    drop_in.remove()
+    write_out(f"Removed {drop_in.path}\n")
+    _reload(unit, "No guard runs at the next start")
+    return Exit.GOOD
+
+
+def _check_root(system: Path) -> None:
+    if os.geteuid() != 0:
+        raise _CannotError(f"it takes root to write to {system}")
+
+
+def _reload(unit: str, what_then: str) -> None:
+    done = _systemctl("daemon-reload")
+    if done is None or done.returncode != 0:
+        why = done.stderr.strip().splitlines()[-1:] if done is not None else ["systemctl cannot be run"]
+        complain(f"systemd has not read it yet ({''.join(why)}): run systemctl daemon-reload")
+        return
+    write_out(f"systemd has read it. {what_then} of {unit}; what runs now goes on.\n")
+
+
+def _named(given: str) -> str:
+    name = given if given.endswith(".service") else f"{given}.service"
+    if "/" in name or name.startswith((".", "-")) or not name.isprintable():
+        raise _CannotError(f"{given!r} is no name of a service")
+    return name
+
+
+def _unit(given: str) -> tuple[str, Mapping[str, str]]:
+    """Find the unit's real name and its settings. A template, vllm@.service, is known by an instance of it."""
+    name = _named(given)
+    asked = name.replace("@.service", "@llmhost.service") if name.endswith("@.service") else name
+    done = _systemctl("show", "--property=Id,LoadState,NotifyAccess,LoadError", "--", asked)
+    if done is None:
+        raise _CannotError("systemctl cannot be run: is systemd what this machine runs?")
+    if done.returncode != 0:
+        raise _CannotError(f"systemctl show {asked}: {' '.join(done.stderr.split())}")
+    settings = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    if settings.get("LoadState") == "not-found":
+        raise _CannotError(f"systemd has no unit {name}")
+    if settings.get("LoadState") not in {"loaded", "masked"}:
+        raise _CannotError(f"systemd cannot load {name}: {settings.get('LoadError', '')}")
+    if settings["LoadState"] == "masked":
+        raise _CannotError(f"{name} is masked: it cannot start, with a guard or without one")
+    return name if name != asked else settings["Id"], settings
+
+
+def _systemctl(*arguments: str) -> "subprocess.CompletedProcess[str] | None":
+    systemctl = shutil.which("systemctl")
+    if systemctl is None:
+        return None
+    try:
+        return subprocess.run(
+            [systemctl, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_SYSTEMCTL_SECONDS,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def _shipped() -> str:
+    """Read systemd/guard.conf: it is in the wheel, and at the root of a checkout."""
+    package = Path(llmhost.__file__).parent
+    for path in (package / "_assets/systemd/guard.conf", package.parents[1] / "systemd/guard.conf"):
+        try:
+            return path.read_text(encoding="utf-8")
+        except OSError:
+            continue
+    raise _CannotError(f"guard.conf is missing from the installation at {package}: install llmhost anew")

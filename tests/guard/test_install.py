@@ -1,0 +1,150 @@
+"""`llmhost guard --install` and `--uninstall` on a real systemd."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes.booted import Booted, booted_systemd
+
+from llmhost.act.drop_ins import drop_in_of, is_as_written, signed
+from llmhost.decide.guard_drop_in import SHIPPED_COMMAND, UnfitError, guard_drop_in_text
+
+__all__ = ["booted_systemd"]
+
+SHIPPED = (Path(__file__).parents[2] / "systemd/guard.conf").read_text()
+UNIT = "[Service]\nExecStart=sleep 1000\n{more}\n"
+PATH = "/etc/systemd/system/vllm-i.service.d/llmhost-guard.conf"
+
+
+def asked(booted: Booted, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["env", "-C", str(Path.cwd()), sys.executable, "-m", "llmhost", "guard", *arguments]
+    return booted.run(command, check=False)
+
+
+@pytest.fixture
+def unit(booted_systemd: Booted) -> Iterator[Booted]:
+    """Give a systemd with a unit vllm-i.service, without a drop-in."""
+    booted_systemd.write_unit("vllm-i.service", UNIT.format(more=""))
+    booted_systemd.systemctl("daemon-reload")
+    yield booted_systemd
+    booted_systemd.run(["rm", "-rf", str(Path(PATH).parent)])
+    booted_systemd.systemctl("daemon-reload")
+
+
+def commands(booted: Booted, unit: str = "vllm-i.service") -> str:
+    return booted.show(unit, "ExecStartPre").get("ExecStartPre", "")
+
+
+def test_the_drop_in_is_shown_written_and_read_and_goes_again(unit: Booted) -> None:
+    done = asked(unit, "--install", "vllm-i")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{PATH}:\n\n# Drop-in for a service")
+    assert done.stdout.endswith(
+        "Written.\nsystemd has read it. The guard runs at the next start of vllm-i.service; what runs now goes on.\n"
+    )
+    assert f"{sys.executable} -I -m llmhost guard" in commands(unit)
+    assert "/opt/llmhost" not in commands(unit)
+    assert unit.show("vllm-i.service", "StartLimitBurst", "NotifyAccess", "RestartUSec") == {
+        "StartLimitBurst": "5",
+        "NotifyAccess": "exec",
+        "RestartUSec": "30s",
+    }
+    mode = unit.run(["stat", "-c", "%a %U", PATH]).stdout
+    assert mode == "644 root\n"
+    again = asked(unit, "--install", "vllm-i.service")
+    assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "It is there already.")
+    gone = asked(unit, "--uninstall", "vllm-i")
+    assert gone.returncode == 0
+    assert gone.stdout.splitlines() == [
+        f"Removed {PATH}",
+        "systemd has read it. No guard runs at the next start of vllm-i.service; what runs now goes on.",
+    ]
+    assert commands(unit) == ""
+    assert unit.run(["ls", "-A", "/etc/systemd/system/vllm-i.service.d"], check=False).returncode != 0
+
+
+def test_what_was_edited_is_neither_overwritten_nor_removed(unit: Booted) -> None:
+    asked(unit, "--install", "vllm-i")
+    unit.run(["sed", "-i", "s/RestartSec=30s/RestartSec=60s/", PATH])
+    for option, rest in (("--install", "Move it away first"), ("--uninstall", f"To remove it: rm {PATH}")):
+        done = asked(unit, option, "vllm-i")
+        assert done.returncode == 1
+        assert done.stderr == f"llmhost: {PATH} is somebody's own, or has been edited: left alone. {rest}\n"
+    assert "RestartSec=60s" in unit.run(["cat", PATH]).stdout
+
+
+def test_what_another_version_wrote_is_written_anew_and_others_drop_ins_stay(unit: Booted) -> None:
+    unit.run(["mkdir", "-p", str(Path(PATH).parent)])
+    unit.write(PATH, signed("[Service]\nRestartSec=20s\n"))
+    unit.write(f"{Path(PATH).parent}/own.conf", "[Service]\nNice=5\n")
+    assert asked(unit, "--install", "vllm-i").returncode == 0
+    assert unit.show("vllm-i.service", "RestartUSec") == {"RestartUSec": "30s"}
+    assert asked(unit, "--uninstall", "vllm-i").returncode == 0
+    assert unit.run(["ls", "-A", str(Path(PATH).parent)]).stdout == "own.conf\n"
+
+
+def test_a_service_that_lets_all_notify_keeps_that(unit: Booted) -> None:
+    unit.write_unit("vllm-i.service", UNIT.format(more="NotifyAccess=all"))
+    unit.systemctl("daemon-reload")
+    assert asked(unit, "--install", "vllm-i").returncode == 0
+    assert unit.show("vllm-i.service", "NotifyAccess") == {"NotifyAccess": "all"}
+
+
+def test_templates_and_aliases_are_found(unit: Booted) -> None:
+    unit.write_unit("vllm-t@.service", UNIT.format(more=""))
+    unit.run(["ln", "-sf", "vllm-i.service", "/etc/systemd/system/llm-alias.service"])
+    unit.systemctl("daemon-reload")
+    assert asked(unit, "--install", "vllm-t@.service").returncode == 0
+    assert "llmhost guard" in commands(unit, "vllm-t@gpu0.service")
+    assert asked(unit, "--uninstall", "vllm-t@").returncode == 0
+    assert asked(unit, "--install", "llm-alias").stdout.startswith(f"{PATH}:")
+    assert asked(unit, "--uninstall", "llm-alias").returncode == 0
+    unit.run(["rm", "/etc/systemd/system/llm-alias.service"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--install", "nope"), "systemd has no unit nope.service"),
+        (("--install", "../x"), "'../x' is no name of a service"),
+        (("--uninstall", "vllm-i"), f"there is no {PATH}: nothing to remove"),
+        (("--install", "a", "--uninstall", "a"), "--install and --uninstall do not go together"),
+    ],
+)
+def test_wrong_use_is_one_line(unit: Booted, arguments: tuple[str, ...], line: str) -> None:
+    done = asked(unit, *arguments)
+    assert (done.returncode, done.stderr, done.stdout) == (2, f"llmhost: {line}\n", "")
+
+
+def test_systemd_finds_nothing_wrong_with_what_is_written(unit: Booted) -> None:
+    asked(unit, "--install", "vllm-i")
+    verified = unit.run(["systemd-analyze", "verify", "vllm-i.service"], check=False)
+    assert "llmhost-guard.conf" not in verified.stderr, verified.stderr
+
+
+def test_the_shipped_drop_in_has_the_line_that_is_replaced() -> None:
+    assert SHIPPED.splitlines().count(SHIPPED_COMMAND) == 1
+    assert SHIPPED.splitlines().count("NotifyAccess=exec") == 1
+
+
+def test_a_path_is_written_as_systemd_reads_it() -> None:
+    text = guard_drop_in_text(SHIPPED, "/opt/my tools/100%/python", "main")
+    assert 'ExecStartPre=+"/opt/my tools/100%%/python" -I -m llmhost guard' in text.splitlines()
+    with pytest.raises(UnfitError, match="at a path of printable characters"):
+        guard_drop_in_text(SHIPPED, "/opt/a\nb/python", "main")
+
+
+def test_an_edit_is_noticed(tmp_path: Path) -> None:
+    drop_in = drop_in_of("a.service", tmp_path)
+    assert drop_in.text() is None
+    drop_in.write("[Service]\n")
+    text = drop_in.text()
+    assert text is not None
+    assert is_as_written(text)
+    assert not is_as_written(text + "#\n")
+    assert not is_as_written("[Service]\n")
+    assert [one.name for one in drop_in.path.parent.iterdir()] == ["llmhost-guard.conf"]
+    drop_in.remove()
+    assert list(tmp_path.iterdir()) == []
