@@ -22,6 +22,7 @@ from llmhost.decide.doctor import COMPANIONS, diagnose, not_checked
 from llmhost.decide.doctor_settings import ADVISED_BURST, ADVISED_INTERVAL_SECONDS
 from llmhost.decide.finding import Finding, Severity
 from llmhost.derive.ledger.record import Trigger, Verdict
+from llmhost.model.confinement import Sandbox
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.model.unit import Unit, UnitSettings
@@ -222,6 +223,14 @@ def test_shared_memory_below_what_the_workers_rings_may_take_is_found() -> None:
     assert with_shm(2104, f"{SERVE} --tensor-parallel-size 8") == ()
     assert with_shm(64, "/usr/bin/other") == ()
     assert of("small-shm", settings(), shm=Ok(shared_memory())) == ()  # a tmpfs without bound
+
+
+def test_the_hosts_shared_memory_is_no_concern_of_a_unit_that_has_its_own() -> None:
+    small = Ok(replace(shared_memory(), size_bytes=64 * MIB))
+    own = Sandbox(hidden_paths=("/dev/shm",), user="1000")
+    for check in ("small-shm", "remove-ipc"):
+        assert len(of(check, settings(sandbox=replace(own, hidden_paths=())), shm=small)) == 1
+        assert of(check, settings(sandbox=own), shm=small) == ()
 
 
 @pytest.mark.parametrize("where", ["told by NVML", "read from disk"])

@@ -21,6 +21,7 @@ _NOBODY = 65534
 _DYNAMIC_USERS = range(61184, 65520)  # systemd.exec(5), DynamicUser=
 _LONGEST_UID = 10
 _NODES = "/dev/nvidia"
+_SHM = "/dev/shm"  # noqa: S108 - a text
 
 
 def plain_numbers(case: Case) -> Iterator[Finding]:
@@ -48,7 +49,7 @@ def small_shm(case: Case) -> Iterator[Finding]:
     shared = case.look.snapshot.shm
     size = shared.value.size_bytes if isinstance(shared, Ok) else None
     workers = _tensor_parallel(case)
-    if size is None or workers is None:
+    if size is None or workers is None or _SHM in case.settings.sandbox.hidden_paths:  # it has its own
         return
     most = _REQUEST_RING_BYTES + workers * _ANSWER_RING_BYTES + (_GROUP_RING_BYTES if workers > 1 else 0)
     if size >= most:
@@ -73,7 +74,7 @@ def removed_ipc(case: Case) -> Iterator[Finding]:
         return
     if uid < (_FIRST_PERSON if logind is None else logind.first_person_uid) or uid == _NOBODY or uid in _DYNAMIC_USERS:
         return
-    if logind is not None and sandbox.user in logind.lingering:
+    if (logind is not None and sandbox.user in logind.lingering) or _SHM in sandbox.hidden_paths:
         return
     who = sandbox.user or str(uid)
     remedy = f"RemoveIPC=no in /etc/systemd/logind.conf, a system user for the service, or loginctl enable-linger {who}"
