@@ -40,6 +40,7 @@ bench: ready-to-test ## measure what a scrape costs, what looking at shared memo
 	$(python) -m tests.bench.shm $(ARGS)
 	$(python) -m tests.bench.starts $(ARGS)
 	$(python) -m tests.bench.guard $(ARGS)
+	$(python) -m tests.bench.incident
 	$(python) -m tests.bench.rules $(ARGS)
 
 .PHONY: chaos
