@@ -5,60 +5,20 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.fakes.needs import needs_root
+from tests.fakes.removals import made, removal_of, removed, shm
 from tests.fakes.shm import Child
 
 from llmhost.act.lease_program import Asked, remove
 from llmhost.act.removing import BusyError, Remover
-from llmhost.decide.cleanup_plan import Outcome, Removal, Result
-from llmhost.model.segment import Segment, SegmentId
+from llmhost.decide.cleanup_plan import Outcome, Result
 from llmhost.model.segment_names import kind_of
 
-
-@pytest.fixture
-def shm() -> Iterator[Path]:
-    """Give a directory in the real /dev/shm."""
-    folder = Path(f"/dev/shm/llmhost-test-{os.getpid()}-{time.monotonic_ns()}")
-    folder.mkdir()
-    yield folder
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-    folder.rmdir()
-
-
-def made(folder: Path, name: str = "psm_0123abcd", content: bytes = b"x" * 4096) -> Path:
-    path = folder / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(content)
-    return path
-
-
-def removal_of(path: Path, folder: Path) -> Removal:
-    seen = path.lstat()
-    below = str(path.relative_to(folder))
-    kind, creator = kind_of(below)
-    segment = Segment(
-        id=SegmentId(seen.st_dev, seen.st_ino),
-        path=below,
-        kind=kind,
-        creator_pid=creator,
-        size_bytes=seen.st_size,
-        allocated_bytes=seen.st_blocks * 512,
-        changed_at=seen.st_ctime_ns / 1e9,
-        uid=seen.st_uid,
-        holders=frozenset(),
-        looked_at=0.0,
-    )
-    return Removal(segment=segment, unit=None, because="")
-
-
-def removed(folder: Path, removal: Removal) -> Outcome:
-    with Remover(folder) as remover:
-        return remover.remove(removal)
+__all__ = ["shm"]
 
 
 def test_a_file_that_nobody_has_is_removed(shm: Path) -> None:
@@ -144,18 +104,24 @@ def test_a_file_that_is_gone_is_told_as_gone(shm: Path) -> None:
 def test_a_name_that_is_no_text_stays(shm: Path) -> None:
     path = Path(os.fsdecode(os.fsencode(shm) + b"/vllm_offload_\xff.mmap"))
     path.write_bytes(b"x")
-    removal = removal_of(path, shm)
-    escaped = removal.segment.path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    named = Removal(segment=_renamed(removal.segment, escaped), unit=None, because="")
-    assert removed(shm, named).result is Result.SPARED
+    assert removed(shm, removal_of(path, shm, called=r"vllm_offload_\xff.mmap")).result is Result.SPARED
     assert path.exists()
 
 
-def _renamed(segment: Segment, path: str) -> Segment:
-    return Segment(
-        **{name: getattr(segment, name) for name in Segment.__dataclass_fields__ if name != "path"},
-        path=path,
-    )
+def test_a_name_beyond_ascii_is_found_whatever_the_locale(shm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    path = made(shm, "vllm_offload_\N{GREEK SMALL LETTER ALPHA}\n.mmap")
+    assert removed(shm, removal_of(path, shm)).result is Result.DONE
+    assert list(shm.iterdir()) == []
+
+
+def test_a_new_file_that_was_given_the_number_of_a_removed_one_stays(shm: Path) -> None:
+    """Device, inode and name are the same; the time of its change is not."""
+    path = made(shm)
+    removal = removal_of(path, shm)
+    earlier = replace(removal.segment, changed_at=removal.segment.changed_at - 0.001)
+    assert removed(shm, replace(removal, segment=earlier)).detail == "it has changed since it was looked at"
+    assert path.exists()
 
 
 def test_two_clean_ups_at_once_are_one_too_many(shm: Path) -> None:
@@ -224,28 +190,6 @@ def _wait_for_hidden(shm: Path) -> Path:
             if one.name.startswith(".llmhost-removing."):
                 return one
     raise AssertionError("it was never hidden")
-
-
-def test_a_frozen_child_keeps_an_opener_waiting_for_no_longer_than_the_bound(shm: Path) -> None:
-    """Stopped while it holds the lease, it would keep an opener for 45 s (/proc/sys/fs/lease-break-time)."""
-    path = made(shm)
-    with Remover(shm, settle_seconds=30, most_seconds=1.0) as remover:
-        answer: list[Outcome] = []
-        thread = threading.Thread(target=lambda: answer.append(remover.remove(removal_of(path, shm))))
-        thread.start()
-        hidden = _wait_for_hidden(shm)
-        (child,) = _children()
-        os.kill(child, signal.SIGSTOP)
-        began = time.monotonic()
-        descriptor = os.open(hidden, os.O_RDONLY)
-        waited = time.monotonic() - began
-        thread.join()
-        assert 0.1 < waited < 1.5
-        assert answer[0].result is Result.SPARED
-        assert path.stat().st_ino == os.fstat(descriptor).st_ino
-        os.close(descriptor)
-        assert remover.remove(removal_of(path, shm)).result is Result.SPARED  # 30 s to settle are too long for it
-    assert [one.name for one in shm.iterdir()] == [path.name]
 
 
 def _children() -> list[int]:

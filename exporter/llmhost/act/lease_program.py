@@ -7,8 +7,10 @@ of its own, with one thread, that its parent ends when it does not answer.
 
 A file is first renamed, so that nobody comes by its name any more. An opener who had looked the name up just before
 is given a moment to arrive: the kernel tells of it in that our lease is being broken, and the file gets its name back.
+So does another file that was given the name just before we renamed it: the lease keeps nobody from unlinking ours.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -20,6 +22,7 @@ from typing import NamedTuple
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_ANOTHER = "another file has its name by now"
 
 
 class Asked(NamedTuple):
@@ -38,13 +41,9 @@ class Told(NamedTuple):
 
 def remove(root: int, asked: Asked) -> Told:
     """Remove exactly this file, unless somebody has it, or comes for it. Errors are told, none is raised."""
-    *folders, name = asked.path.split("/")
-    directory = os.dup(root)
+    directory = None
     try:
-        for folder in folders:
-            below = os.open(folder, _DIRECTORY, dir_fd=directory)
-            os.close(directory)
-            directory = below
+        directory, name = directory_of(root, asked.path)
         return _remove(directory, name, asked)
     except FileNotFoundError:
         return Told("gone", "it is gone already")
@@ -55,30 +54,87 @@ def remove(root: int, asked: Asked) -> Told:
     except OSError as error:
         return Told("spared", f"it could not be looked at: {os.strerror(error.errno or 0)}")
     finally:
+        if directory is not None:
+            os.close(directory)
+
+
+def directory_of(root: int, path: str) -> tuple[int, bytes]:
+    """Open the directory that a file is in, through no symlink; gives it, for the caller to close, and the last name.
+
+    Names are UTF-8 whatever the locale, as the paths of segments are. Raises OSError.
+    """
+    *folders, name = path.encode("utf-8", "surrogateescape").split(b"/")
+    directory = os.dup(root)
+    try:
+        for folder in folders:
+            below = os.open(folder, _DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = below
+    except OSError:
         os.close(directory)
+        raise
+    return directory, name
 
 
-def _remove(directory: int, name: str, asked: Asked) -> Told:
+def put_back(directory: int, name: bytes, hidden: str) -> None:
+    """Give a hidden file its name again. Raises FileExistsError where another has it meanwhile: none is replaced."""
+    try:
+        os.link(hidden, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except (FileExistsError, FileNotFoundError):
+        raise
+    except OSError:  # each name of a tmpfs counts as an inode (nr_inodes), and then nobody can make a file either
+        if _inode_at(directory, name) is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        os.rename(hidden, name, src_dir_fd=directory, dst_dir_fd=directory)
+    else:
+        os.unlink(hidden, dir_fd=directory)
+
+
+def _remove(directory: int, name: bytes, asked: Asked) -> Told:
     file = os.open(name, _FILE, dir_fd=directory)
     try:
-        seen = os.fstat(file)
-        if (seen.st_dev, seen.st_ino) != (asked.device, asked.inode) or not stat.S_ISREG(seen.st_mode):
-            return Told("spared", "another file has its name by now")
-        if seen.st_ctime_ns / 1e9 != asked.changed_at:
-            return Told("spared", "it has changed since it was looked at")
-        if seen.st_nlink != 1:
-            return Told("spared", "it has a second name")
+        if spared := _difference(file, asked):
+            return spared
         try:
             fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         except BlockingIOError:
             return Told("spared", "it is in use")
+        if spared := _difference(file, asked):  # somebody came and went
+            return spared
+        if _inode_at(directory, name) != (asked.device, asked.inode):
+            return Told("spared", _ANOTHER)
         os.rename(name, asked.hidden, src_dir_fd=directory, dst_dir_fd=directory)
+        if _inode_at(directory, asked.hidden) != (asked.device, asked.inode):
+            return _shown_again(directory, name, asked.hidden, _ANOTHER)
         if _is_wanted(file, asked.settle_seconds):
-            return _put_back(directory, name, asked.hidden)
+            return _shown_again(directory, name, asked.hidden, "somebody is about to use it")
         os.unlink(asked.hidden, dir_fd=directory)
         return Told("done", "")
     finally:
         os.close(file)  # and the lease with it
+
+
+def _difference(file: int, asked: Asked) -> Told | None:
+    """Tell in what this is not, or no longer, the file that was looked at."""
+    seen = os.fstat(file)
+    if (seen.st_dev, seen.st_ino) != (asked.device, asked.inode) or not stat.S_ISREG(seen.st_mode):
+        return Told("spared", _ANOTHER)
+    if seen.st_nlink == 0:
+        return Told("gone", "it is gone already")
+    if seen.st_nlink != 1:
+        return Told("spared", "it has a second name")
+    if seen.st_ctime_ns / 1e9 != asked.changed_at:
+        return Told("spared", "it has changed since it was looked at")
+    return None
+
+
+def _inode_at(directory: int, name: bytes | str) -> tuple[int, int] | None:
+    """Give device and inode of what has a name; None where nothing has."""
+    try:
+        seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return seen.st_dev, seen.st_ino
 
 
 def _is_wanted(file: int, seconds: float) -> bool:
@@ -92,26 +148,32 @@ def _is_wanted(file: int, seconds: float) -> bool:
     return True
 
 
-def _put_back(directory: int, name: str, hidden: str) -> Told:
-    """Give the file its name again: by link(2), which replaces nothing."""
+def _shown_again(directory: int, name: bytes, hidden: str, why: str) -> Told:
     try:
-        os.link(hidden, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+        put_back(directory, name, hidden)
     except FileExistsError:
-        os.unlink(hidden, dir_fd=directory)
-        return Told("done", "somebody was about to open it, and made another of its name meanwhile")
-    os.unlink(hidden, dir_fd=directory)
-    return Told("spared", "somebody is about to use it")
+        return Told("spared", f"{why}, and another was made of its name meanwhile: it is called {hidden} now")
+    return Told("spared", why)
 
 
 def main(root: int) -> None:
-    """Answer until nobody asks any more. Whatever ends our parent, a step that is under way is done whole."""
+    """Say that we are there, and answer until nobody asks any more.
+
+    Whatever ends our parent, a step that is under way is done whole: to die with it would leave a file hidden.
+    """
     signal.signal(signal.SIGIO, signal.SIG_IGN)  # tells of an opener, and would end us; F_GETLEASE tells as well
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
+    _answer("here")
     for line in sys.stdin:
-        told = remove(root, Asked(**json.loads(line)))
-        sys.stdout.write(json.dumps(told._asdict()) + "\n")
-        sys.stdout.flush()
+        _answer(remove(root, Asked(**json.loads(line)))._asdict())
+
+
+def _answer(what: object) -> None:
+    try:
+        os.write(1, json.dumps(what).encode() + b"\n")  # whole: it is shorter than PIPE_BUF (pipe(7))
+    except BrokenPipeError:  # our parent has ended
+        sys.exit()
 
 
 if __name__ == "__main__":

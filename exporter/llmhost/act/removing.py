@@ -1,6 +1,5 @@
 """Removes files of shared memory of which it is proven, at that moment, that nobody has them or comes for them."""
 
-import errno
 import fcntl
 import json
 import os
@@ -15,11 +14,14 @@ from types import TracebackType
 from typing import Self
 
 from llmhost.act import lease_program
+from llmhost.act.lease_program import Asked, Told
 from llmhost.decide.cleanup_plan import Outcome, Removal, Result
 from llmhost.model.segment_names import as_made, hidden_name
 
 SETTLE_SECONDS = 0.01  # for an opener to arrive who looked the name up before it was hidden
 MOST_SECONDS = 1.0  # that a file takes; an opener waits no longer than that for us, whatever happens to our child
+_START_SECONDS = 10.0  # for the child, from a cold disk on a busy machine: nothing is held meanwhile
+_DEATH_SECONDS = 1.0
 
 
 class BusyError(Exception):
@@ -30,7 +32,7 @@ class Remover:
     """Removes file after file below `shm`, one at a time, each wholly or not at all. Use it in a `with`.
 
     Raises BusyError, and OSError where `shm` cannot be opened. The lock on the directory (flock(2)) needs no file and
-    no privilege; who holds it keeps nobody but another Remover from anything.
+    no privilege; who holds it keeps nobody but another Remover from anything. Our child has it too, until it ends.
     """
 
     def __init__(
@@ -54,71 +56,41 @@ class Remover:
 
     def _removed(self, removal: Removal) -> tuple[Result, str]:
         segment = removal.segment
-        if "\\" in segment.path or "\n" in segment.path:  # model.segment: bytes that are no text are escaped
+        if "\\" in segment.path:  # model.segment: bytes that are no text are escaped, and a backslash looks like that
             return Result.SPARED, "its name cannot be told for certain"
-        hidden = hidden_name(as_made(segment.path).rpartition("/")[2], secrets.token_hex(4))
-        asked = lease_program.Asked(
+        asked = Asked(
             path=segment.path,
-            hidden=hidden,
+            hidden=hidden_name(as_made(segment.path).rpartition("/")[2], secrets.token_hex(4)),
             device=segment.id.device,
             inode=segment.id.inode,
             changed_at=segment.changed_at,
             settle_seconds=self._settle_seconds,
         )
-        told = self._asked(asked)
-        if told is None:
-            return self._mended(asked)
+        try:
+            child = self._child = self._child or _Child(self._root)
+        except OSError as error:
+            return Result.DENIED, f"cannot check it: {error.strerror}"
+        try:
+            told = Told(**json.loads(child.answer(self._most_seconds, asked._asdict())))
+        except (TimeoutError, EOFError) as error:
+            self._child = None
+            child.kill()
+            return _mended(self._root, asked, f"the check {error}")
+        except BaseException:  # we are interrupted, and our child is not
+            self._close_child()
+            raise
         return Result(told.result), told.detail
 
-    def _asked(self, asked: lease_program.Asked) -> lease_program.Told | None:
-        """Have the child do it; None where it does not answer in time, and then it has been ended."""
-        self._child = self._child or _Child(self._root)
-        answer = self._child.answer(json.dumps(asked._asdict()).encode() + b"\n", self._most_seconds)
-        if answer is None:
-            self._end_child()
-            return None
-        return lease_program.Told(**json.loads(answer))
-
-    def _mended(self, asked: lease_program.Asked) -> tuple[Result, str]:
-        """Give a file its name back that the child had hidden as it was ended; its lease has gone with it."""
-        late = f"the check took longer than {self._most_seconds:g} s"
-        *folders, name = asked.path.split("/")
-        directory = os.dup(self._root)
-        try:
-            for folder in folders:
-                below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-                os.close(directory)
-                directory = below
-            try:
-                os.link(asked.hidden, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
-            except FileExistsError:
-                return Result.SPARED, f"{late}, and another has its name meanwhile: it is called {asked.hidden} now"
-            os.unlink(asked.hidden, dir_fd=directory)
-        except OSError as error:
-            if error.errno != errno.ENOENT:
-                return Result.SPARED, f"{late}; it may be called {asked.hidden} now: {os.strerror(error.errno or 0)}"
-            return self._never_hidden(directory, name, late)
-        finally:
-            os.close(directory)
-        return Result.SPARED, late
-
-    @staticmethod
-    def _never_hidden(directory: int, name: str, late: str) -> tuple[Result, str]:
-        """Tell of a file that was not hidden any more, or not yet, when the child was ended."""
-        try:
-            os.stat(name, dir_fd=directory, follow_symlinks=False)
-        except OSError:
-            return Result.DONE, late
-        return Result.SPARED, late
-
-    def _end_child(self) -> None:
+    def _close_child(self) -> None:
         child, self._child = self._child, None
         if child is not None:
-            child.end()
+            child.finish(self._most_seconds)
 
     def close(self) -> None:
-        self._end_child()
-        os.close(self._root)
+        try:
+            self._close_child()
+        finally:
+            os.close(self._root)
 
     def __enter__(self) -> Self:
         return self
@@ -129,41 +101,98 @@ class Remover:
         self.close()
 
 
+def _mended(root: int, asked: Asked, why: str) -> tuple[Result, str]:
+    """Give a file its name back that the child had hidden as it was ended; its lease has gone with it."""
+    directory = None
+    try:
+        directory, name = lease_program.directory_of(root, asked.path)
+        with suppress(FileNotFoundError):  # it was not hidden yet, or not any more
+            lease_program.put_back(directory, name, asked.hidden)
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return Result.DONE, why
+    except FileExistsError:
+        return Result.SPARED, f"{why}, and another was made of its name meanwhile: it is called {asked.hidden} now"
+    except OSError as error:
+        return Result.SPARED, f"{why}; it may be called {asked.hidden} now: {os.strerror(error.errno or 0)}"
+    finally:
+        if directory is not None:
+            os.close(directory)
+    is_there = (found.st_dev, found.st_ino) == (asked.device, asked.inode)
+    return (Result.SPARED, why) if is_there else (Result.GONE, f"{why}; another file has its name by now")
+
+
 class _Child:
-    """The process that holds the leases: one thread, none of our imports, nothing of our environment."""
+    """The process that holds the leases: one thread, and none of our imports."""
 
     def __init__(self, root: int) -> None:
+        """Start it, and wait until it is there. Raises OSError."""
         asked, self._asking = os.pipe()
         self._answers, answering = os.pipe()
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", lease_program.__file__, str(root)],
-            stdin=asked,
-            stdout=answering,
-            pass_fds=(root,),
-            env={},
-            cwd="/",
-            process_group=0,  # what a terminal sends us is not for it: its step is done whole
-        )
-        os.close(asked)
-        os.close(answering)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", lease_program.__file__, str(root)],
+                stdin=asked,
+                stdout=answering,
+                pass_fds=(root,),
+                cwd="/",
+                process_group=0,  # what a terminal sends us is not for it: its step is done whole
+            )
+        except OSError:
+            self._let_go()
+            raise
+        finally:
+            os.close(asked)
+            os.close(answering)
+        try:
+            self.answer(_START_SECONDS)
+        except (TimeoutError, EOFError) as error:
+            self.kill()
+            raise ChildProcessError(0, f"{sys.executable} {error}") from None
+        except BaseException:
+            self.kill()
+            raise
 
-    def answer(self, line: bytes, seconds: float) -> bytes | None:
-        """Give its line in answer; None where it has not come by then, or never will."""
+    def answer(self, seconds: float, question: object = None) -> bytes:
+        """Ask, and give the line that comes. Raises TimeoutError, and EOFError where none will come any more."""
         until = time.monotonic() + seconds
         found = b""
-        with suppress(BrokenPipeError):
-            os.write(self._asking, line)
-            while not found.endswith(b"\n"):
-                ready, _, _ = select.select([self._answers], [], [], max(0.0, until - time.monotonic()))
-                piece = os.read(self._answers, 4096) if ready else b""
-                if not piece:
-                    return None
-                found += piece
-        return found or None
+        if question is not None:
+            try:
+                os.write(self._asking, json.dumps(question).encode() + b"\n")
+            except BrokenPipeError:
+                raise EOFError("was ended by somebody") from None
+        answers = select.poll()
+        answers.register(self._answers, select.POLLIN)
+        while not found.endswith(b"\n"):
+            if not answers.poll(max(0.0, until - time.monotonic()) * 1000):
+                raise TimeoutError(f"took longer than {seconds:g} s")
+            piece = os.read(self._answers, 4096)
+            if not piece:
+                raise EOFError("was ended by somebody")
+            found += piece
+        return found
 
-    def end(self) -> None:
-        """End it, also where it is stopped; what it held is free with that."""
+    def finish(self, seconds: float) -> None:
+        """Let it end by itself, when it has done what it does; by force after that time."""
         os.close(self._asking)
-        os.close(self._answers)
+        self._asking = -1
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        else:
+            self._let_go()
+
+    def kill(self) -> None:
+        """End it, also where it is stopped; what it held is free with that. One that hangs in the kernel is left."""
+        self._let_go()
         self._process.kill()
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_DEATH_SECONDS)
+
+    def _let_go(self) -> None:
+        for descriptor in (self._asking, self._answers):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._asking = self._answers = -1
