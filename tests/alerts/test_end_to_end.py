@@ -118,6 +118,17 @@ def test_each_cause_is_one_page_and_its_end_another_and_nobody_is_told_of_what_i
     assert log.count("unit=vllm-incident.service attempt=2 trigger=auto verdict=resident") == 1
 
 
+@pytest.mark.xfail(reason="for an hour the rules count what was mended, and tell of it anew", strict=False)
+def test_a_planned_restart_soon_after_an_incident_pages_nobody(scene: Scene) -> None:
+    """Within the hour, here two minutes, in which the rules count what went wrong before."""
+    before = len(scene.seen.pages())
+    units = [f"{name}.service" for name in PAGED]
+    scene.host.booted.systemctl("restart", *units)
+    scene.seen.prometheus.wait_for(f"count(llmhost_engine_up == 1) == {len(UNITS) - 1}")
+    time.sleep(12)  # in which a rule that goes by events would fire, and be sent on: no longer than group_interval
+    assert [one.names() for one in scene.seen.pages()[before:]] == []
+
+
 def test_a_page_says_what_where_and_what_to_do_next(scene: Scene) -> None:
     for name, alertname in PAGED.items():
         page = scene.page(name)
@@ -153,10 +164,10 @@ def test_tickets_are_of_what_a_page_did_not_tell(scene: Scene) -> None:
 
 def test_an_exporter_that_goes_is_one_page_and_takes_all_others_of_its_host_with_it(scene: Scene) -> None:
     hooks = scene.seen.hooks
-    before = len(hooks.sent("pager"))
+    before = len(scene.seen.pages())
     scene.host.exporter.kill()
     hooks.until(lambda: hooks.sent("pager", alertname="LlmhostExporterDown"), 45)
-    (page,) = hooks.sent("pager")[before:]
+    (page,) = scene.seen.pages()[before:]
     assert page.names() == ["LlmhostExporterDown"]
     assert page.alerts[0].labels["instance"] == INSTANCE
 

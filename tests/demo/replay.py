@@ -23,7 +23,7 @@ from tests.fakes.monitoring import Monitoring, Pace
 from tests.fakes.needs import TOOLS, needs
 
 ROOT = Path(__file__).parents[2]
-SHORTER = 20
+SHORTER = 30
 HOST = "gpu-1"
 _PR_SET_PDEATHSIG = 1
 # What is looked for, and the Debian package that has it.

@@ -20,6 +20,7 @@ class Teller:
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._colours = sys.stdout.isatty()
+        self._fired: set[tuple[str, str]] = set()
 
     def heading(self, text: str) -> None:
         self._write("", *textwrap.wrap(text, _WIDTH), colour=_STRONG)
@@ -47,11 +48,15 @@ class Teller:
         self._at("", text, _BAD)
 
     def notified(self, said: Notification) -> None:
-        """Write what came at the webhook. The dead man's regular sign of life is not told."""
+        """Write what came at the webhook, but no dead man's sign of life, nor the end of what was never told."""
         if said.receiver == "dead-man":
             return
         for status, colour in (("firing", _BAD), ("resolved", _GOOD)):
             for alert in once(one for one in said.alerts if one.status == status):
+                if status == "firing":
+                    self._fired.add((said.group, alert.name))
+                elif (said.group, alert.name) not in self._fired:
+                    continue
                 text = f"{said.receiver.upper()}: {alert.name} {status}"
                 self._at("==>", text, colour)
                 if status == "firing":
