@@ -16,6 +16,8 @@ from pathlib import Path
 
 _THREADS = 6
 _SIZE = 4096
+# What comes first in a name: who else comes for the file at its removal.
+_ITS_MAKERS, _ANYBODYS, _TO_RENEW = "0", "1", "2"
 
 
 class Racer:
@@ -30,9 +32,13 @@ class Racer:
         self.lost: list[str] = []
 
     def play(self) -> None:
-        kinds = (self.abandon, self.hand_over, self.come_late, self.keep_mapped, self.resize, self.fork, self.unlink)
+        kinds = (
+            *(self.abandon, self.hand_over, self.come_late, self.keep_mapped, self.resize, self.fork, self.unlink),
+            self.leave_to_renew,
+        )
         kind = self._chance.choice(kinds)
-        name = f"psm_{int(kind != self.unlink)}{self._number:02x}{self.did.total():05x}"  # that nobody had before
+        whose = {self.unlink: _ITS_MAKERS, self.leave_to_renew: _TO_RENEW}.get(kind, _ANYBODYS)
+        name = f"psm_{whose}{self._number:02x}{self.did.total():05x}"  # that nobody had before
         kind(self._folder / name)
         self.did[kind.__name__] += 1
 
@@ -76,6 +82,26 @@ class Racer:
             return
         self.did["pounced in time"] += 1
         self._hold(path, descriptor, "pounced on")
+
+    def leave_to_renew(self, path: Path) -> None:
+        """Leave a file that only a process of ours makes anew, under the same name."""
+        os.close(self._make(path))
+
+    def is_to_renew(self, name: str) -> bool:
+        return name[5] == f"{self._number // 16:x}"
+
+    def renew(self, name: str) -> None:
+        """At the moment of its removal, unlink what is left of the last one and make one's own: it is never lost."""
+        self._wait(self._chance.choice((0.0001, 0.0004)) * self._chance.random())
+        path = self._folder / name
+        path.unlink(missing_ok=True)
+        descriptor = self._make(path)
+        self.did["renewed"] += 1
+        inode = os.fstat(descriptor).st_ino
+        with mmap.mmap(descriptor, _SIZE):
+            os.close(descriptor)
+            time.sleep(0.03)
+            self._check(path, inode, "renewed")
 
     def keep_mapped(self, path: Path) -> None:
         descriptor = self._make(path)
@@ -152,8 +178,11 @@ def main(folder: Path, seed: int, grace_seconds: float) -> None:
         thread.start()
     pouncer = Racer(_THREADS, folder, seed, grace_seconds)
     for line in sys.stdin:
-        if not line.startswith("psm_0"):  # that its maker unlinks
-            pouncer.pounce(line.rstrip("\n"))
+        name = line.rstrip("\n")
+        if name.startswith(f"psm_{_ANYBODYS}"):
+            pouncer.pounce(name)
+        elif name.startswith(f"psm_{_TO_RENEW}") and pouncer.is_to_renew(name):
+            pouncer.renew(name)
     racers.append(pouncer)
     stop.set()
     for thread in threads:

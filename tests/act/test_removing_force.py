@@ -30,7 +30,7 @@ def test_no_file_that_somebody_has_or_comes_for_is_lost_and_no_stale_one_stays()
     assert told["left"] == 0
     assert told["rounds"] >= ROUNDS
     assert sum(many for result, many in told["results"].items() if result.startswith("done")) > ROUNDS / 2
-    assert told["did"]["pounced in time"] > 20  # or else nobody has raced
+    assert min(told["did"][what] for what in ("pounced in time", "renewed")) > 20  # or else nobody has raced
 
 
 def test_without_a_lease_files_would_be_lost() -> None:

@@ -54,6 +54,11 @@ def hidden_in(folder: Path) -> Path:
     return found
 
 
+def fill(folder: Path) -> None:
+    for number in range(20):
+        (folder / f"full{number}").touch()
+
+
 class Opener:
     """A process that opens and maps a file."""
 
@@ -185,7 +190,7 @@ def test_a_full_tmpfs_keeps_no_file_from_getting_its_name_back(who: str, tmp_pat
             opener = Opener(hidden_in(folder))
             opener.wait_until_it_waits()
             with pytest.raises(OSError, match="No space left"):
-                any((folder / f"full{number}").touch() for number in range(20))
+                fill(folder)
             if who == "child":
                 go_on(child)
             assert outcome.result().result is Result.SPARED

@@ -99,10 +99,8 @@ def _remove(directory: int, name: bytes, asked: Asked) -> Told:
             fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         except BlockingIOError:
             return Told("spared", "it is in use")
-        if spared := _difference(file, asked):  # somebody came and went
+        if spared := _difference(file, asked):  # somebody came and went, or removed it
             return spared
-        if _inode_at(directory, name) != (asked.device, asked.inode):
-            return Told("spared", _ANOTHER)
         os.rename(name, asked.hidden, src_dir_fd=directory, dst_dir_fd=directory)
         if _inode_at(directory, asked.hidden) != (asked.device, asked.inode):
             return _shown_again(directory, name, asked.hidden, _ANOTHER)
