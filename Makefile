@@ -38,6 +38,7 @@ test-vllm: ready-to-test ## hold it to a real vLLM on this CPU, as root; install
 bench: ready-to-test ## measure what a scrape costs, what looking at shared memory does, how long verdicts take, what rules cost
 	$(python) -m tests.bench.scrape $(ARGS)
 	$(python) -m tests.bench.shm $(ARGS)
+	$(python) -m tests.bench.removing
 	$(python) -m tests.bench.starts $(ARGS)
 	$(python) -m tests.bench.guard $(ARGS)
 	$(python) -m tests.bench.incident
