@@ -131,6 +131,58 @@ def test_children_of_one_that_ends_them_itself_get_one_sigterm(tmp_path: Path) -
     worker.wait()
 
 
+# Tells its child, ends, and its child is busy with its own clean-up for longer; between them is a shell.
+CORE = """
+import os, signal, subprocess, sys, time
+child = subprocess.Popen(["sh", "-c", '"$@" & wait', "sh", sys.executable, "-c", *sys.argv[1:]], stdout=subprocess.PIPE)
+pid = int(child.stdout.readline())
+def told(*_):
+    os.kill(pid, signal.SIGTERM); time.sleep(0.2); os._exit(0)
+signal.signal(signal.SIGTERM, told)
+print(pid, flush=True)
+while True: signal.pause()
+"""
+
+
+def test_who_was_told_by_one_that_has_ended_is_not_told_again_for_a_while(
+    tmp_path: Path, pids: list[ProcessId]
+) -> None:
+    """A second SIGTERM would cut its clean-up short. The plan does not know of the shell between them."""
+    counts = COUNTS.replace('"ready"', "os.getpid()")
+    core = subprocess.Popen(
+        [sys.executable, "-c", CORE, counts, str(tmp_path / "count"), "0.6"], stdout=subprocess.PIPE, text=True
+    )
+    pids.append(id_of(core.pid))
+    assert core.stdout is not None
+    worker = int(core.stdout.readline())
+    pids.append(id_of(worker))
+    core.stdout.close()
+    shell = parse_stat((PROC / str(worker) / "stat").read_bytes()).ppid
+    outcomes = ended([ending(worker, ppid=shell), ending(core.pid)], terminate_seconds=4)
+    assert outcomes[core.pid].detail == "after SIGTERM"
+    assert outcomes[worker].detail == "by itself, as what it belonged to had ended"
+    assert (tmp_path / "count").read_text() == "x"
+    core.wait()
+
+
+def test_who_stays_behind_alone_is_told_after_a_while(tmp_path: Path) -> None:
+    core, worker = counting(tmp_path / "core", delay=0), counting(tmp_path / "worker", delay=0)
+    outcomes = ended([ending(core.pid), ending(worker.pid, ppid=core.pid)], terminate_seconds=2)
+    assert outcomes[worker.pid].detail == "after SIGTERM"
+    assert outcomes[worker.pid].seconds >= 0.5  # a quarter of what there is
+    core.wait()
+    worker.wait()
+
+
+def test_what_proc_does_not_show_is_not_touched(tmp_path: Path) -> None:
+    child = counting(tmp_path / "count", delay=0)
+    (outcome,) = end([ending(child.pid)], procfs=tmp_path)
+    assert (outcome.result, outcome.detail) == (Result.SPARED, "it cannot be identified: /proc does not show it")
+    assert child.poll() is None
+    child.kill()
+    child.wait()
+
+
 TREE = """
 import ctypes, os, signal, sys, time
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER

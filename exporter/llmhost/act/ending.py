@@ -14,13 +14,14 @@ from pathlib import Path
 
 from llmhost.decide.cleanup_plan import Condition, Ending, Outcome, Result
 from llmhost.model.ids import ProcessId
-from llmhost.sources.procfs_files import parse_stat
+from llmhost.sources.procfs_files import Stat, parse_stat
 
 TERMINATE_SECONDS = 10.0  # an engine frees its GPUs and files within that; it is never told twice (vLLM: see end)
 KILL_SECONDS = 5.0
 TRACKER_SECONDS = 3.0
 _BATCH = 256  # descriptors that are open at a time
 _EACH_SECONDS = 0.1  # is how often we look whether we are to stop
+_ALONE_SHARE = 0.25  # of the time for all: that children have to end by themselves after who is above them
 
 
 def end(
@@ -36,9 +37,10 @@ def end(
 
     Each gets one SIGTERM and, where it lives `terminate_seconds` later, SIGKILL. An engine's process ends its children
     itself, by SIGTERM, and a second one kills a vLLM engine amidst its own clean-up: so who has an ancestor among these
-    that lives is not told yet. Trackers come last. They ignore SIGTERM, and end by themselves once nobody else has
-    their pipe, having unlinked what is registered with them: SIGKILL comes `tracker_seconds` later, and never while
-    one of the others lives.
+    that lives is not told yet, and has a while after that: it may have been told by them, or notice that they are gone
+    (a vLLM worker does, and ends within 3 s). Trackers come last. They ignore SIGTERM, and end by themselves once
+    nobody else has their pipe, having unlinked what is registered with them: SIGKILL comes `tracker_seconds` later, and
+    never while one of the others lives.
 
     Once `interrupted` says so, nobody is told any more; who was told and lives is spared, and says so.
     """
@@ -65,6 +67,8 @@ def _batches(endings: Sequence[Ending]) -> Iterator[Sequence[Ending]]:
 class _Victim:
     ending: Ending
     descriptor: int
+    was_below: bool = False  # an ancestor among these lived
+    alone_since: float | None = None  # and since when none does
     told: bool = False  # SIGTERM was sent
     killed: bool = False
 
@@ -77,6 +81,7 @@ class _Party:
         self._procfs = procfs
         self._interrupted = interrupted
         self._began = time.monotonic()
+        self._parents = {one.process.id.pid: one.process.ppid for one in self._endings}
         self._living: dict[int, _Victim] = {}  # by pid
 
     def end(self, patience_seconds: float, kill_seconds: float, *, tells: bool) -> Iterator[Outcome]:
@@ -102,19 +107,21 @@ class _Party:
             except OSError as error:
                 yield self._outcome(ending, Result.SPARED, f"it cannot be identified: {os.strerror(error.errno or 0)}")
                 continue
-            found = self._start_ticks(wanted.pid)
-            if found == wanted.start_ticks:
+            found = self._stat(wanted.pid)
+            if found is not None and found.start_ticks == wanted.start_ticks:
                 self._living[wanted.pid] = _Victim(ending=ending, descriptor=descriptor)
                 continue
-            os.close(descriptor)
-            if found is None:
+            if found is not None:
+                yield self._outcome(ending, Result.SPARED, f"pid {wanted.pid} is another process's by now")
+            elif _has_ended(descriptor):
                 yield self._outcome(ending, Result.GONE, "it has ended by itself")
             else:
-                yield self._outcome(ending, Result.SPARED, f"pid {wanted.pid} is another process's by now")
+                yield self._outcome(ending, Result.SPARED, "it cannot be identified: /proc does not show it")
+            os.close(descriptor)
 
-    def _start_ticks(self, pid: int) -> int | None:
+    def _stat(self, pid: int) -> Stat | None:
         try:
-            return parse_stat((self._procfs / str(pid) / "stat").read_bytes()).start_ticks
+            return parse_stat((self._procfs / str(pid) / "stat").read_bytes())
         except (OSError, ValueError, IndexError):
             return None
 
@@ -124,32 +131,43 @@ class _Party:
         while self._living:
             stop = self._interrupted()
             if tells and not stop:
-                yield from self._tell()
+                yield from self._tell(_ALONE_SHARE * seconds)
             left = until - time.monotonic()
             yield from self._ended(0.0 if stop else max(0.0, min(left, _EACH_SECONDS)))
             if stop or left <= 0:
                 return
 
-    def _tell(self) -> Iterator[Outcome]:
+    def _tell(self, alone_seconds: float) -> Iterator[Outcome]:
+        now = time.monotonic()
         for victim in tuple(self._living.values()):
-            if not victim.told and not self._has_living_ancestor(victim):
+            if victim.told:
+                continue
+            if self._has_living_ancestor(victim):
+                victim.was_below, victim.alone_since = True, None
+                continue
+            victim.alone_since = now if victim.alone_since is None else victim.alone_since
+            if not victim.was_below or now - victim.alone_since >= alone_seconds:
                 victim.told = True
                 yield from self._send(victim, signal.SIGTERM)
 
     def _has_living_ancestor(self, victim: _Victim) -> bool:
-        """By the parents that were seen as the plan was made: a process's ancestors change only in that they end."""
-        seen: set[int] = set()
-        parent = victim.ending.process.ppid
-        while parent not in seen:
-            seen.add(parent)
-            above = self._living.get(parent)
-            if above is not None:
+        """By the parents as they are now, and as they were when the plan was made."""
+        pid = victim.ending.process.id.pid
+        return self._is_below(pid, self._parent_now) or self._is_below(pid, self._parents.get)
+
+    def _is_below(self, pid: int, parent_of: Callable[[int], int | None]) -> bool:
+        seen = {pid}
+        above = parent_of(pid)
+        while above is not None and above not in seen:
+            if above in self._living:
                 return True
-            known = next((one.process for one in self._endings if one.process.id.pid == parent), None)
-            if known is None:
-                return False
-            parent = known.ppid
+            seen.add(above)
+            above = parent_of(above)
         return False
+
+    def _parent_now(self, pid: int) -> int | None:
+        found = self._stat(pid)
+        return found.ppid if found is not None else None
 
     def _kill(self) -> Iterator[Outcome]:
         for victim in tuple(self._living.values()):
@@ -191,12 +209,14 @@ class _Party:
 
     def _where(self, process: ProcessId) -> str:
         """Say where in the kernel it hangs, as far as that may be read (proc(5): stat, wchan)."""
-        directory = self._procfs / str(process.pid)
-        try:
-            state = parse_stat((directory / "stat").read_bytes()).state
-            function = (directory / "wchan").read_text().strip("0")
-        except (OSError, ValueError, IndexError):
+        stat = self._stat(process.pid)
+        if stat is None:
             return ""
+        state = stat.state
+        try:
+            function = (self._procfs / str(process.pid) / "wchan").read_text().strip("0")
+        except OSError:
+            function = ""
         return f", state {state}, in {function} of the kernel" if function else f", state {state}"
 
     def _done_with(self, victim: _Victim, result: Result, detail: str) -> Outcome:
@@ -206,3 +226,9 @@ class _Party:
 
     def _outcome(self, ending: Ending, result: Result, detail: str) -> Outcome:
         return Outcome(step=ending, result=result, detail=detail, seconds=time.monotonic() - self._began)
+
+
+def _has_ended(descriptor: int) -> bool:
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(0))
