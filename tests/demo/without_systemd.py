@@ -154,11 +154,14 @@ def replay(tell: Teller, host: PlayedHost, exporter: Daemon, seen: Monitoring) -
             tell.quotes(found[0].partition(" invocation_id")[0])
         time.sleep(0.3)
         host.fails()
+    assert seen.pages(unit=UNIT), "nobody was paged"
     host.releases()
     time.sleep(_RESTART_SECONDS)
     host.restarts()
     exporter.logged(rf"attempt={starts + 1} .*verdict=clean")
     host.holds()
     tell.good(f"The driver has given the memory back. The next start is clean, after {starts - 1} that were refused.")
-    seen.hooks.until(lambda: [one for one in seen.hooks.sent("pager", unit=UNIT) if one.status == "resolved"], 150)
-    tell.good("The pager is told that it is over.")
+    tell.says(
+        "The page ends by itself; not waited for, as without an engine that answers that takes an hour of the rules."
+    )
+    time.sleep(2)
