@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 import yaml
+from tests.alerts.label_values import unknown_values
 from tests.fakes.needs import needs
 
 # What every target has, and what our rules keep of it.
@@ -16,7 +17,9 @@ OTHER_METRICS = frozenset({"up", "ALERTS"})
 
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _SELECTOR = re.compile(r"\b([a-zA-Z_:][a-zA-Z0-9_:]*)\s*\{([^}]*)\}")
-_METRIC = re.compile(r"\b(llmhost_[a-z0-9_]+)\b")
+_METRIC = re.compile(r"(?<![\w:])(llmhost_[a-z0-9_]+)(?![\w:])")  # not within the name of a recording
+_MATCHER = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"')
+_WITH_TEXT = re.compile(r'\b([a-zA-Z_:][a-zA-Z0-9_:]*)\s*\{((?:[^{}"]|"(?:[^"\\]|\\.)*")*)\}')
 _GROUPING = re.compile(r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\(([^)]*)\)")
 
 
@@ -35,7 +38,7 @@ def metrics_in(expr: str) -> set[str]:
 
 
 def unknown_in(expr: str, families: Mapping[str, Family]) -> Iterator[str]:
-    """Name every metric that the exporter does not have, and every label that the metrics asked for do not have."""
+    """Name what the exporter does not have: metrics, labels of those that it has, values of the enums among these."""
     for metric in sorted(metrics_in(expr) - families.keys()):
         yield f"metric {metric}"
     for metric, matchers in _SELECTOR.findall(_TEXT.sub('""', expr)):
@@ -44,6 +47,9 @@ def unknown_in(expr: str, families: Mapping[str, Family]) -> Iterator[str]:
             yield from (f"label {label} of {metric}" for label in labels if label not in _labels_of(metric, families))
         elif metric not in OTHER_METRICS:
             yield f"metric {metric}"
+    for metric, matchers in _WITH_TEXT.findall(expr):
+        found = {label: (operator, text) for label, operator, text in _MATCHER.findall(matchers)}
+        yield from unknown_values(metric, found)
     known = {
         label for metric in metrics_in(expr) & families.keys() for label in families[metric].labels
     } | TARGET_LABELS

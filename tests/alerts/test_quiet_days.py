@@ -1,0 +1,126 @@
+"""On days when all is as it should be no alert fires: every rule, on each kind of day, at two scrape intervals."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.alerts.days import series_of
+from tests.alerts.expressions import catalogue, metrics_in, unknown_in
+from tests.alerts.quiet_days import ALMOST, QUIET, SECONDS
+from tests.alerts.rule_files import RULES, changed, promtool, rules, source_of
+
+_FIRED = (
+    'count by (instance, alertname) (count_over_time(ALERTS{alertstate="firing",alertname!="LlmhostWatchdog"}[3h]))'
+)
+
+
+def played(folder: Path, text: str, scrape_seconds: int) -> subprocess.CompletedProcess[str]:
+    """Have promtool play all days, and expect that no alert has fired on them."""
+    (folder / RULES.name).write_text(text, encoding="utf-8")
+    test = {
+        "interval": f"{scrape_seconds}s",
+        "input_series": [series for day in QUIET for series in series_of(day, SECONDS, scrape_seconds)],
+        "promql_expr_test": [{"expr": _FIRED, "eval_time": f"{SECONDS - scrape_seconds}s", "exp_samples": []}],
+    }
+    whole = {"rule_files": [RULES.name], "evaluation_interval": "30s", "tests": [test]}
+    (folder / "quiet.test.yml").write_text(json.dumps(whole), encoding="utf-8")
+    return promtool("test", "rules", folder / "quiet.test.yml")
+
+
+def fired(told: str) -> set[tuple[str, str]]:
+    """Read (day, alert) from what promtool found in place of nothing."""
+    _, _, got = told.partition("got:")
+    return {(day, alert) for alert, day in re.findall(r'\{alertname="([^"]*)", instance="([^"]*)"\}', got)}
+
+
+@pytest.mark.parametrize("scrape_seconds", [15, 60])
+def test_no_alert_fires_on_a_quiet_day(scrape_seconds: int, tmp_path: Path) -> None:
+    done = played(tmp_path, RULES.read_text(encoding="utf-8"), scrape_seconds)
+    assert done.returncode == 0, sorted(fired(done.stdout + done.stderr)) or done.stdout + done.stderr
+
+
+def test_the_days_come_close_to_it(tmp_path: Path) -> None:
+    """Without their `for` alerts fire on just these days; else the days would prove nothing of how long it is."""
+    text = re.sub(r"(?m)^        for: \d+m\n", "", RULES.read_text(encoding="utf-8"))
+    done = played(tmp_path, text, 15)
+    assert fired(done.stdout + done.stderr) == ALMOST
+
+
+_EXACT = (
+    'llmhost_unit_starts_total{trigger="auto"}\n              -\n                '
+    'min_over_time(llmhost_unit_starts_total{trigger="auto"}[1h])'
+)
+_AT_MOST = _EXACT.replace(
+    'llmhost_unit_starts_total{trigger="auto"}', 'max_over_time(llmhost_unit_starts_total{trigger="auto"}[1h])', 1
+)
+NEVER = "vector(0) > 1"
+
+# Day → alert, a clause of it, and what stands in its place: the alert would fire on that day.
+SPOILT = {
+    "serves": ("LlmhostUnitDown", '"failed|inactive"', '"active"'),
+    "exporter-restarted-without-state": ("LlmhostRestartLoop", _EXACT, _AT_MOST),
+    "counters-set-back": (
+        "LlmhostOomKilled",
+        'llmhost_unit_failures_total{result="oom-kill"}\n            -',
+        'max_over_time(llmhost_unit_failures_total{result="oom-kill"}[1h])\n            -',
+    ),
+    "long-load": (
+        "LlmhostEngineNeverReady",
+        "llmhost_unit_ready_budget_seconds",
+        "0.2 * llmhost_unit_ready_budget_seconds",
+    ),
+    "removed-from-discovery": (
+        "LlmhostExporterDown",
+        'up{job="llmhost"} == 0',
+        '(up{job="llmhost"} offset 1h unless up)',
+    ),
+    "monitored-from-now-on": ("LlmhostRestartLoop", "min_over_time(", "0 * min_over_time("),
+    "monitored-as-it-crashes": (
+        "LlmhostRestartLoop",
+        _EXACT,
+        'increase(llmhost_unit_starts_total{trigger="auto"}[1h])',
+    ),
+    "unit-removed": (
+        "LlmhostUnitMissing",
+        'llmhost_unit_info{load_state=~"not-found|bad-setting|error"}',
+        "llmhost_unit_info offset 1h unless llmhost_unit_info",
+    ),
+    "co-tenant-busy": ("LlmhostMemoryHeldByNobody", 'kind="gone"', 'kind=~"gone|container"'),
+    "asleep": ("LlmhostEngineHung", "llmhost_engine_sleeping == 1", NEVER),
+    "reads-long-prompts": ("LlmhostEngineHung", "_total[5m]) > 0", "_total[5m]) < 0"),
+    "scaled-to-zero": ("LlmhostUnitDown", "llmhost_unit_wanted == 1", "llmhost_unit_wanted >= 0"),
+    "gpu-reset": ("LlmhostCollectorFailing", "disabled|released", "disabled"),
+    "unified-memory": ("LlmhostMemoryHeldByOrphan", 'unified_memory="true"', 'unified_memory="false"'),
+    "no-gpu": ("LlmhostCollectorFailing", "disabled|released", "released"),
+}
+
+
+def test_each_day_would_be_told_of_by_rules_that_are_a_little_worse(tmp_path: Path) -> None:
+    """A worse rule bears the day's name here."""
+    worse = [
+        changed(source_of(alert), clause, instead, None).replace(f"- alert: {alert}\n", f"- alert: {day}\n")
+        for day, (alert, clause, instead) in SPOILT.items()
+    ]
+    done = played(tmp_path, "groups:\n  - name: worse\n    rules:\n" + "".join(worse), 60)
+    found = {day for day, alert in fired(done.stdout + done.stderr) if alert == day}
+    assert sorted(SPOILT.keys() - found) == [], done.stdout + done.stderr
+    assert {day.name for day in QUIET} == SPOILT.keys() | {day for day, _ in ALMOST}
+
+
+def test_the_days_have_what_the_rules_ask_for() -> None:
+    """Or silence would be no wonder. What only a fault brings with it is not there."""
+    shown = {series["series"].partition("{")[0] for day in QUIET for series in series_of(day, 60, 60)}
+    asked = {metric for rule in rules() for metric in metrics_in(rule["expr"])}
+    assert asked - shown == set()
+
+
+def test_the_days_have_nothing_that_the_exporter_does_not() -> None:
+    told = {
+        (series["series"], what)
+        for day in QUIET
+        for series in series_of(day, 60, 60)
+        for what in unknown_in(series["series"], catalogue())
+    }
+    assert told == set()
