@@ -1,5 +1,6 @@
 """`llmhost guard --install` and `--uninstall` on a real systemd."""
 
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ import pytest
 from tests.fakes.booted import Booted, booted_systemd
 
 from llmhost.act.drop_ins import drop_in_of, is_as_written, signed
-from llmhost.decide.guard_drop_in import SHIPPED_COMMAND, UnfitError, guard_drop_in_text
+from llmhost.decide.guard_drop_in import SHIPPED_COMMAND, UnfitError, guard_drop_in_text, span_seconds
 
 __all__ = ["booted_systemd"]
 
@@ -92,6 +93,55 @@ def test_a_service_that_lets_all_notify_keeps_that(unit: Booted) -> None:
     assert unit.show("vllm-i.service", "NotifyAccess") == {"NotifyAccess": "all"}
 
 
+def test_times_that_are_longer_than_ours_stay(unit: Booted) -> None:
+    unit.write_unit("vllm-i.service", UNIT.format(more="TimeoutStartSec=5400\nRestartSec=20"))
+    unit.systemctl("daemon-reload")
+    assert asked(unit, "--install", "vllm-i").returncode == 0
+    assert unit.show("vllm-i.service", "TimeoutStartUSec", "RestartUSec") == {
+        "TimeoutStartUSec": "1h 30min",
+        "RestartUSec": "30s",
+    }
+    assert "# left out, as the service has TimeoutStartSec=1h 30min\n" in unit.run(["cat", PATH]).stdout
+    assert asked(unit, "--install", "vllm-i").stdout.endswith("It is there already.\n")
+
+
+def test_a_guard_that_is_there_by_other_means_is_not_doubled(unit: Booted) -> None:
+    more = "ExecStartPre=/bin/true\nExecStartPre=+/opt/llmhost/bin/llmhost guard --timeout 5m"
+    unit.write_unit("vllm-i.service", UNIT.format(more=more))
+    unit.systemctl("daemon-reload")
+    done = asked(unit, "--install", "vllm-i")
+    told = "llmhost: vllm-i.service has a guard already (systemctl cat vllm-i.service): nothing is written\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
+
+
+def test_a_drop_in_that_takes_the_guard_away_is_told_of(unit: Booted) -> None:
+    unit.run(["mkdir", "-p", str(Path(PATH).parent)])
+    unit.write(f"{Path(PATH).parent}/override.conf", "[Service]\nExecStartPre=\nExecStartPre=/bin/true\n")
+    done = asked(unit, "--install", "vllm-i")
+    assert done.returncode == 1
+    assert "the guard will not run: ExecStartPre= of another drop-in takes it away" in done.stderr
+
+
+def test_a_service_that_may_start_before_the_bus_is_told_of(unit: Booted) -> None:
+    for more, told in (("", True), ("After=dbus.socket\n", False)):
+        unit.write_unit("vllm-i.service", f"[Unit]\nDefaultDependencies=no\n{more}{UNIT.format(more='')}")
+        unit.systemctl("daemon-reload")
+        done = asked(unit, "--install", "vllm-i")
+        assert done.returncode == 0
+        assert ("Note: the service may start before D-Bus does (DefaultDependencies=no)" in done.stdout) is told
+        asked(unit, "--uninstall", "vllm-i")
+
+
+def test_the_drop_in_of_a_service_that_has_gone_can_be_removed(unit: Booted) -> None:
+    unit.write_unit("vllm-gone.service", UNIT.format(more=""))
+    assert asked(unit, "--install", "vllm-gone").returncode == 0
+    unit.run(["rm", "/etc/systemd/system/vllm-gone.service"])
+    unit.systemctl("daemon-reload")
+    done = asked(unit, "--uninstall", "vllm-gone")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert unit.run(["ls", "/etc/systemd/system/vllm-gone.service.d"], check=False).returncode != 0
+
+
 def test_templates_and_aliases_are_found(unit: Booted) -> None:
     unit.write_unit("vllm-t@.service", UNIT.format(more=""))
     unit.run(["ln", "-sf", "vllm-i.service", "/etc/systemd/system/llm-alias.service"])
@@ -107,6 +157,7 @@ def test_templates_and_aliases_are_found(unit: Booted) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
+        (("--install", ""), "'' is no name of a service"),
         (("--install", "nope"), "systemd has no unit nope.service"),
         (("--install", "../x"), "'../x' is no name of a service"),
         (("--uninstall", "vllm-i"), f"there is no {PATH}: nothing to remove"),
@@ -134,6 +185,14 @@ def test_a_path_is_written_as_systemd_reads_it() -> None:
     assert 'ExecStartPre=+"/opt/my tools/100%%/python" -I -m llmhost guard' in text.splitlines()
     with pytest.raises(UnfitError, match="at a path of printable characters"):
         guard_drop_in_text(SHIPPED, "/opt/a\nb/python", "main")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30s", 30), ("1h 30min", 5400), ("1min 30.5s", 90.5), ("100ms", 0.1), ("infinity", math.inf), ("", 0), ("x", 0)],
+)
+def test_time_spans_are_read_as_systemctl_writes_them(text: str, seconds: float) -> None:
+    assert span_seconds(text) == seconds
 
 
 def test_an_edit_is_noticed(tmp_path: Path) -> None:

@@ -91,7 +91,9 @@ def run(given: argparse.Namespace) -> int:
         if given.install is not None and given.uninstall is not None:
             sys.stderr.write("llmhost: --install and --uninstall do not go together\n")
             return Exit.WRONG_USE
-        return guard_install.install(given.install) if given.install else guard_install.uninstall(given.uninstall)
+        if given.install is not None:
+            return guard_install.install(given.install)
+        return guard_install.uninstall(given.uninstall)
     began = time.monotonic()
     logging.getLogger("llmhost.collect").setLevel(logging.ERROR)  # what it tells of readings, the guard's lines do too
     if given.command and shutil.which(given.command[0]) is None:
