@@ -4,87 +4,31 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests.fakes.named_everywhere import NAMES, look_at
 from tests.fakes.values import (
     GIB,
-    ended,
     gpu,
     held,
     in_service,
     memory,
     process,
-    segment,
-    shared_memory,
     snapshot,
-    started,
     unit,
 )
 
 from llmhost.config.schema import Config
 from llmhost.decide.health import health_of
-from llmhost.decide.look import Look
 from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import derive
 from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import InTheWay, Trigger, UnitRecord, Verdict
-from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
+from llmhost.model.engine import EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
 from llmhost.model.ids import GpuUuid, UnitId
-from llmhost.model.process import Role
-from llmhost.model.reading import Cause, Failed, Ok
-from llmhost.model.unit import UnitSettings
+from llmhost.model.reading import Ok
 from llmhost.views.status import status_text
 from llmhost.views.status_gpus import shares
 from llmhost.views.status_json import status_json
 from llmhost.views.text import Style, columns
-
-LONG = "vllm@" + "x" * 240 + ".service"
-NAMES = [LONG, "vllm@模型" + "模" * 60 + ".service", "a\x1b[2J\x1b[31mhealthy\r\nhealthy.service", "a b c.service"]
-
-
-def look_at(name: str) -> Look:
-    """Make a host where that name is everywhere."""
-    me = UnitId(name)
-    way = InTheWay(uuid=GpuUuid("GPU-0"), gpu="0", kind=name, used_bytes=3 * GIB)
-    record = UnitRecord(
-        last_seen_at=0.0,
-        starts=(
-            started(
-                "a",
-                trigger=Trigger.AUTO,
-                verdict=Verdict.RESIDENT,
-                in_the_way=(way,),
-                unknown_because=name,
-                end=ended(name),
-            ),
-        ),
-        starts_total={(Trigger.AUTO, Verdict.RESIDENT): 10**9},
-        failures_total={name: 10**9},
-        last_release_seconds=34.0,
-    )
-    sample = EngineSample(model=name, engine_index="0", requests_running=1e18)
-    gpus = [
-        gpu(0, name=name, memory=memory(60 * GIB), holders=Ok((held(10, 40 * GIB),))),
-        gpu(1, fault=Cause.LOST, fault_detail=name),
-    ]
-    given = UnitSettings(exec_start=(("vllm", "serve", name),))
-    at = snapshot(
-        gpus=gpus,
-        processes=[process(10, in_service(name), comm=name, argv=(name,), engine="vllm", role=Role.CORE)],
-        units=[unit(name, active="failed", sub="failed", result=name, settings=given)],
-        shm=Ok(replace(shared_memory(segment(1, path=name), segment(2, path=name)), size_bytes=GIB, used_bytes=10)),
-        engines=Ok(
-            EnginesReport(
-                answers=(
-                    EngineAnswer(unit=me, engine="vllm", endpoint=f"unix:/{name}", samples=Ok((sample,))),
-                    EngineAnswer(unit=me, engine="vllm", endpoint=f"http://{name}", samples=Failed(Cause.TLS, name)),
-                )
-            )
-        ),
-        host=Failed(Cause.UNKNOWN, name),
-    )
-    ledger = Ledger(units={me: record})
-    config = Config()
-    return Look(snapshot=at, facts=derive(at, config, ledger), ledger=ledger, policy=config.policy, history_fault=name)
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
 
@@ -19,11 +20,14 @@ from llmhost.cli.assemble import Exporter, Paths, SystemClock, boot_id
 from llmhost.cli.exits import Exit
 from llmhost.cli.notify import Notifier
 from llmhost.cli.output import write_out
+from llmhost.cli.status_pages import StatusPages
+from llmhost.collect.recent import Recent
 from llmhost.config.load import DEFAULT_PATH, ConfigError, load
 from llmhost.config.schema import Config
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
 from llmhost.model.listen import ListenAddress
+from llmhost.serve.access import may_see_all
 from llmhost.serve.http import HttpServer, ListenError
 from llmhost.serve.routes import Request, Response, application, html, text
 from llmhost.state.directory import StoreError
@@ -81,14 +85,17 @@ class Daemon:
             save=remembered.save,
             watch=not arguments.once,
         )
+        recent = Recent(self._exporter.observe, self._clock)
+        self._status = StatusPages(recent, lambda: self._in_force, history_fault=remembered.fault)
         self._exposition = Exposition(
-            observe=self._exporter.observe,
+            observe=recent.observe,
             in_force=lambda: self._in_force,
             version=__version__,
             revision="",
             python_version=platform.python_version(),
         )
         self._notifier = Notifier()
+        self._port = 0  # once it listens, that on which it does
 
     def close(self) -> None:
         self._exporter.close()
@@ -100,13 +107,19 @@ class Daemon:
         return Exit.GOOD
 
     def serve(self) -> Exit:
-        routes = {"/": self._landing, "/metrics": self._metrics, "/healthz": self._healthz}
+        routes = {
+            "/": self._root,
+            "/api/status": self._api_status,
+            "/metrics": self._metrics,
+            "/healthz": self._healthz,
+        }
         web = self._in_force.config.web
         try:
             server = HttpServer(web.listen, application(routes), max_connections=web.max_connections)
         except ListenError as error:
             sys.stderr.write(f"llmhost: {error}\n")
             return Exit.WRONG_USE
+        self._port = server.address[1]
         try:
             with _signals() as arrived:
                 server.start()
@@ -172,8 +185,15 @@ class Daemon:
     def _healthz(self, _request: Request) -> Response:
         return text("ok\n")
 
-    def _landing(self, _request: Request) -> Response:
-        return html(landing(__version__))
+    def _root(self, request: Request) -> Response:
+        if may_see_all(request):
+            return self._status.page(self._deadline(None))
+        return html(landing(__version__, self._port))
+
+    def _api_status(self, request: Request) -> Response:
+        if may_see_all(request):
+            return self._status.json(self._deadline(None))
+        return text("only from this host itself: http://localhost…\n", status=HTTPStatus.FORBIDDEN)
 
 
 @contextmanager

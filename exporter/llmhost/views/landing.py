@@ -1,4 +1,4 @@
-"""The plain page at `/`: what this is, and where to go. It says nothing about the host."""
+"""The plain page at `/` for whoever may not see the status: what this is, where to go, and nothing about the host."""
 
 from html import escape
 
@@ -17,10 +17,12 @@ _PAGE = """\
 <li><a href="metrics">/metrics</a> – for Prometheus</li>
 <li><a href="healthz">/healthz</a> – 200 while the exporter serves</li>
 </ul>
+<p>On the host itself this page shows its status: <code>llmhost status</code> there, or from elsewhere
+<code>ssh -L {port}:localhost:{port} HOST</code>, and then <code>http://localhost:{port}/</code> here.</p>
 </body>
 </html>
 """
 
 
-def landing(version: str) -> str:
-    return _PAGE.format(version=escape(version))
+def landing(version: str, port: int) -> str:
+    return _PAGE.format(version=escape(version), port=port)

@@ -13,13 +13,13 @@ from llmhost.views.status_gpus import gpu_lines
 from llmhost.views.status_units import unit_lines
 from llmhost.views.text import WIDTH, Line, Style, columns, count, folded, padded, plain, rendered, size, span
 
-_HEADLINES: Mapping[Level, tuple[str, Style]] = {
+HEADLINES: Mapping[Level, tuple[str, Style]] = {
     Level.HEALTHY: ("healthy", Style.GOOD),
     Level.FINDINGS: ("not healthy", Style.BAD),
     Level.CANNOT_TELL: ("cannot tell whether all is well", Style.DOUBT),
 }
 _MOST = 10  # orphans that are listed
-_STATES = (SegmentState.STALE, SegmentState.LIVE, SegmentState.UNHELD, SegmentState.UNKNOWN)  # in the way first
+STATES = (SegmentState.STALE, SegmentState.LIVE, SegmentState.UNHELD, SegmentState.UNKNOWN)  # in the way first
 
 
 def status_text(look: Look, health: Health, *, width: int = WIDTH, colour: bool = False) -> str:
@@ -27,7 +27,7 @@ def status_text(look: Look, health: Health, *, width: int = WIDTH, colour: bool 
 
 
 def _lines(look: Look, health: Health, width: int) -> Iterator[Line]:
-    headline, style = _HEADLINES[health.level]
+    headline, style = HEADLINES[health.level]
     yield ((headline, style),)
     for finding in health.findings:
         first = (("  ! ", Style.BAD),)
@@ -85,7 +85,7 @@ def _shm(look: Look, width: int) -> Iterator[Line]:
         found.setdefault((states.value[segment.id], segment.kind), []).append(segment)
     if not found:
         yield plain("  no files")
-    for state in _STATES:
+    for state in STATES:
         of_state = sorted(kind for other, kind in found if other is state)
         if not of_state:
             continue

@@ -86,9 +86,9 @@ def _legend() -> Iterator[tuple[str, str]]:
 
 def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, look: Look, used: list[str]) -> Iterator[Line]:
     index: Piece = (f"  {padded(gpu.index, 6)}", Style.PLAIN)
-    notes = list(_notes(gpu))
+    notes: list[Line] = [((" " * 8, Style.PLAIN), note) for note in notes_of(gpu)]
     found = shares(attribution.value) if isinstance(attribution, Ok) else ()
-    total = _total_bytes(gpu, look)
+    total = total_bytes(gpu, look)
     if gpu.fault is not None:
         detail = f": {gpu.fault_detail}" if gpu.fault_detail else ""
         yield (index, (f"{str(gpu.fault).replace('_', ' ')}{detail}", Style.BAD))
@@ -110,7 +110,7 @@ def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, look: Look, used
         free = gib(look.snapshot.host.value.memory_available_bytes) if isinstance(look.snapshot.host, Ok) else "-"
         first = (index, (f"{padded('memory of the host', _BAR + 2)} {'':>7} {free:>7}  ", Style.PLAIN))
     else:
-        first = (index, (_why_no_memory(gpu), Style.PLAIN))
+        first = (index, (why_no_memory(gpu), Style.PLAIN))
     yield (*first, *beside[:1])
     indent: Piece = (" " * (2 + 6 + _BAR + 2 + 16 + 2), Style.PLAIN)
     for piece in beside[1:]:
@@ -118,26 +118,25 @@ def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, look: Look, used
     yield from notes
 
 
-def _total_bytes(gpu: Gpu, look: Look) -> int | None:
+def total_bytes(gpu: Gpu, look: Look) -> int | None:
     if gpu.unified_memory and isinstance(look.snapshot.host, Ok):
         return look.snapshot.host.value.memory_total_bytes
     return gpu.memory.value.total_bytes if isinstance(gpu.memory, Ok) else None
 
 
-def _why_no_memory(gpu: Gpu) -> str:
+def why_no_memory(gpu: Gpu) -> str:
     if isinstance(gpu.memory, Failed):
         detail = f" ({gpu.memory.detail})" if gpu.memory.detail else ""
         return f"memory cannot be read: {str(gpu.memory.cause).replace('_', ' ')}{detail}"
     return "split into MIG instances"
 
 
-def _notes(gpu: Gpu) -> Iterator[Line]:
-    indent: Piece = (" " * 8, Style.PLAIN)
+def notes_of(gpu: Gpu) -> Iterator[Piece]:
     if gpu.fabric_ready is False:
-        yield (indent, ("its NVLink fabric is not ready", Style.BAD))
+        yield "its NVLink fabric is not ready", Style.BAD
     if gpu.xids:
         told = ", ".join(f"{xid.number} ({xid.count}×)" for xid in gpu.xids)
-        yield (indent, (f"driver errors (XID): {told}", Style.DOUBT))
+        yield f"driver errors (XID): {told}", Style.DOUBT
 
 
 def _held(found: Sequence[Share]) -> Iterator[Piece]:

@@ -14,10 +14,10 @@ from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.ids import SYSTEM_MANAGER
 from llmhost.model.reading import Failed, NotApplicable, Ok
 from llmhost.model.unit import Unit
-from llmhost.views.text import Line, Style, count, folded, gib, padded, plain, ranges, span
+from llmhost.views.text import Line, Piece, Style, count, folded, gib, padded, plain, ranges, span
 
 _INDENT = "    "
-_VERDICTS: Mapping[Verdict, Style] = {
+VERDICTS: Mapping[Verdict, Style] = {
     Verdict.CLEAN: Style.GOOD,
     Verdict.RESIDENT: Style.BAD,
     Verdict.UNKNOWN: Style.DOUBT,
@@ -33,24 +33,29 @@ def unit_lines(look: Look, width: int) -> Iterator[Line]:
         yield plain("  none is watched")
     for one in look.facts.units.value:
         yield _state(one, look, width)
-        for text, style in _told(one, look):
+        for text, style in told_of(one, look):
             yield from folded(text, width=width, first=plain(_INDENT), indent=_INDENT + "  ", style=style)
 
 
 def _state(one: UnitFacts, look: Look, width: int) -> Line:
-    unit = one.unit
-    name = unit.id.name if unit.id.manager == SYSTEM_MANAGER else f"{unit.id.name} ({unit.id.manager})"
+    return (
+        ("  ", Style.PLAIN),
+        (padded(name_of(one.unit), max(16, width - 2 - 1 - 39)), Style.HEADING),
+        (" ", Style.PLAIN),
+        state_of(one.unit, look),
+    )
+
+
+def name_of(unit: Unit) -> str:
+    return unit.id.name if unit.id.manager == SYSTEM_MANAGER else f"{unit.id.name} ({unit.id.manager})"
+
+
+def state_of(unit: Unit, look: Look) -> Piece:
     since = "" if unit.state_change_at is None else f" for {span(look.snapshot.at - unit.state_change_at)}"
     state = unit.active_state if unit.sub_state == unit.active_state else f"{unit.active_state} ({unit.sub_state})"
     if unit.load_state != "loaded":
         state = {"stub": "inactive (not loaded)"}.get(unit.load_state, unit.load_state)
-    said = f"{state}{since}"
-    return (
-        ("  ", Style.PLAIN),
-        (padded(name, max(16, width - 2 - 1 - 39)), Style.HEADING),
-        (" ", Style.PLAIN),
-        (said, _style(unit)),
-    )
+    return f"{state}{since}", _style(unit)
 
 
 def _style(unit: Unit) -> Style:
@@ -59,7 +64,7 @@ def _style(unit: Unit) -> Style:
     return Style.GOOD if unit.active_state == "active" else Style.DOUBT if is_up(unit) else Style.PLAIN
 
 
-def _told(one: UnitFacts, look: Look) -> Iterator[tuple[str, Style]]:
+def told_of(one: UnitFacts, look: Look) -> Iterator[tuple[str, Style]]:
     record = look.ledger.units.get(one.unit.id)
     if one.engine or one.guarded:
         yield " · ".join(_about(one)), Style.PLAIN
@@ -105,13 +110,13 @@ def _history(record: UnitRecord, look: Look) -> Iterator[tuple[str, Style]]:
     if record.unexpected_stops_total:
         yield f"{count(record.unexpected_stops_total, 'unexpected stop')} with success", Style.DOUBT
     if record.latest is not None:
-        yield from _start("last start", record.latest, look)
+        yield from start_lines("last start", record.latest, look)
     judged = record.last_judged
     if judged is not None and judged is not record.latest and judged.in_the_way:
-        yield from _start("last one judged", judged, look)
+        yield from start_lines("last one judged", judged, look)
 
 
-def _start(name: str, start: Start, look: Look) -> Iterator[tuple[str, Style]]:
+def start_lines(name: str, start: Start, look: Look) -> Iterator[tuple[str, Style]]:
     when = f"{name} {span(look.snapshot.at - start.at)} ago"
     who = "" if start.trigger is None else f", {start.trigger}"
     if start.verdict is None:
@@ -124,7 +129,7 @@ def _start(name: str, start: Start, look: Look) -> Iterator[tuple[str, Style]]:
         said += f", {_in_the_way(start.in_the_way, look)}"
     if start.end is not None and start.end.result:
         said += f"; ended after {span(start.end.seconds)} with {start.end.result}"
-    yield f"{when}{who}: {said}", _VERDICTS[start.verdict]
+    yield f"{when}{who}: {said}", VERDICTS[start.verdict]
 
 
 def _in_the_way(found: Iterable[InTheWay], look: Look) -> str:

@@ -1,0 +1,34 @@
+"""The status page of written hosts, served as the exporter serves it."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.hosts.told import look_of
+from tests.hosts.written import looked_at, read
+
+from llmhost.decide.doctor import diagnose
+from llmhost.decide.health import health_of
+from llmhost.decide.look import Look
+from llmhost.serve.routes import Handler, Response, policy_for
+from llmhost.views.page import About, status_page
+from llmhost.views.page_script import SCRIPT
+from llmhost.views.page_style import STYLE
+
+
+def written(name: str) -> Look:
+    with tempfile.TemporaryDirectory() as directory, looked_at(read(name), Path(directory)) as seen:
+        return look_of(seen)
+
+
+def text_of(look: Look, *, age_seconds: float = 0.0) -> str:
+    about = About(host_name="gpu-host-1", version="1.2.3", age_seconds=age_seconds)
+    return status_page(look, health_of(look), diagnose(look), about)
+
+
+def handler(page: Callable[[], str]) -> Handler:
+    headers = (
+        ("Content-Type", "text/html; charset=utf-8"),
+        ("Content-Security-Policy", policy_for(style=STYLE, script=SCRIPT)),
+    )
+    return lambda _: Response(headers=headers, body=page().encode())
