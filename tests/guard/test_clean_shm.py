@@ -126,7 +126,7 @@ def test_while_a_process_of_an_ended_run_lives_they_stay_and_after_it_is_reaped_
     host.start("vllm-a")
     host.becomes("vllm-a", "running")
     assert set(files.values()) <= shm.names()
-    assert re.search(r"2 stale files stay: \d+ sleep lives, and may come for them", host.log("vllm-a"))
+    assert re.search(r"stale files stay, 2 of them: \d+ sleep lives, and may come for them", host.log("vllm-a"))
     host.booted.systemctl("stop", "vllm-a.service")
     host.unit("vllm-a", "0", options="--clean-shm --reap")
     host.start("vllm-a")

@@ -145,7 +145,7 @@ def removals(own: Own, shared: SharedMemory, policy: Policy) -> tuple[tuple[Remo
     uncertain: list[Left] = []
     living = [*_ended(own, uncertain), *(one.subject for one in uncertain if isinstance(one.subject, Process))]
     if living:
-        return (), f"{len(found)} stale files stay: {named(living[0])} lives, and may come for them"
+        return (), f"stale files stay, {len(found)} of them: {named(living[0])} lives, and may come for them"
     return found, ""
 
 

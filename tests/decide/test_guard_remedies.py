@@ -1,0 +1,239 @@
+"""What the guard may end and remove: what is proven to be of its own unit's ended runs, and nothing else.
+
+The unit's activation began 4000 s after boot, on a host that has been up for 5000 s; the guard is its ExecStartPre=.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.fakes.cleanups import NOW, epoch, host
+from tests.fakes.orphan_trees import TRACKER, run
+from tests.fakes.values import HOST, in_service, segment, shared_memory, unit
+
+from llmhost.config.schema import Policy
+from llmhost.decide.cleanup_plan import Condition
+from llmhost.decide.guard_remedies import (
+    Own,
+    Reaping,
+    UnprovenError,
+    own_of,
+    reaping,
+    removals,
+    to_ask_for_listeners,
+    unheard_of,
+)
+from llmhost.derive.ledger.ledger import Belonging, Ledger
+from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.process import Home, Placement, Process
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
+from llmhost.model.segment import Segment, SegmentId, SegmentKind
+
+UNIT = UnitId("vllm.service")
+OTHER = UnitId("vllm-b.service")
+HERE, THERE = in_service("vllm.service"), in_service("vllm-b.service")
+GUARD = 700
+STARTS = unit(
+    "vllm.service",
+    "activating",
+    "start-pre",
+    condition_monotonic=4000.0,
+    inactive_exit_monotonic=4000.1,
+    control_pid=GUARD,
+    invocation_id="new",
+)
+BESIDE = unit("vllm-b.service", invocation_id="b", condition_monotonic=100.0, inactive_exit_monotonic=100.1)
+ME = run(GUARD, "llmhost guard", placement=HERE, start=400_100, ppid=1, session=GUARD, pgrp=GUARD)
+
+
+def process(pid: int, command: str | tuple[str, ...] = "VLLM::Worker", **given: Any) -> Process:  # noqa: ANN401
+    """Give one of an ended run: it started 10 s after boot, in the unit's cgroup."""
+    return run(pid, command, **({"placement": HERE, "start": 1000} | given))
+
+
+def own(*processes: Process, units: Iterable[Any] = (STARTS, BESIDE), **given: Any) -> Own:  # noqa: ANN401
+    belongings = given.pop("belongings", {})
+    history = given.pop("history", {})
+    seen = host([ME, *processes], units=units, **given)
+    return own_of(seen, Ledger(belongings=belongings, **history), UNIT, GUARD)
+
+
+def reaped(
+    *processes: Process,
+    listening: Mapping[int, Reading[bool]] | None = None,
+    before: Iterable[int] = (),
+    **given: Any,  # noqa: ANN401
+) -> Reaping:
+    seen = own(*processes, **given)
+    told: dict[ProcessId, Reading[bool]] = {
+        one.id: (listening or {}).get(one.id.pid, Ok(False)) for one in to_ask_for_listeners(seen)
+    }
+    return reaping(seen, told, {ProcessId(pid, 1000) for pid in before})
+
+
+def pids(of: Reaping) -> list[int]:
+    return [one.process.id.pid for one in of.endings]
+
+
+def kept(of: Reaping) -> dict[int, str]:
+    return {one.subject.id.pid: one.because for one in of.left if isinstance(one.subject, Process)}
+
+
+def test_what_is_older_than_the_activation_in_the_units_cgroup_is_ended_and_what_is_younger_stays() -> None:
+    found = reaped(process(40), process(41, "/bin/sleep 5"), process(50, start=400_050))
+    assert pids(found) == [40, 41]
+    assert {one.condition for one in found.endings} == {Condition.LEFTOVER}
+    assert not found.left
+
+
+def test_the_guard_and_who_started_it_stay_even_if_the_clocks_were_wrong() -> None:
+    shell = process(60, "sh -c guard")
+    me = run(GUARD, "llmhost guard", placement=HERE, start=1000, ppid=60)
+    seen = host([shell, me], units=[STARTS])
+    assert not reaping(own_of(seen, Ledger(), UNIT, GUARD), {shell.id: Ok(False)}, ()).endings
+
+
+def test_of_another_units_processes_none_is_ended() -> None:
+    assert not pids(reaped(process(40, placement=THERE), process(41, placement=Placement(Home.SESSION))))
+
+
+def test_what_was_seen_in_an_ended_run_is_ended_wherever_it_lives_but_in_another_unit_or_a_container() -> None:
+    ended = Belonging(unit=UNIT, invocation_id="old")
+    places = {
+        40: Placement(Home.SESSION),
+        41: Placement(Home.NONE),
+        42: in_service("else.service"),  # not watched
+        43: Placement(Home.CONTAINER, container_id="c0ffee"),
+        44: THERE,  # watched: it is that unit's now
+    }
+    found = reaped(
+        *(process(pid, placement=place) for pid, place in places.items()),
+        belongings={ProcessId(pid, 1000): ended for pid in places},
+    )
+    assert pids(found) == [40, 41]
+    assert kept(found) == {42: "lives in else.service by now", 43: "lives in a container by now"}
+
+
+def test_what_was_seen_in_the_present_run_stays_whatever_the_clocks_say() -> None:
+    present = {ProcessId(40, 1000): Belonging(unit=UNIT, invocation_id="new")}
+    assert not pids(reaped(process(40), belongings=present))
+
+
+def test_what_the_clocks_do_not_tell_stays() -> None:
+    """Suspended for an hour: what started in the hour before the activation may be of it, or not."""
+    suspended = Ok(replace(HOST, boottime_ahead_seconds=3600.0))
+    found = reaped(process(40, start=500_000), process(41, start=1000), host=suspended)
+    assert pids(found) == [41]
+    assert kept(found) == {40: "whether it is of an ended run cannot be told by the clocks"}
+
+
+@pytest.mark.parametrize(
+    ("listens", "why"),
+    [
+        (Ok(True), "still listens, and may serve somebody: for a person to end, if nobody uses it"),
+        (Failed(Cause.NO_PERMISSION), "whether it listens cannot be told"),
+        (NotApplicable(), "whether it listens cannot be told"),
+    ],
+)
+def test_a_server_that_listens_or_may_stays_with_its_tree_and_others_go(listens: Reading[bool], why: str) -> None:
+    server = process(40, "vllm serve m", pgrp=40)
+    core = process(41, "VLLM::EngineCore", ppid=40, pgrp=40)
+    alone = process(50, "VLLM::EngineCore", pgrp=50)
+    found = reaped(server, core, alone, listening={40: listens})
+    assert pids(found) == [50]
+    assert kept(found) == {40: why, 41: "ending it would take down 40 vllm, which stays"}
+
+
+def test_who_is_above_somebody_else_stays() -> None:
+    found = reaped(process(40, "sh"), process(41, "postgres", ppid=40, placement=in_service("db.service")))
+    assert (pids(found), kept(found)) == ([], {40: "below it is 41 postgres, which stays"})
+
+
+def test_nobody_is_ended_twice() -> None:
+    assert pids(reaped(process(40, pgrp=40), process(41, pgrp=41), before=[40])) == [41]
+
+
+def test_a_tracker_goes_last_and_only_with_all_who_hold_its_pipe() -> None:
+    tracker = process(39, TRACKER, pipes={31: 900}, pgrp=40)
+    worker = process(40, pipes={20: 900}, pgrp=40)
+    found = reaped(tracker, worker)
+    assert [(one.process.id.pid, one.condition) for one in found.endings] == [
+        (40, Condition.LEFTOVER),
+        (39, Condition.TRACKER),
+    ]
+    neighbour = process(50, placement=THERE, pipes={20: 900})
+    found = reaped(tracker, neighbour)
+    assert (pids(found), kept(found)) == ([], {39: "50 VLLM::Worker stays, and it ends by itself after that"})
+    found = reaped(process(39, TRACKER, pipes=None))
+    assert (pids(found), kept(found)) == ([], {39: "who else holds its pipe cannot be told"})
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"units": [unit("vllm.service", "inactive", "dead")]}, "systemd does not say that a start is under way"),
+        ({"units": [unit("vllm.service", "activating", "auto-restart")]}, "systemd does not say that a start is under"),
+        ({"units": [unit("vllm.service", "deactivating", "stop")]}, "systemd does not say that a start is under way"),
+        ({"units": []}, "systemd does not say that a start is under way"),
+        (
+            {"processes": Failed(Cause.PID_NAMESPACE, "other")},
+            "processes cannot be read: pid namespace (other)",
+        ),
+    ],
+)
+def test_where_nothing_can_be_proven_it_is_said_why(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(UnprovenError) as caught:
+        own_of(replace(host(units=given.pop("units", [STARTS])), **given), Ledger(), UNIT, GUARD)
+    assert str(caught.value).startswith(why)
+
+
+def file(inode: int = 5, kind: SegmentKind = SegmentKind.PYTHON_SHM, **given: Any) -> Segment:  # noqa: ANN401
+    """Give one that nobody has held for an hour, last changed 1000 s after boot."""
+    return segment(inode, **({"kind": kind, "changed_at": epoch(1000.0), "looked_at": NOW} | given))
+
+
+def removed(
+    *files: Segment, units: Mapping[int, UnitId] | None = None, processes: Iterable[Process] = ()
+) -> tuple[list[int], str]:
+    history = {
+        "unheld_since": {one.id: NOW - 3600 for one in files if one.holders == frozenset()},
+        "segment_units": {one.id: (units or {}).get(one.id.inode, UNIT) for one in files},
+    }
+    found, why = removals(own(*processes, history=history), shared_memory(*files), Policy())
+    return [one.segment.id.inode for one in found], why
+
+
+@pytest.mark.parametrize("kind", list(SegmentKind))
+def test_stale_files_of_known_kinds_that_its_processes_held_go(kind: SegmentKind) -> None:
+    expected = [] if kind in {SegmentKind.CUDA, SegmentKind.OTHER} else [5]
+    assert removed(file(kind=kind)) == (expected, "")
+
+
+def test_files_that_others_held_or_hold_or_that_nobody_was_seen_to_hold_stay() -> None:
+    assert removed(file(), units={5: OTHER}) == ([], "")
+    assert removed(replace(file(), holders=frozenset({ProcessId(50, 1000)}))) == ([], "")
+    assert removed(replace(file(), holders=None)) == ([], "")
+    found, _ = removals(own(history={"unheld_since": {SegmentId(27, 5): 0.0}}), shared_memory(file()), Policy())
+    assert not found
+
+
+def test_files_that_are_not_stale_or_not_older_than_the_activation_stay() -> None:
+    young = own(history={"unheld_since": {SegmentId(27, 5): NOW - 29}, "segment_units": {SegmentId(27, 5): UNIT}})
+    assert removals(young, shared_memory(file()), Policy()) == ((), "")
+    assert removed(file(changed_at=epoch(3998.0))) == ([5], "")
+    assert removed(file(changed_at=epoch(3999.5))) == ([], "")  # the clocks may be a second apart
+
+
+def test_while_a_process_of_an_ended_run_lives_or_may_no_file_goes() -> None:
+    assert removed(file(), processes=[process(40)]) == (
+        [],
+        "stale files stay, 1 of them: 40 VLLM::Worker lives, and may come for them",
+    )
+
+
+def test_what_lacks_for_want_of_history_is_said() -> None:
+    assert unheard_of(Ledger(processes_at=1.0, shm_at=1.0), reap=True, clean_shm=True) == ""
+    assert unheard_of(Ledger(), reap=True, clean_shm=False) == (
+        "the exporter has left no history of this boot: only processes in its own cgroup can be told to be its"
+    )
