@@ -49,7 +49,8 @@ ME = run(GUARD, "llmhost guard", placement=HERE, start=400_100, ppid=1, session=
 
 def process(pid: int, command: str | tuple[str, ...] = "VLLM::Worker", **given: Any) -> Process:  # noqa: ANN401
     """Give one of an ended run: it started 10 s after boot, in the unit's cgroup."""
-    return run(pid, command, **({"placement": HERE, "start": 1000} | given))
+    values: dict[str, Any] = {"placement": HERE, "start": 1000}
+    return run(pid, command, **(values | given))
 
 
 def own(*processes: Process, units: Iterable[Any] = (STARTS, BESIDE), **given: Any) -> Own:  # noqa: ANN401

@@ -5,15 +5,17 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.fakes import left_behind
 from tests.fakes.booted import booted_systemd
+from tests.fakes.unkillable import keep_from_dying
 from tests.guard.test_on_systemd import Host, host
 
-__all__ = ["booted_systemd", "host"]
+__all__ = ["booted_systemd", "host", "keep_from_dying"]
 
 PROGRAM = Path(left_behind.__file__)
 PARTS = {"worker", "mover", "daemon", "reaper", "adopted", "tracker"}
@@ -122,6 +124,46 @@ def test_a_free_start_is_held_back_until_they_have_ended(host: Host) -> None:
     host.becomes("vllm-a", "running")
     (ended,) = re.findall(r"ended leftover (\d+) sleep, of an ended run: after SIGTERM", host.log("vllm-a"))
     assert host.booted.run(["kill", "-0", ended], check=False).returncode == 1
+
+
+def test_one_that_does_not_die_is_named_in_the_last_line(
+    host: Host, keep_from_dying: Callable[[int], Callable[[], None]]
+) -> None:
+    leaves = "/bin/sh -c 'sleep 1000 & echo $! >/run/a.pid; exec sleep 1001'"
+    more = f"KillMode=process\nExecStart=\nExecStart={leaves}\n"
+    host.unit("vllm-a", "0", options="--reap --timeout 17s", more=more)
+    host.start("vllm-a")
+    pid = told(host, "/run/a.pid").strip()
+    host.booted.systemctl("kill", "--kill-whom=main", "--signal=SIGKILL", "vllm-a.service")
+    host.becomes("vllm-a", "failed")
+    let_die = keep_from_dying(seen_from_here(host, int(pid)))
+    host.use({0: "80G"}, f"proc 0 {pid} mem=79G")
+    host.start("vllm-a")
+    host.becomes("vllm-a", "failed", 25)
+    let_die()
+    *_, stuck, last = [line for line in host.log("vllm-a").splitlines() if "ERROR" in line]
+    assert re.search(rf"could not end leftover {pid} sleep, of an ended run: SIGKILL does not end it, state \S", stuck)
+    assert re.search(
+        rf"held after 17\.\d s .*; process {pid} sleep of an ended run does not die, and only a GPU reset or a reboot "
+        r"ends it\. Next step: reset the GPU \(nvidia-smi --gpu-reset\), or reboot$",
+        last,
+    )
+
+
+def seen_from_here(host: Host, pid: int) -> int:
+    """Give the pid that a process in there has out here (proc(5): /proc/PID/status, NSpid)."""
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            namespaces = re.search(r"^NSpid:\s+(\d+)\s.*\b(\d+)$", status.read_text(), re.MULTILINE)
+            if (
+                namespaces
+                and int(namespaces[2]) == pid
+                and os.path.samefile(  # noqa: PTH121
+                    f"/proc/{namespaces[1]}/ns/pid", f"/proc/{host.booted.pid}/ns/pid"
+                )
+            ):
+                return int(namespaces[1])
+    raise LookupError(pid)
 
 
 def test_without_it_all_stay(host: Host) -> None:

@@ -1,0 +1,76 @@
+"""A config or history that is broken, or lies where nothing answers, keeps no service from starting."""
+
+import re
+import time
+from pathlib import Path
+
+from tests.fakes.booted import booted_systemd
+from tests.fakes.hung_mount import hung_mount
+from tests.fakes.nvml import fake_nvml
+from tests.guard.test_command import AT_ONCE, FREE, Guards, guards
+from tests.guard.test_on_systemd import Host, host
+
+__all__ = ["booted_systemd", "fake_nvml", "guards", "host", "hung_mount"]
+
+NEED = ("--gpus", "0", "--need-free", "0.9", *AT_ONCE)
+
+
+def test_a_config_that_does_not_answer_is_done_without_loudly(guards: Guards, hung_mount: Path) -> None:
+    guards.nvml.write(FREE)
+    began = time.monotonic()
+    code, _, lines = guards.run(*NEED, "--config", str(hung_mount / "llmhost.yml"))
+    assert code == 0
+    assert 3 <= time.monotonic() - began < 6
+    assert f"ERROR the config does not answer: {hung_mount}/llmhost.yml: it is done without, by the defaults" in lines
+    assert re.search(r"INFO the start: free after [34]\.\d s", lines[-1])
+
+
+def test_it_refuses_the_start_where_faults_do(guards: Guards, hung_mount: Path) -> None:
+    guards.nvml.write(FREE)
+    code, _, lines = guards.run(*NEED, "--config", str(hung_mount / "llmhost.yml"), "--on-fault", "refuse")
+    assert code == 4
+    assert lines == [
+        f"ERROR the config does not answer: {hung_mount}/llmhost.yml",
+        "ERROR the guard itself has failed, and the start is refused, as --on-fault=refuse says",
+    ]
+
+
+def test_a_history_that_does_not_answer_is_done_without_and_is_no_fault(guards: Guards, hung_mount: Path) -> None:
+    guards.nvml.write(FREE)
+    code, _, lines = guards.run(*NEED, "--state-dir", str(hung_mount), "--on-fault", "refuse")
+    assert code == 0
+    assert f"WARNING there is no history: {hung_mount} does not answer" in lines
+
+
+def test_where_somebody_runs_it_by_hand_a_broken_config_is_wrong_use(guards: Guards, tmp_path: Path) -> None:
+    (tmp_path / "broken.yml").write_text("units: {patern: [a]}\n")
+    code, _, lines = guards.run(*NEED, "--config", str(tmp_path / "broken.yml"))
+    assert code == 2
+    assert "units.patern" in lines[-1]
+
+
+def test_in_a_services_start_a_broken_config_is_done_without_loudly(host: Host) -> None:
+    host.booted.write("/etc/llmhost-guard.yml", "units: {patern: [a]}\n")
+    host.unit("vllm-a", "0")
+    host.start("vllm-a")
+    host.becomes("vllm-a", "running")
+    log = host.log("vllm-a")
+    assert re.search(r"ERROR .*llmhost-guard\.yml.*units\.patern.*: it is done without, by the defaults", log)
+    assert "free after" in log
+    assert host.record("vllm-a")["verdict"] == "free"
+
+
+def test_or_refuses_the_start_where_faults_do(host: Host) -> None:
+    host.unit("vllm-a", "0", options="--config /etc/none.yml --on-fault refuse")
+    host.start("vllm-a")
+    host.becomes("vllm-a", "failed")
+    assert host.booted.show("vllm-a.service", "ExecStartPre")["ExecStartPre"].endswith("status=4 }")
+    assert host.record("vllm-a")["verdict"] == "fault"
+    assert "ERROR /etc/none.yml: no such file\n" in host.log("vllm-a")
+
+
+def test_wrong_options_are_wrong_use_there_as_well(host: Host) -> None:
+    host.unit("vllm-a", "0", options="--timeout 1")
+    host.start("vllm-a")
+    host.becomes("vllm-a", "failed")
+    assert host.booted.show("vllm-a.service", "ExecStartPre")["ExecStartPre"].endswith("status=2 }")
