@@ -93,7 +93,7 @@ def frozen_s(shm: Path, scratch: Path) -> float:
         thread = Thread(target=remover.remove, args=(removal_of(path, shm),))
         thread.start()
         stopped_child()
-        told = subprocess.run([*OPENER, path], input="", capture_output=True, text=True, check=True).stdout
+        told = subprocess.run([*OPENER, path], input="\n", capture_output=True, text=True, check=True).stdout
         thread.join()
     lease_program.__file__ = own
     return float(told.split()[-1])

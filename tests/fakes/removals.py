@@ -115,13 +115,15 @@ def go_on(pid: int) -> None:
     os.kill(pid, signal.SIGCONT)
 
 
-# Opens a file and maps it, and says how long the opening took, or what kept it; then has it until its input ends.
+# Once it is told to, opens a file and maps it, and says how long the opening took, or what kept it; then has it until
+# its input ends.
 OPENER = [
     sys.executable,
     "-c",
     """
 import mmap, os, sys, time
 print("here", flush=True)
+sys.stdin.readline()
 began = time.monotonic()
 try:
     descriptor = os.open(sys.argv[1], os.O_RDWR)
