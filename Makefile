@@ -94,3 +94,4 @@ ready-to-run: ## set up .venv for run
 ready-to-test: ## set up .venv, .tools and Debian packages for test
 	@tests/setup/venv dev
 	@tests/setup/debian
+	@tests/setup/axe

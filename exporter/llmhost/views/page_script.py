@@ -54,8 +54,8 @@ SCRIPT: Final = """
     const holder = focused && focused.closest("[id]");
     const place = holder ? stops(holder).indexOf(focused) : -1;
     const top = (one) => one.getBoundingClientRect().top;
-    const marks = scrollY > 0 ? [...now.querySelectorAll("section[id], article[id], details[id], li[id]")] : [];
-    const mark = marks.filter((one) => next.querySelector("#" + one.id)).find((one) => top(one) >= 0);
+    const marks = [...now.querySelectorAll("section[id], article[id], details[id], li[id]")];
+    const mark = marks.find((one) => top(one) >= 0 && next.querySelector("#" + one.id));
     const markTop = mark ? top(mark) : 0;
     now.replaceWith(next);
     if (mark) scrollBy({ top: top(document.getElementById(mark.id)) - markTop, behavior: "instant" });
