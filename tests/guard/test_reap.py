@@ -207,10 +207,10 @@ def test_what_still_listens_and_what_works_for_it_stays(host: Host) -> None:
 def test_a_stop_amidst_it_ends_the_guard_at_once(host: Host) -> None:
     tree = leaving(host, "vllm-a")
     host.start("vllm-a")
-    host.says("vllm-a", r"waits for what ended runs have left to be gone \(enough is free\); 2 s of 85 s")
+    host.says("vllm-a", r"waits for what ended runs have left to be gone \(enough is free\)")
     stopping_at = time.monotonic()
     host.booted.systemctl("stop", "vllm-a.service")
-    assert time.monotonic() - stopping_at < 2
+    assert time.monotonic() - stopping_at < 5, "and not the ten seconds"
     host.says("vllm-a", "ended by SIGTERM after .*: it waited for what ended runs have left to be gone")
     assert "interrupted: it has been told to end, and has not yet" in host.log("vllm-a")
     assert tree.living() == PARTS
