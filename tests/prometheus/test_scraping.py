@@ -40,7 +40,11 @@ def test_a_minute_of_scrapes_has_no_error_and_drops_no_sample(tmp_path: Path) ->
                 assert prometheus.value("min_over_time(llmhost_collector_success{collector='nvml'}[2m])") == 1
                 assert prometheus.value("sum(llmhost_gpu_holder_memory_bytes{kind='leftover'})") == 8 * 93900 << 20
                 assert {alert["labels"]["alertname"] for alert in prometheus.api("alerts")["data"]["alerts"]} == {
-                    "LlmhostResidentMemoryUnderDownUnit"
+                    "LlmhostUnitDown",
+                    "LlmhostStartWouldBeRefused",
+                    "LlmhostMemoryHeldByDownUnit",
+                    "LlmhostOrphanEngines",
+                    "LlmhostWatchdog",
                 }
                 rules = [rule for group in prometheus.api("rules")["data"]["groups"] for rule in group["rules"]]
                 assert [rule["lastError"] for rule in rules if rule.get("lastError")] == []
