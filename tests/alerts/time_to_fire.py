@@ -10,12 +10,13 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.alerts.days import written
 from tests.fakes.needs import needs
 
 RULES = Path(__file__).parents[2] / "alerts" / "llmhost.rules.yml"
@@ -113,20 +114,7 @@ def loop_series(turn_seconds: int, verdict: str = "clean") -> list[dict[str, str
         for found in ("clean", "resident", "unknown", "not_started"):
             counts = starts if (trigger, found) == ("auto", verdict) else (lambda at: 0)  # noqa: ARG005 - of time too
             of_time[f'llmhost_unit_starts_total{{{_UNIT},trigger="{trigger}",verdict="{found}"}}'] = counts
-    return [{"series": name, "values": _written([value(at) for at in times])} for name, value in of_time.items()]
-
-
-def _written(values: Sequence[int | None]) -> str:
-    """Write values as promtool reads them: `_` for none, `5x3` for one and three more like it."""
-    runs: list[list[Any]] = []
-    for value in values:
-        if runs and runs[-1][0] == value:
-            runs[-1][1] += 1
-        else:
-            runs.append([value, 0])
-    return " ".join(
-        (f"_x{more + 1}" if value is None else f"{value}x{more}" if more else str(value)) for value, more in runs
-    )
+    return [{"series": name, "values": written([value(at) for at in times])} for name, value in of_time.items()]
 
 
 def seconds_to_fire(column: Column, turn_seconds: int) -> int | None:
