@@ -8,6 +8,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
+from llmhost.model.unit import ACTIVE_STATES, SERVICE_RESULTS
+
 Value = float | int | None
 Values = Callable[[int], Value]  # of the time in seconds
 
@@ -18,19 +20,7 @@ _U = f'unit="{UNIT}",manager="system"'
 _E = f'{_U},engine="vllm",endpoint="http://127.0.0.1:8000"'
 _M = f'{_E},model="m",engine_index="0"'
 _G = 'gpu="0",uuid="GPU-0"'
-_STATES = ("active", "reloading", "inactive", "failed", "activating", "deactivating", "maintenance", "refreshing")
-_RESULTS = (
-    "resources",
-    "protocol",
-    "timeout",
-    "exit-code",
-    "signal",
-    "core-dump",
-    "watchdog",
-    "start-limit-hit",
-    "oom-kill",
-    "exec-condition",
-)
+_RESULTS = tuple(result for result in SERVICE_RESULTS if result != "success")
 
 # What a unit does → (ActiveState, SubState).
 _SYSTEMD = {
@@ -49,7 +39,7 @@ _HAS_MAIN = {"serves", "sleeps", "loads", "loads in start", "stops"}
 # ActiveState or SubState → what a unit does in it.
 _SYSTEMD_IN = {
     state: {does for does, states in _SYSTEMD.items() if state in states}
-    for state in (*_STATES, *(sub for _, sub in _SYSTEMD.values()))
+    for state in (*ACTIVE_STATES, *(sub for _, sub in _SYSTEMD.values()))
 }
 
 
@@ -97,7 +87,7 @@ class Day:
 
 
 def _unit_series(day: Day) -> Iterator[tuple[str, Values]]:
-    for state in _STATES:
+    for state in ACTIVE_STATES:
         yield f'llmhost_unit_active_state{{{_U},state="{state}"}}', _where(day, _SYSTEMD_IN[state], 1, 0)
     for sub in sorted({sub for _, sub in _SYSTEMD.values()}):
         yield f'llmhost_unit_sub_state{{{_U},state="{sub}"}}', _where(day, _SYSTEMD_IN[sub], 1)

@@ -19,6 +19,8 @@ import yaml
 from tests.alerts.days import written
 from tests.fakes.needs import needs
 
+from llmhost.model.unit import ACTIVE_STATES
+
 RULES = Path(__file__).parents[2] / "alerts" / "llmhost.rules.yml"
 SCRAPE_SECONDS = 15
 TURNS_SECONDS = (20, 60, 110, 180, 300, 700, 900)
@@ -27,7 +29,6 @@ _LOOP_SECONDS = 4 * 3600
 _DELAY_SECONDS = 10  # of each turn it waits to restart (RestartSec=)
 
 _UNIT = 'cluster="c",job="llmhost",instance="a:10061",unit="vllm.service",manager="system"'
-_STATES = ("active", "reloading", "inactive", "failed", "activating", "deactivating", "maintenance", "refreshing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,7 @@ def loop_series(turn_seconds: int, verdict: str = "clean") -> list[dict[str, str
         'systemd_service_restart_total{job="systemd",instance="a:9558",name="vllm.service"}': starts,
         'systemd_unit_state{job="systemd",instance="a:9558",name="vllm.service",state="failed"}': lambda _at: 0,
     }
-    for state in _STATES:
+    for state in ACTIVE_STATES:
         of_time[f'llmhost_unit_active_state{{{_UNIT},state="{state}"}}'] = state_is(state)
     for trigger in ("auto", "manual"):
         for found in ("clean", "resident", "unknown", "not_started"):

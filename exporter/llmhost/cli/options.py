@@ -21,14 +21,14 @@ def add_host_options(parser: argparse.ArgumentParser, *, state_directory_help: s
     parser.add_argument(
         "--state-dir",
         dest="state_directory",
-        type=_named,
+        type=named,
         metavar="DIR",
         help=f"{state_directory_help}; default: $STATE_DIRECTORY, else /var/lib/llmhost if it is there",
     )
     parser.add_argument(
         "--run-dir",
         dest="run_directory",
-        type=_named,
+        type=named,
         default=usual.run,
         metavar="DIR",
         help=f"where guards record their runs, and `release` its wish; default: {usual.run}",
@@ -42,7 +42,7 @@ def add_host_options(parser: argparse.ArgumentParser, *, state_directory_help: s
         parser.add_argument(
             f"--path.{name}",
             dest=name,
-            type=_directory,
+            type=directory,
             default=default,
             metavar="DIR",
             help=f"default: {default}",
@@ -53,7 +53,7 @@ def paths_of(given: argparse.Namespace) -> Paths:
     return Paths(procfs=given.procfs, sysfs=given.sysfs, cgroup=given.cgroup, shm=given.shm, run=given.run_directory)
 
 
-def _named(text: str) -> Path:
+def named(text: str) -> Path:
     """Take any name but none: that of an unset variable of a shell's would be the current directory."""
     if not text:
         raise argparse.ArgumentTypeError("no directory is named")
@@ -66,8 +66,11 @@ def _file(text: str) -> Path:
     return Path(text)
 
 
-def _directory(text: str) -> Path:
-    path = _named(text)
-    if not path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is no directory")
-    return path
+def directory(text: str) -> Path:
+    path = named(text)
+    try:
+        if path.is_dir():
+            return path
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text} cannot be looked at: {error.strerror}") from None
+    raise argparse.ArgumentTypeError(f"{text} is no directory")

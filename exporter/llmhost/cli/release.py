@@ -4,10 +4,10 @@ import argparse
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmhost.cli.exits import Exit
+from llmhost.cli.options import directory, named
 from llmhost.cli.paths import Paths
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--run-dir",
         dest="run_directory",
-        type=Path,
+        type=named,
         default=usual.run,
         metavar="DIR",
         help=f"the exporter's; default: {usual.run}",
     )
     parser.add_argument(
-        "--path.procfs", dest="procfs", type=_directory, default=usual.procfs, metavar="DIR", help="default: /proc"
+        "--path.procfs", dest="procfs", type=directory, default=usual.procfs, metavar="DIR", help="default: /proc"
     )
     parser.set_defaults(run=run)
 
@@ -134,13 +134,3 @@ def _time(text: str) -> float:
     if not 1 <= seconds <= MOST_SECONDS:
         raise argparse.ArgumentTypeError("from 1s to 1h")
     return seconds
-
-
-def _directory(text: str) -> Path:
-    path = Path(text)
-    try:
-        if path.is_dir():
-            return path
-    except OSError as error:
-        raise argparse.ArgumentTypeError(f"{text} cannot be looked at: {error.strerror}") from None
-    raise argparse.ArgumentTypeError(f"{text} is no directory")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from llmhost.config.schema import Policy
 from llmhost.decide.cleanup_around import Around as Around  # noqa: PLC0414 - what a plan is asked with
-from llmhost.decide.cleanup_around import Ground, planned_in
+from llmhost.decide.cleanup_around import Ground, planned_in, unread
 from llmhost.decide.cleanup_around import to_ask_for_listeners as to_ask_for_listeners  # noqa: PLC0414
 from llmhost.decide.cleanup_plan import Condition, Ending, Plan, Wish
 from llmhost.decide.cleanup_processes import ProcessSteps, process_steps
@@ -66,12 +66,9 @@ def seconds_to_wait(wanted: Plan, policy: Policy) -> float:
 
 
 def _refusal(what: str, reading: Failed | NotApplicable) -> str:
-    if isinstance(reading, NotApplicable):
-        return f"{what} are not looked at: {reading.why}"
-    if reading.cause is Cause.PID_NAMESPACE:
+    if isinstance(reading, Failed) and reading.cause is Cause.PID_NAMESPACE:
         return reading.detail
-    detail = f" ({reading.detail})" if reading.detail else ""
-    return f"{what} cannot be read: {reading.cause.replace('_', ' ')}{detail}"
+    return unread(what, reading)
 
 
 def _trackers_last(steps: ProcessSteps) -> tuple[Ending, ...]:

@@ -10,7 +10,7 @@ from llmhost.derive.orphans import orphan_conditions
 from llmhost.model.host import Host
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
-from llmhost.model.reading import NotApplicable, Ok, Reading
+from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
 from llmhost.model.segment import Segment, SegmentId
 from llmhost.model.unit import Unit
 
@@ -111,3 +111,11 @@ def to_ask_for_listeners(look: Look) -> Iterator[Process]:
         process = look.snapshot.processes.value.of(one)
         if process is not None and serves_others(process):
             yield process
+
+
+def unread(what: str, reading: Failed | NotApplicable) -> str:
+    """Say for people why there is nothing to go by; `what` is a plural."""
+    if isinstance(reading, NotApplicable):
+        return f"{what} are not looked at: {reading.why}"
+    detail = f" ({reading.detail})" if reading.detail else ""
+    return f"{what} cannot be read: {str(reading.cause).replace('_', ' ')}{detail}"

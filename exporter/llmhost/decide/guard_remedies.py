@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from llmhost.config.schema import Policy
-from llmhost.decide.cleanup_around import serves_others
+from llmhost.decide.cleanup_around import serves_others, unread
 from llmhost.decide.cleanup_plan import Condition, Ending, Left, Removal
 from llmhost.decide.cleanup_processes import descendants, named, others_by_pipe, own_pipes, pipe_holders, trees
 from llmhost.decide.cleanup_segments import REPORTED_ONLY
@@ -19,7 +19,7 @@ from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Home, Process, ProcessTable, Role
-from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
+from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.model.segment import SharedMemory
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit
@@ -63,11 +63,11 @@ def own_of(snapshot: Snapshot, ledger: Ledger, unit: UnitId, own_pid: int) -> Ow
     """
     host, processes, units = snapshot.host, snapshot.processes, snapshot.units
     if not isinstance(processes, Ok):
-        raise UnprovenError(_refusal("processes", processes))
+        raise UnprovenError(unread("processes", processes))
     if not isinstance(host, Ok):
-        raise UnprovenError(_refusal("the host's clocks", host))
+        raise UnprovenError(unread("the host's clocks", host))
     if not isinstance(units, Ok):
-        raise UnprovenError(_refusal("systemd's units", units))
+        raise UnprovenError(unread("systemd's units", units))
     by_id = {one.id: one for one in units.value.units}
     found = by_id.get(unit)
     if found is None or not is_up(found) or found.active_state == "deactivating":
@@ -209,13 +209,6 @@ def unheard_of(recorded: Ledger, *, reap: bool, clean_shm: bool) -> str:
     if clean_shm and not recorded.shm_at:
         parts.append("no file of shared memory can be told to be stale")
     return f"the exporter has left no history of this boot: {', and '.join(parts)}" if parts else ""
-
-
-def _refusal(what: str, reading: Failed | NotApplicable) -> str:
-    if isinstance(reading, NotApplicable):
-        return f"{what} are not looked at: {reading.why}"
-    detail = f" ({reading.detail})" if reading.detail else ""
-    return f"{what} cannot be read: {str(reading.cause).replace('_', ' ')}{detail}"
 
 
 def _left(process: Process, because: str, own: Own) -> Left:
