@@ -1,0 +1,114 @@
+"""What the board of an incident says first: how it stands at the end of the time shown, and what to do."""
+
+from grafana.boards.shared import can_be_seen
+from grafana.kit.panels import RUNBOOK, STATE_VALUES, Json, now, stat, text, thresholds, values
+from grafana.kit.queries import (
+    BAD,
+    BY_HOST,
+    BY_UNIT,
+    CALM,
+    CANNOT_TELL,
+    GOOD,
+    HOST,
+    NOT_APPLICABLE,
+    ODD,
+    UNIT,
+    counted,
+    startable,
+    stuck_memory,
+    unit_state,
+)
+
+_WHAT_TO_DO = f"""\
+| when | on the host |
+|---|---|
+| it loops, memory is stuck | `systemctl stop $unit` |
+| who holds it? | `llmhost status` |
+| what of it can go? | `llmhost clean --unit $unit` |
+| *A start now* is green | `systemctl start $unit` |
+| it loops, nothing is stuck | `journalctl -u $unit -n 200` |
+| next time it shall wait | `llmhost guard --install $unit` |
+
+`llmhost clean` only shows what it would do, until `--apply`. [Runbook]({RUNBOOK})
+"""
+
+
+def what_to_do() -> Json:
+    return text("What to do", "Commands for the host, with the unit that is chosen above.", _WHAT_TO_DO)
+
+
+def banner() -> list[Json]:
+    automatic = counted("llmhost_unit_starts_total", f'trigger="auto", {UNIT}', BY_UNIT, "1h")
+    resident = counted("llmhost_unit_starts_total", f'trigger="auto", verdict="resident", {UNIT}', BY_UNIT, "1h")
+    since = f"max by ({BY_UNIT}) (llmhost_unit_state_change_timestamp_seconds{{{UNIT}}}) * 1000"
+    stuck = (
+        f"sum by ({BY_HOST}) ({stuck_memory(HOST)})"
+        f" or 0 * sum by ({BY_HOST}) (llmhost_gpu_unattributed_memory_bytes{{{HOST}}})"
+    )
+    return [
+        can_be_seen(),
+        stat(
+            "State",
+            "What systemd says that the unit is doing.",
+            [now(unit_state(UNIT), "{{unit}}")],
+            mappings=STATE_VALUES,
+        ),
+        stat(
+            "In this state since",
+            "When the unit last changed its state.",
+            [now(since, "{{unit}}")],
+            unit="dateTimeFromNow",
+        ),
+        stat(
+            "Restarts by systemd, 1 h",
+            "Automatic starts within the last hour, each of them, also those between two scrapes. Red from 2 on: "
+            "LlmhostRestartLoop goes by it.",
+            [now(automatic, "{{unit}}")],
+            unit="none",
+            steps=thresholds((None, GOOD), (1, ODD), (2, BAD)),
+            decimals=0,
+        ),
+        stat(
+            "… that found memory held",
+            "Those of them that found more than policy.resident on the unit's GPUs that should not have been there.",
+            [now(resident, "{{unit}}")],
+            unit="none",
+            steps=thresholds((None, GOOD), (1, BAD)),
+            decimals=0,
+        ),
+        stat(
+            "Stuck on the host's GPUs",
+            "Memory of ended runs, orphans, processes that are gone, and nobody, on GPUs with more than "
+            "policy.resident of it. No data: GPUs or processes cannot be read, or memory is unified.",
+            [now(stuck)],
+            unit="bytes",
+            steps=thresholds((None, GOOD), (1, BAD)),
+            decimals=0,
+        ),
+        stat(
+            "A start now",
+            "Whether the unit's GPUs have free what it will ask for. `it is up`: there is nothing to tell. `not "
+            "known`: what it needs, or where, is not.",
+            [now(startable(UNIT), "{{unit}}")],
+            mappings=values(
+                {
+                    0: ("would be refused", BAD),
+                    1: ("would find it free", GOOD),
+                    NOT_APPLICABLE: ("it is up", CALM),
+                    CANNOT_TELL: ("not known", CALM),
+                }
+            ),
+        ),
+        stat(
+            "Tokens generated",
+            "By the unit's engines, as they count. No data: no engine answers.",
+            [
+                now(
+                    f"sum by ({BY_UNIT}) (rate(llmhost_engine_generation_tokens_total{{{UNIT}}}[$__rate_interval]))",
+                    "{{unit}}",
+                )
+            ],
+            unit="suffix: tok/s",
+            decimals=0,
+        ),
+    ]

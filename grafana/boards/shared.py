@@ -1,0 +1,127 @@
+"""Panels and variables that more than one board has."""
+
+from grafana.kit.dashboard import variable
+from grafana.kit.panels import (
+    COLOURED_CELL,
+    COLOURED_TEXT,
+    RUNBOOK,
+    Json,
+    colours,
+    link,
+    names_in_colour,
+    now,
+    only,
+    stat,
+    table,
+    target,
+    timeseries,
+    values,
+)
+from grafana.kit.queries import BAD, BY_HOST, GOOD, HOST, KINDS, ODD, TRACKER_STATES, seen
+
+SEVERITIES = {"critical": BAD, "warning": ODD, "info": "blue", "none": "text"}
+
+
+def gpus() -> Json:
+    """Let panels repeat for each GPU of the hosts; nothing to choose by."""
+    return {**variable("gpu", "GPU", f"label_values(llmhost_gpu_info{{{HOST}}}, gpu)"), "hide": 2, "sort": 3}
+
+
+def can_be_seen() -> Json:
+    return stat(
+        "Can it be seen?",
+        "What is shown is as good as what the exporter can read. `NOT SCRAPED`: Prometheus gets nothing from the "
+        "host, and what is drawn is old. `PARTLY`: a collector fails, and what it would tell is absent.",
+        [now(f"min({seen(HOST)})")],
+        mappings=values({0: ("NOT SCRAPED", BAD), 1: ("PARTLY", ODD), 2: ("yes", GOOD)}),
+    )
+
+
+def holders_now() -> Json:
+    kept = f"{BY_HOST}, gpu, unit, manager, kind"
+    unattributed = f"llmhost_gpu_unattributed_memory_bytes{{{HOST}}} > 0"
+    memory = (
+        f"sum by ({kept}) (llmhost_gpu_holder_memory_bytes{{{HOST}}}"
+        f' or label_replace({unattributed}, "kind", "unattributed", "", ""))'
+    )
+    return table(
+        "Who holds GPU memory",
+        "At the end of the time shown, by GPU, systemd unit and kind of holder. `current`: the unit's present run; "
+        "`leftover`: an ended one; `unattributed`: no process is seen to hold it. Empty where GPUs cannot be read, or "
+        "nobody holds any.",
+        [
+            ("memory", memory),
+            ("processes", f"sum by ({kept}) (llmhost_gpu_holder_processes{{{HOST}}})"),
+        ],
+        shown=("gpu", "unit", "kind"),
+        names={"gpu": "GPU"},
+        overrides=[
+            only("^memory$", unit="bytes", decimals=1, custom__width=100),
+            only("^GPU$", custom__width=60),
+            only("^processes$", custom__width=90),
+            only(
+                "^kind$",
+                mappings=names_in_colour(KINDS),
+                custom__width=110,
+                custom__cellOptions=dict(COLOURED_TEXT),
+            ),
+        ],
+        sort=("memory", True),
+    )
+
+
+def alerts_now(matchers: str) -> Json:
+    kept = "alertname, severity, unit, gpu"
+    of_ours = f'alertname=~"Llmhost.+", severity!="none", {matchers}'
+    since = (
+        f"max by ({kept}) (ALERTS_FOR_STATE{{{of_ours}}} * 1000)"
+        f' and on ({kept}) ALERTS{{alertstate="firing", {of_ours}}}'
+    )
+    return table(
+        "Alerts that fire",
+        "Each links to what to do about it. Empty: none fires, or llmhost's rules are not loaded in this Prometheus.",
+        [
+            ("since", since),
+        ],
+        shown=("alertname", "severity", "unit", "gpu"),
+        names={"alertname": "alert", "gpu": "GPU"},
+        overrides=[
+            only("^alert$", links=[link("Runbook", f"{RUNBOOK}#${{__value.raw}}")]),
+            only("^since$", unit="dateTimeFromNow", custom__width=120),
+            only("^GPU$", custom__width=60),
+            only(
+                "^severity$",
+                mappings=names_in_colour(SEVERITIES),
+                custom__width=80,
+                custom__cellOptions=dict(COLOURED_CELL),
+            ),
+        ],
+        sort=("since", True),
+    )
+
+
+def stale_segments() -> Json:
+    stale = f'llmhost_shm_segments{{state="stale", {HOST}}}'
+    return timeseries(
+        "Stale files in /dev/shm",
+        "Files that nobody has held for policy.segment_grace, by kind; of other programs, too. 0: there are none.",
+        [target(f"sum by (kind) ({stale})", "{{kind}}")],
+        stacked=True,
+    )
+
+
+def trackers() -> Json:
+    return timeseries(
+        "Resource trackers",
+        "Python's resource trackers by state. An orphaned one has lost its creator.",
+        [target(f"sum by (state) (llmhost_resource_trackers{{{HOST}}})", "{{state}}")],
+        overrides=colours(TRACKER_STATES),
+    )
+
+
+def orphans() -> Json:
+    return timeseries(
+        "Orphan processes",
+        "Engine processes that outlived what they belong to, by engine and role; none is one series of 0.",
+        [target(f"sum by (engine, role) (llmhost_orphan_processes{{{HOST}}})", "{{engine}} {{role}}")],
+    )

@@ -1,0 +1,294 @@
+"""Panels of classic dashboard JSON, schema 39, which Grafana 10.4 and later read from files. No library: legible."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grafana.kit.queries import STATES
+
+Json = dict[str, Any]
+
+DATASOURCE: Mapping[str, str] = {"type": "prometheus", "uid": "${datasource}"}
+RUNBOOK = "https://github.com/llmhost/llmhost/blob/main/alerts/README.md"
+DASHED: Mapping[str, object] = {"dash": [8, 8], "fill": "dash"}
+# All time series have it, so that the same moment is at the same place in panels one above the other.
+AXIS_WIDTH = 80
+
+
+def target(expr: str, legend: str = "", *, ref: str = "A", step: str = "") -> Json:
+    """Ask over the time shown; `step` is the least step."""
+    made: Json = {
+        "datasource": dict(DATASOURCE),
+        "editorMode": "code",
+        "expr": expr,
+        "legendFormat": legend,
+        "range": True,
+        "refId": ref,
+    }
+    return {**made, "interval": step} if step else made
+
+
+def now(expr: str, legend: str = "", *, ref: str = "A", table: bool = False) -> Json:
+    """Ask at the end of the time shown."""
+    made: Json = {
+        "datasource": dict(DATASOURCE),
+        "editorMode": "code",
+        "expr": expr,
+        "instant": True,
+        "range": False,
+        "refId": ref,
+    }
+    return {**made, "format": "table"} if table else {**made, "legendFormat": legend}
+
+
+def values(mapping: Mapping[float, tuple[str, str]]) -> list[Json]:
+    """Texts and colours in place of numbers."""
+    options = {
+        f"{value:g}": {"color": colour, "index": index, "text": text}
+        for index, (value, (text, colour)) in enumerate(mapping.items())
+    }
+    return [{"type": "value", "options": options}]
+
+
+STATE_VALUES = values({float(state.code): (state.text, state.colour) for state in STATES})
+
+
+def thresholds(*steps: tuple[float | None, str]) -> Json:
+    return {"mode": "absolute", "steps": [{"color": colour, "value": value} for value, colour in steps]}
+
+
+def only(name_pattern: str, **properties: object) -> Json:
+    """Override for the series, or columns, whose name matches; `custom__x` is custom.x."""
+    return {
+        "matcher": {"id": "byRegexp", "options": f"/{name_pattern}/"},
+        "properties": [{"id": name.replace("__", "."), "value": value} for name, value in properties.items()],
+    }
+
+
+def colours(of: Mapping[str, str], pattern: str = "^{}$") -> list[Json]:
+    """Override the colours of series by name."""
+    return [
+        only(pattern.format(re.escape(name)), color={"fixedColor": colour, "mode": "fixed"})
+        for name, colour in of.items()
+    ]
+
+
+def names_in_colour(of: Mapping[str, str]) -> list[Json]:
+    """Colour a table's texts, which stay as they are."""
+    options = {name: {"color": colour, "index": index} for index, (name, colour) in enumerate(of.items())}
+    return [{"type": "value", "options": options}]
+
+
+def link(title: str, url: str) -> Json:
+    return {"title": title, "url": url, "targetBlank": False}
+
+
+def panel(
+    kind: str,
+    title: str,
+    description: str,
+    targets: Sequence[Json],
+    *,
+    defaults: Json,
+    options: Json,
+    overrides: Sequence[Json] = (),
+) -> Json:
+    return {
+        "type": kind,
+        "title": title,
+        "description": description,
+        "datasource": dict(DATASOURCE),
+        "targets": list(targets),
+        "fieldConfig": {"defaults": defaults, "overrides": list(overrides)},
+        "options": options,
+    }
+
+
+def stat(
+    title: str,
+    description: str,
+    targets: Sequence[Json],
+    *,
+    unit: str = "short",
+    steps: Json | None = None,
+    mappings: Sequence[Json] = (),
+    links: Sequence[Json] = (),
+    decimals: int | None = None,
+) -> Json:
+    """Big numbers; the background has the colour where there are thresholds or mappings, that is a judgement."""
+    judged = steps is not None or bool(mappings)
+    defaults: Json = {
+        "unit": unit,
+        "color": {"mode": "thresholds"},
+        "mappings": list(mappings),
+        "thresholds": steps or thresholds((None, "text")),
+        "links": list(links),
+    }
+    if decimals is not None:
+        defaults["decimals"] = decimals
+    return panel(
+        "stat",
+        title,
+        description,
+        targets,
+        defaults=defaults,
+        options={
+            "colorMode": "background" if judged else "none",
+            "graphMode": "none",
+            "justifyMode": "center",
+            "orientation": "auto",
+            "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+            "textMode": "auto",
+        },
+    )
+
+
+def timeseries(
+    title: str,
+    description: str,
+    targets: Sequence[Json],
+    *,
+    unit: str = "short",
+    stacked: bool = False,
+    bars: bool = False,
+    overrides: Sequence[Json] = (),
+    calcs: Sequence[str] = ("lastNotNull",),
+    legend: str = "list",
+    **defaults: object,
+) -> Json:
+    """Draw lines, areas that are stacked, or bars that are.
+
+    Lines are drawn in steps: a reading holds until the next, and nothing is drawn between.
+    """
+    custom: Json = {
+        "axisWidth": AXIS_WIDTH,
+        "drawStyle": "bars" if bars else "line",
+        "fillOpacity": 80 if bars else 50 if stacked else 0,
+        "lineInterpolation": "stepAfter",
+        "lineWidth": 0 if bars else 1,
+        "showPoints": "never",
+        "spanNulls": False,
+        "stacking": {"group": "A", "mode": "normal" if stacked or bars else "none"},
+    }
+    return panel(
+        "timeseries",
+        title,
+        description,
+        targets,
+        defaults={"unit": unit, "min": 0, "color": {"mode": "palette-classic"}, "custom": custom, **defaults},
+        overrides=overrides,
+        options={
+            "legend": {"calcs": list(calcs), "displayMode": legend, "placement": "bottom", "showLegend": True},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        },
+    )
+
+
+def event_bars(
+    title: str,
+    description: str,
+    targets: Sequence[Json],
+    *,
+    overrides: Sequence[Json] = (),
+) -> Json:
+    """Bars of whole numbers, with their sum over the time shown in the legend."""
+    return timeseries(
+        title, description, targets, unit="none", bars=True, overrides=overrides, calcs=("sum",), decimals=0
+    )
+
+
+def state_timeline(
+    title: str, description: str, targets: Sequence[Json], mappings: Sequence[Json], *, row_height: float = 0.8
+) -> Json:
+    """Draw what something was at each step; a gap is where it was not known."""
+    return panel(
+        "state-timeline",
+        title,
+        description,
+        targets,
+        defaults={
+            "unit": "none",
+            "color": {
+                "fixedColor": "text",
+                "mode": "fixed",
+            },  # with thresholds their ranges would be shown, not the texts
+            "custom": {"fillOpacity": 80, "lineWidth": 0, "spanNulls": False},
+            "mappings": list(mappings),
+        },
+        options={
+            "alignValue": "left",
+            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+            "mergeValues": True,
+            "rowHeight": row_height,
+            "showValue": "auto",
+            "tooltip": {"mode": "single", "sort": "none"},
+        },
+    )
+
+
+def table(
+    title: str,
+    description: str,
+    columns: Sequence[tuple[str, str]],
+    *,
+    shown: Sequence[str],
+    names: Mapping[str, str] | None = None,
+    overrides: Sequence[Json] = (),
+    sort: tuple[str, bool] | None = None,
+) -> Json:
+    """One query per column, by its name; `shown` are the labels that are columns, in order, before these.
+
+    Rows are those of all queries, joined on the labels; `sort` names a column and says whether it falls.
+    """
+    refs = [chr(ord("A") + number) for number in range(len(columns))]
+    renamed = {f"Value #{ref}": name for ref, (name, _) in zip(refs, columns, strict=True)}
+    if len(columns) == 1:
+        renamed = {"Value": columns[0][0], **renamed}
+    order = [*shown, *(f"Value #{ref}" for ref in refs)] if len(columns) > 1 else [*shown, "Value"]
+    hidden = [one for one in ("cluster", "job", "instance", "manager", "uuid") if one not in shown]
+    options: Json = {"cellHeight": "sm", "footer": {"show": False}, "showHeader": True}
+    if sort:
+        options["sortBy"] = [{"displayName": sort[0], "desc": sort[1]}]
+    made = panel(
+        "table",
+        title,
+        description,
+        [now(expr, ref=ref, table=True) for ref, (_, expr) in zip(refs, columns, strict=True)],
+        defaults={
+            "unit": "short",
+            "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "inspect": False},
+            "thresholds": thresholds((None, "text")),
+        },
+        overrides=overrides,
+        options=options,
+    )
+    made["transformations"] = [
+        {"id": "merge", "options": {}},
+        {
+            "id": "organize",
+            "options": {
+                "excludeByName": {"Time": True, **dict.fromkeys(hidden, True)},
+                "indexByName": {name: place for place, name in enumerate(order)},
+                "renameByName": {**(names or {}), **renamed},
+            },
+        },
+    ]
+    return made
+
+
+def text(title: str, description: str, markdown: str) -> Json:
+    return {
+        "type": "text",
+        "title": title,
+        "description": description,
+        "options": {"mode": "markdown", "content": markdown},
+    }
+
+
+COLOURED_TEXT: Mapping[str, str] = {"type": "color-text"}
+COLOURED_CELL: Mapping[str, str] = {"type": "color-background", "mode": "basic"}
+
+
+def repeated(one: Json, variable: str, per_row: int) -> Json:
+    """Draw it once for each value of the variable."""
+    return {**one, "repeat": variable, "repeatDirection": "h", "maxPerRow": per_row}

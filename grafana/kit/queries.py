@@ -1,0 +1,160 @@
+"""PromQL that more than one panel uses: whom it asks, what a unit is doing, what is in the way; and their colours."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+# Whom a query asks. `cluster` is a label that many set-ups do not have: its variable's "All" matches that, too.
+CLUSTERS = 'cluster=~"$cluster", job=~"$job"'
+HOST = f'{CLUSTERS}, instance=~"$instance"'
+UNIT = f'{HOST}, unit=~"$unit"'
+BY_HOST = "cluster, job, instance"
+BY_UNIT = f"{BY_HOST}, unit, manager"
+
+# Colours that judge stand for one thing on all boards; what is not judged has Grafana's own.
+GOOD, BAD, WORSE, ODD, WAITING, CALM = "green", "red", "dark-red", "orange", "yellow", "#8e8e8e"
+GUARDING, STARTING = "purple", "blue"
+
+KINDS: Mapping[str, str] = {
+    "current": GOOD,
+    "leftover": BAD,
+    "orphan": WORSE,
+    "gone": "purple",
+    "unattributed": ODD,
+    "session": "light-blue",
+    "container": "blue",
+    "other": "light-yellow",
+    "system": CALM,
+}
+VERDICTS: Mapping[str, str] = {"clean": GOOD, "resident": BAD, "unknown": CALM, "not_started": ODD}
+SHM_STATES: Mapping[str, str] = {"live": GOOD, "unheld": WAITING, "stale": BAD, "unknown": CALM}
+TRACKER_STATES: Mapping[str, str] = {"attached": GOOD, "orphaned": BAD, "detached": "blue", "zombie": ODD}
+GUARD_VERDICTS: Mapping[str, str] = {"free": GOOD, "held": BAD, "unknown": CALM, "fault": ODD}
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a unit is doing, as one number; the codes are those of instance_unit:llmhost_unit_state:code."""
+
+    code: int
+    text: str
+    colour: str
+
+
+STATES: Sequence[State] = (
+    State(1, "active", GOOD),
+    State(2, "reloading", "light-green"),
+    State(3, "activating", STARTING),
+    State(4, "start-pre", GUARDING),
+    State(5, "deactivating", WAITING),
+    State(6, "waiting to restart", ODD),
+    State(7, "inactive", CALM),
+    State(8, "failed", BAD),
+    State(9, "maintenance", WORSE),
+)
+WAITING_TO_RESTART = 'state=~"auto-restart.*|(failed|dead)-before-auto-restart"'
+# Below all real numbers, for what is no reading, so that tables keep their rows and stats say which it is.
+NOT_APPLICABLE, CANNOT_TELL = -1, -2
+
+
+def unit_state(matchers: str) -> str:
+    """One number per unit: its sub-state where that tells more, else its active state."""
+    active = " or ".join(
+        f'{code} * (llmhost_unit_active_state{{state=~"{states}", {matchers}}} == 1)'
+        for code, states in (
+            (1, "active"),
+            (2, "reloading|refreshing"),
+            (3, "activating"),
+            (5, "deactivating"),
+            (7, "inactive"),
+            (8, "failed"),
+            (9, "maintenance"),
+        )
+    )
+    return (
+        f"max by ({BY_UNIT}) (6 * llmhost_unit_sub_state{{{WAITING_TO_RESTART}, {matchers}}})"
+        f' or max by ({BY_UNIT}) (4 * llmhost_unit_sub_state{{state="start-pre", {matchers}}})'
+        f" or max by ({BY_UNIT}) ({active})"
+    )
+
+
+# Counters of starts, failures and guard runs are small numbers, and each step of them matters: increase() extrapolates
+# and shows one start as 1.25 or as 2.5. The next two count exactly; all other counters are inside rate().
+
+
+def events(counter: str, matchers: str, by: str) -> str:
+    """Ask what a counter counted in each step; draw it with a least step, one that is longer than scrapes are apart.
+
+    At the first step on which there is a series it counts from its first sample; a counter that is set back counts
+    nothing in that step.
+    """
+    series = f"{counter}{{{matchers}}}"
+    before = f"({series} offset $__interval or min_over_time({series}[$__interval]))"
+    return f"sum by ({by}) (clamp_min({series} - {before}, 0))"
+
+
+def counted(counter: str, matchers: str, by: str, window: str) -> str:
+    """Ask what a counter has counted within the window up to now, as alerts/llmhost.rules.yml counts."""
+    series = f"{counter}{{{matchers}}}"
+    return f"sum by ({by}) ({series} - min_over_time({series}[{window}]))"
+
+
+def startable(matchers: str) -> str:
+    """1, 0, NOT_APPLICABLE while the unit is up, or CANNOT_TELL."""
+    up = (
+        f'llmhost_unit_active_state{{state=~"active|reloading|refreshing|activating|deactivating", {matchers}}} == 1'
+        f" unless on ({BY_UNIT}) llmhost_unit_sub_state{{{WAITING_TO_RESTART}, {matchers}}}"
+    )
+    return (
+        f"max by ({BY_UNIT}) (llmhost_unit_startable{{{matchers}}})"
+        f" or (0 * max by ({BY_UNIT}) ({up}) - {-NOT_APPLICABLE})"
+        f" or (0 * max by ({BY_UNIT}) (llmhost_unit_info{{{matchers}}}) - {-CANNOT_TELL})"
+    )
+
+
+def stuck_memory(matchers: str) -> str:
+    """Bytes per GPU that ended runs, orphans, processes that are gone or nobody hold, where they are too many.
+
+    As instance_gpu:llmhost_gpu_stuck_memory_bytes:sum; absent where nothing is stuck.
+    """
+    by_gpu = f"{BY_HOST}, gpu, uuid"
+    held = (
+        f'llmhost_gpu_holder_memory_bytes{{kind=~"leftover|orphan|gone", {matchers}}}'
+        f" or llmhost_gpu_unattributed_memory_bytes{{{matchers}}}"
+    )
+    return (
+        f"(sum by ({by_gpu}) ({held})"
+        f' unless on ({BY_HOST}, uuid) llmhost_gpu_info{{unified_memory="true", {matchers}}})'
+        f" > on ({BY_HOST}) group_left () llmhost_policy_resident_bytes{{{matchers}}}"
+    )
+
+
+def memory_by_kind(matchers: str, by: str) -> str:
+    """Bytes held by kind of holder, with what nobody is seen to hold as a kind of its own."""
+    unattributed = f"llmhost_gpu_unattributed_memory_bytes{{{matchers}}}"
+    return (
+        f"sum by ({by}, kind) (llmhost_gpu_holder_memory_bytes{{{matchers}}}"
+        f' or label_replace({unattributed}, "kind", "unattributed", "", ""))'
+    )
+
+
+def collectors_failing(matchers: str) -> str:
+    """Collectors that fail and are not switched off, 1 each."""
+    return (
+        f"llmhost_collector_success{{{matchers}}} == 0"
+        f" unless on ({BY_HOST}, collector)"
+        f' llmhost_collector_fault{{cause=~"disabled|released", {matchers}}}'
+    )
+
+
+def seen(matchers: str) -> str:
+    """Per host: 0 where Prometheus cannot scrape it, 1 where a collector fails, 2 where all is read."""
+    return (
+        f"0 * max by ({BY_HOST}) (up{{{matchers}}} == 0)"
+        f" or 0 * max by ({BY_HOST}) ({collectors_failing(matchers)}) + 1"
+        f" or 2 * max by ({BY_HOST}) (up{{{matchers}}})"
+    )
+
+
+def zero_where(all_of_them: str, found: str) -> str:
+    """Count what is found: 0 only where there is something that could be, and nothing where nothing is known."""
+    return f"count({found}) or 0 * count({all_of_them})"
