@@ -92,6 +92,9 @@ def test_who_stops_reading_has_no_say_in_what_was_found(incident: Standing, tena
     [
         (("status", "--config", ""), r"argument --config: no file is named"),
         (("doctor", "--run-dir", ""), r"argument --run-dir: no directory is named"),
+        (("guard", "--config", ""), r"argument --config: no file is named"),
+        (("guard", "--run-dir", ""), r"argument --run-dir: no directory is named"),
+        (("guard", "--state-dir", ""), r"argument --state-dir: no directory is named"),
         (("status", "--path.shm", ""), r"argument --path\.shm: no directory is named"),
         (("doctor", ""), r"a unit name cannot be empty"),
         (("doctor", "vllm@"), r"vllm@\.service is a template; name one of its instances, as vllm@a\.service"),

@@ -133,8 +133,12 @@ def test_what_the_clocks_do_not_tell_stays() -> None:
     ("listens", "why"),
     [
         (Ok(True), "still listens, and may serve somebody: for a person to end, if nobody uses it"),
-        (Failed(Cause.NO_PERMISSION), "whether it listens cannot be told"),
-        (NotApplicable(), "whether it listens cannot be told"),
+        (Failed(Cause.NO_PERMISSION), "whether it listens cannot be told: root can tell"),
+        (
+            Failed(Cause.NETWORK_NAMESPACE),
+            "may listen in its own network namespace, which is not looked into: for a person to end",
+        ),
+        (NotApplicable(), "whether it listens cannot be told: root can tell"),
     ],
 )
 def test_a_server_that_listens_or_may_stays_with_its_tree_and_others_go(listens: Reading[bool], why: str) -> None:

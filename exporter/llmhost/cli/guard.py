@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from llmhost.cli.exits import Exit
+from llmhost.cli.options import file, named
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +70,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="end what ended runs of the service have left running: proven to be its, and nothing that still listens",
     )
     add("--clean-shm", action="store_true", help="remove the stale files of shared memory that its ended runs held")
-    add("--config", type=Path, metavar="FILE", help="default: /etc/llmhost/llmhost.yml, if it is there")
-    add("--state-dir", dest="state_directory", type=Path, metavar="DIR", help="default: /var/lib/llmhost")
-    add("--run-dir", dest="run_directory", type=Path, default=Path("/run/llmhost"), metavar="DIR", help=_RUN_HELP)
+    add("--config", type=file, metavar="FILE", help="default: /etc/llmhost/llmhost.yml, if it is there")
+    add("--state-dir", dest="state_directory", type=named, metavar="DIR", help="default: /var/lib/llmhost")
+    add("--run-dir", dest="run_directory", type=named, default=Path("/run/llmhost"), metavar="DIR", help=_RUN_HELP)
     add(
         "--install", metavar="UNIT", help="no wait: write the drop-in that puts the guard before a service, and show it"
     )

@@ -15,9 +15,7 @@ def add_look_options(parser: argparse.ArgumentParser) -> None:
 def add_host_options(parser: argparse.ArgumentParser, *, state_directory_help: str) -> None:
     """Add `--config`, `--state-dir`, `--run-dir` and `--path.*`; `paths_of` reads the last two."""
     usual = Paths()
-    parser.add_argument(
-        "--config", type=_file, metavar="FILE", help="default: /etc/llmhost/llmhost.yml, if it is there"
-    )
+    parser.add_argument("--config", type=file, metavar="FILE", help="default: /etc/llmhost/llmhost.yml, if it is there")
     parser.add_argument(
         "--state-dir",
         dest="state_directory",
@@ -60,7 +58,8 @@ def named(text: str) -> Path:
     return Path(text)
 
 
-def _file(text: str) -> Path:
+def file(text: str) -> Path:
+    """Take any name but none, as `named`."""
     if not text:
         raise argparse.ArgumentTypeError("no file is named")
     return Path(text)

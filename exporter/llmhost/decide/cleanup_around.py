@@ -10,7 +10,7 @@ from llmhost.derive.orphans import orphan_conditions
 from llmhost.model.host import Host
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
-from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.segment import Segment, SegmentId
 from llmhost.model.unit import Unit
 
@@ -18,12 +18,15 @@ from llmhost.model.unit import Unit
 _PARTS = frozenset({Role.CORE, Role.COORDINATOR, Role.WORKER})
 
 
+Listening = Mapping[ProcessId, Reading[bool]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
     """`listening` is of those that `to_ask_for_listeners` gives, `strangers` of the tmpfs that was looked at."""
 
     own_pid: int
-    listening: Mapping[ProcessId, Reading[bool]] = field(default_factory=dict)
+    listening: Listening = field(default_factory=dict)
     strangers: Reading[frozenset[int]] = field(default_factory=lambda: NotApplicable("not looked at"))
     """Pids of processes of another PID namespace than ours that have the tmpfs mounted."""
 
@@ -101,6 +104,18 @@ def orphans_in_condition(look: Look) -> Mapping[ProcessId, bool]:
 def serves_others(process: Process) -> bool:
     """Whether a port on which it listens is for others than its own tree."""
     return process.role not in _PARTS
+
+
+def stays_as_it_listens(process: Process, listening: Listening) -> str:
+    """Say why a server that nobody owns any more stays: somebody may use it. "" where nobody can."""
+    if not serves_others(process):
+        return ""
+    listens = listening.get(process.id, Failed(Cause.UNKNOWN))
+    if listens == Ok(True):
+        return "still listens, and may serve somebody: for a person to end, if nobody uses it"
+    if isinstance(listens, Failed) and listens.cause is Cause.NETWORK_NAMESPACE:
+        return "may listen in its own network namespace, which is not looked into: for a person to end"
+    return "" if isinstance(listens, Ok) else "whether it listens cannot be told: root can tell"
 
 
 def to_ask_for_listeners(look: Look) -> Iterator[Process]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from llmhost.decide.cleanup_around import Ground, orphans_in_condition, serves_others
+from llmhost.decide.cleanup_around import Ground, orphans_in_condition, stays_as_it_listens
 from llmhost.decide.cleanup_plan import Condition, Ending, Left
 from llmhost.derive.activation import is_up
 from llmhost.derive.creators import ancestors
@@ -11,7 +11,7 @@ from llmhost.derive.trackers import TrackerState
 from llmhost.model.engines import tracker_fd
 from llmhost.model.ids import ProcessId
 from llmhost.model.process import Home, Process, ProcessTable, Role
-from llmhost.model.reading import Cause, Failed, Ok
+from llmhost.model.reading import Failed, Ok
 
 _STANDARD = (0, 1, 2)
 _ORPHAN = "orphans: whoever they worked for is gone"
@@ -129,14 +129,7 @@ def _kept_by(process: Process, inferred: bool, ground: Ground) -> str:
         return why
     if inferred:
         return "only seems orphaned, as its pipes may not be read: root can tell"
-    if not serves_others(process):
-        return ""
-    listens = ground.around.listening.get(process.id, Failed(Cause.UNKNOWN))
-    if listens == Ok(True):
-        return "still listens, and may serve somebody: for a person to end, if nobody uses it"
-    if isinstance(listens, Failed) and listens.cause is Cause.NETWORK_NAMESPACE:
-        return "may listen in its own network namespace, which is not looked into: for a person to end"
-    return "" if isinstance(listens, Ok) else "whether it listens cannot be told: root can tell"
+    return stays_as_it_listens(process, ground.around.listening)
 
 
 def _not_ours(process: Process, ground: Ground) -> str:

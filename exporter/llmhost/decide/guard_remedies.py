@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from llmhost.config.schema import Policy
-from llmhost.decide.cleanup_around import serves_others, unread
+from llmhost.decide.cleanup_around import Listening, serves_others, stays_as_it_listens, unread
 from llmhost.decide.cleanup_plan import Condition, Ending, Left, Removal
 from llmhost.decide.cleanup_processes import descendants, named, others_by_pipe, own_pipes, pipe_holders, trees
 from llmhost.decide.cleanup_segments import REPORTED_ONLY
@@ -19,14 +19,13 @@ from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Home, Process, ProcessTable, Role
-from llmhost.model.reading import Cause, Failed, Ok, Reading
+from llmhost.model.reading import Ok
 from llmhost.model.segment import SharedMemory
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit
 
 _CLOCK_SECONDS = 1.0  # what a file's change and an activation's begin may be apart by their clocks
 _OF_ENDED_RUN = "of an ended run"
-Listening = Mapping[ProcessId, Reading[bool]]
 
 
 class UnprovenError(Exception):
@@ -101,7 +100,7 @@ def reaping(own: Own, listening: Listening, before: Collection[ProcessId]) -> Re
         kept = {
             one.id: why
             for one in tree
-            if (why := _listens(one, listening) or _goes_with_it(one, within, by_pipe, own.table))
+            if (why := stays_as_it_listens(one, listening) or _goes_with_it(one, within, by_pipe, own.table))
         }
         if kept:
             keeper = next(one for one in tree if one.id in kept)
@@ -167,15 +166,6 @@ def _ended(own: Own, left: list[Left]) -> list[Process]:
         else:
             found.append(process)
     return sorted(found, key=lambda one: one.id.pid)
-
-
-def _listens(process: Process, listening: Listening) -> str:
-    if not serves_others(process):
-        return ""
-    told = listening.get(process.id, Failed(Cause.UNKNOWN))
-    if told == Ok(True):
-        return "still listens, and may serve somebody: for a person to end, if nobody uses it"
-    return "" if isinstance(told, Ok) else "whether it listens cannot be told"
 
 
 def _goes_with_it(
