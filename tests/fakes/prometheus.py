@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 import urllib.parse
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
@@ -26,10 +27,12 @@ def free_port() -> int:
 class Prometheus:
     """Runs with `config` (its YAML as text); `query` gives instant vectors.
 
-    What it writes stays only where `directory` is given.
+    What it writes stays only where `directory` is given. `options` are more of its command line.
     """
 
-    def __init__(self, config: str, *, directory: Path | None = None, port: int | None = None) -> None:
+    def __init__(
+        self, config: str, *, directory: Path | None = None, port: int | None = None, options: Sequence[str] = ()
+    ) -> None:
         self._keeps = directory is not None
         self._directory = directory or Path(tempfile.mkdtemp(prefix="prometheus-"))
         self.port = port or free_port()
@@ -42,6 +45,7 @@ class Prometheus:
                 f"--config.file={path}",
                 f"--storage.tsdb.path={self._directory / 'data'}",
                 f"--web.listen-address=127.0.0.1:{self.port}",
+                *options,
             ],
             stdout=self._log,
             stderr=subprocess.STDOUT,
