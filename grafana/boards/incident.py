@@ -8,7 +8,6 @@ from grafana.kit.panels import (
     Json,
     colours,
     event_bars,
-    only,
     repeated,
     state_timeline,
     target,
@@ -68,18 +67,6 @@ def failures() -> Json:
     )
 
 
-def line(pattern: str, group: str, **more: object) -> Json:
-    """Override for what is drawn as a line over stacked areas."""
-    return only(
-        pattern,
-        color={"fixedColor": "text", "mode": "fixed"},
-        custom__fillOpacity=0,
-        custom__lineWidth=2,
-        custom__stacking={"group": group, "mode": "none"},
-        **more,
-    )
-
-
 def memory() -> Json:
     return timeseries(
         "GPU memory of the host by kind of holder",
@@ -94,8 +81,8 @@ def memory() -> Json:
         stacked=True,
         overrides=[
             *colours(KINDS),
-            line(" needs$", "B", custom__lineStyle=dict(DASHED)),
-            line("^there is$", "C"),
+            shared.line_over(" needs$", custom__lineStyle=dict(DASHED)),
+            shared.line_over("^there is$"),
         ],
     )
 
@@ -110,7 +97,7 @@ def memory_of_a_gpu() -> Json:
         unit="bytes",
         stacked=True,
         calcs=(),
-        overrides=[*colours(KINDS), line("^needed$", "B", custom__lineStyle=dict(DASHED))],
+        overrides=[*colours(KINDS), shared.line_over("^needed$", custom__lineStyle=dict(DASHED))],
     )
     return repeated(made, "gpu", 4)
 

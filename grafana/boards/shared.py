@@ -27,6 +27,18 @@ def gpus() -> Json:
     return {**variable("gpu", "GPU", f"label_values(llmhost_gpu_info{{{HOST}}}, gpu)"), "hide": 2, "sort": 3}
 
 
+def line_over(pattern: str, **more: object) -> Json:
+    """Override for what is drawn as a line over stacked areas, and is no part of their sum."""
+    return only(
+        pattern,
+        color={"fixedColor": "text", "mode": "fixed"},
+        custom__fillOpacity=0,
+        custom__lineWidth=2,
+        custom__stacking={"group": "B", "mode": "none"},
+        **more,
+    )
+
+
 def can_be_seen() -> Json:
     return stat(
         "Can it be seen?",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from grafana.kit.panels import DATASOURCE, Json
-from grafana.kit.queries import HOST
+from grafana.kit.queries import CLUSTERS, HOST
 
 WIDTH = 24  # columns of Grafana's grid
 
@@ -72,18 +72,20 @@ def datasource() -> Json:
     }
 
 
-def of_hosts(*, every: bool = True) -> list[Json]:
-    """Choose among hosts, by what every exporter exports."""
-    build = "llmhost_build_info"
+def of_clusters(told_by: str = "llmhost_build_info") -> list[Json]:
+    """Choose among clusters and jobs, by what every exporter exports, or by another metric."""
     return [
         datasource(),
         # Its "All" takes in what has no such label.
-        variable("cluster", "cluster", f"label_values({build}, cluster)", everything=".*"),
-        variable("job", "job", f'label_values({build}{{cluster=~"$cluster"}}, job)'),
-        variable(
-            "instance", "instance", f'label_values({build}{{cluster=~"$cluster", job=~"$job"}}, instance)', every=every
-        ),
+        variable("cluster", "cluster", f"label_values({told_by}, cluster)", everything=".*"),
+        variable("job", "job", f'label_values({told_by}{{cluster=~"$cluster"}}, job)'),
     ]
+
+
+def of_hosts(*, every: bool = True) -> list[Json]:
+    """Choose among hosts, by what every exporter exports."""
+    hosts = f"label_values(llmhost_build_info{{{CLUSTERS}}}, instance)"
+    return [*of_clusters(), variable("instance", "instance", hosts, every=every)]
 
 
 def of_units(*, every: bool = True) -> Json:
@@ -120,6 +122,11 @@ def firing_alerts(matchers: str, *, text: str) -> Json:
 def board_url(uid: str, *variables: str) -> str:
     """Give the address of one of our boards, at the time shown here; `variables` are parts of its query."""
     return "&".join((f"/d/{uid}?${{__url_time_range}}", "${datasource:queryparam}", *variables))
+
+
+def row_url(uid: str, *columns: str) -> str:
+    """Give the address of one of our boards for a row of a table: each of these columns chooses a variable there."""
+    return board_url(uid, "${job:queryparam}", *(f"var-{one}=${{__data.fields.{one}}}" for one in columns))
 
 
 def dashboard(

@@ -158,3 +158,16 @@ def seen(matchers: str) -> str:
 def zero_where(all_of_them: str, found: str) -> str:
     """Count what is found: 0 only where there is something that could be, and nothing where nothing is known."""
     return f"count({found}) or 0 * count({all_of_them})"
+
+
+def with_cluster(expr: str) -> str:
+    """Let rows of a table that have no cluster have "All" there, which is what their links choose then.
+
+    A column that is not there would leave its place in the link's address as it is written.
+    """
+    return f'label_replace({expr}, "cluster", "All", "cluster", "")'
+
+
+def or_cannot_tell(expr: str, rows: str) -> str:
+    """Keep each row of a table that the query has nothing of."""
+    return f"{expr} or 0 * ({rows}) - {-CANNOT_TELL}"
