@@ -49,7 +49,8 @@ def can_be_seen() -> Json:
     )
 
 
-def holders_now() -> Json:
+def holders_now(*, hosts: bool = False) -> Json:
+    """Give the table; with `hosts` it says of which host each row is."""
     kept = f"{BY_HOST}, gpu, unit, manager, kind"
     unattributed = f"llmhost_gpu_unattributed_memory_bytes{{{HOST}}} > 0"
     memory = (
@@ -65,7 +66,7 @@ def holders_now() -> Json:
             ("memory", memory),
             ("processes", f"sum by ({kept}) (llmhost_gpu_holder_processes{{{HOST}}})"),
         ],
-        shown=("gpu", "unit", "kind"),
+        shown=(*(("instance",) if hosts else ()), "gpu", "unit", "kind"),
         names={"gpu": "GPU"},
         overrides=[
             only("^memory$", unit="bytes", decimals=1, custom__width=100),
@@ -82,8 +83,10 @@ def holders_now() -> Json:
     )
 
 
-def alerts_now(matchers: str) -> Json:
-    kept = "alertname, severity, unit, gpu"
+def alerts_now(matchers: str, *, hosts: bool = False) -> Json:
+    """Give the table; with `hosts` it says of which host each row is."""
+    shown = ("alertname", "severity", *(("instance",) if hosts else ()), "unit", "gpu")
+    kept = ", ".join(shown)
     of_ours = f'alertname=~"Llmhost.+", severity!="none", {matchers}'
     since = (
         f"max by ({kept}) (ALERTS_FOR_STATE{{{of_ours}}} * 1000)"
@@ -95,7 +98,7 @@ def alerts_now(matchers: str) -> Json:
         [
             ("since", since),
         ],
-        shown=("alertname", "severity", "unit", "gpu"),
+        shown=shown,
         names={"alertname": "alert", "gpu": "GPU"},
         overrides=[
             only("^alert$", links=[link("Runbook", f"{RUNBOOK}#${{__value.raw}}")]),

@@ -146,12 +146,20 @@ def collectors_failing(matchers: str) -> str:
     )
 
 
+def scraped(matchers: str) -> str:
+    """Ask whether Prometheus can scrape each target of the jobs that have exporters of ours, or had within a day.
+
+    With All of jobs, or of hosts, the matchers fit others' targets, too.
+    """
+    return f"(up{{{matchers}}} and on (cluster, job) last_over_time(llmhost_build_info{{{CLUSTERS}}}[1d]))"
+
+
 def seen(matchers: str) -> str:
     """Per host: 0 where Prometheus cannot scrape it, 1 where a collector fails, 2 where all is read."""
     return (
-        f"0 * max by ({BY_HOST}) (up{{{matchers}}} == 0)"
+        f"0 * max by ({BY_HOST}) ({scraped(matchers)} == 0)"
         f" or 0 * max by ({BY_HOST}) ({collectors_failing(matchers)}) + 1"
-        f" or 2 * max by ({BY_HOST}) (up{{{matchers}}})"
+        f" or 2 * max by ({BY_HOST}) ({scraped(matchers)})"
     )
 
 
