@@ -1,0 +1,225 @@
+"""What the board of hosts says first: how they stand at the end of the time shown, and what their units are doing."""
+
+from collections.abc import Sequence
+
+from grafana.boards.shared import can_be_seen
+from grafana.kit.dashboard import row_url
+from grafana.kit.panels import (
+    COLOURED_TEXT,
+    STATE_VALUES,
+    Json,
+    link,
+    now,
+    only,
+    stat,
+    state_timeline,
+    table,
+    target,
+    thresholds,
+    values,
+)
+from grafana.kit.queries import (
+    BAD,
+    BY_HOST,
+    BY_UNIT,
+    CALM,
+    CANNOT_TELL,
+    GOOD,
+    HOST,
+    NOT_APPLICABLE,
+    ODD,
+    WAITING_TO_RESTART,
+    WORSE,
+    collectors_failing,
+    counted,
+    or_cannot_tell,
+    scraped,
+    startable,
+    stuck_memory,
+    unit_state,
+    with_cluster,
+    zero_where,
+)
+
+_BAD_ABOVE_0 = thresholds((None, GOOD), (1, BAD))
+_NOT_KNOWN = values({CANNOT_TELL: ("n/a", CALM)})
+
+
+def _gpus() -> list[Json]:
+    up = f'sum by ({BY_HOST}) (llmhost_gpu_up{{gpu!~".+:.+", {HOST}}})'  # MIG instances are not counted
+    expected = f"sum by ({BY_HOST}) (llmhost_gpus_expected{{{HOST}}})"
+    return [
+        stat(
+            "GPUs",
+            "GPUs that answer, and how many should; MIG instances are not counted. No data: no driver can be read.",
+            [now(f"sum({up})", "up"), now(f"sum({expected})", "expected", ref="B")],
+            unit="none",
+        ),
+        stat(
+            "GPUs missing",
+            "GPUs that should be there and do not answer, on hosts whose driver can be read.",
+            [now(f"sum(clamp_min({expected} - ({up} or 0 * {expected}), 0))")],
+            unit="none",
+            steps=_BAD_ABOVE_0,
+        ),
+    ]
+
+
+def _down() -> Json:
+    """Count as the alert LlmhostUnitDown does, without its five minutes."""
+    down = f'llmhost_unit_active_state{{state=~"failed|inactive", {HOST}}} == 1'
+    waiting = f"llmhost_unit_sub_state{{{WAITING_TO_RESTART}, {HOST}}} == 1"
+    unasked = f"count by ({BY_UNIT}) ({down} or {waiting}) and on ({BY_UNIT}) llmhost_unit_wanted{{{HOST}}} == 1"
+    return stat(
+        "Units down unasked",
+        "Units that should run, and have failed, ended, or wait for systemd's next try. No data: no unit is watched, "
+        "or systemd cannot be read.",
+        [now(zero_where(f"llmhost_unit_wanted{{{HOST}}}", unasked))],
+        unit="none",
+        steps=_BAD_ABOVE_0,
+    )
+
+
+def _left_over() -> list[Json]:
+    stuck = f"sum({stuck_memory(HOST)}) or 0 * sum(llmhost_gpu_unattributed_memory_bytes{{{HOST}}})"
+    untold = f'sum by ({BY_HOST}) (llmhost_shm_segments{{state="unknown", {HOST}}}) > 0'
+    stale = (
+        f'sum(llmhost_shm_segments{{state="stale", kind!~"other|cuda", {HOST}}} > 0)'
+        f" or 0 * count(llmhost_shm_unlisted_files{{{HOST}}} == 0 unless on ({BY_HOST}) {untold})"
+    )
+    return [
+        stat(
+            "Stuck on GPUs",
+            "Memory of ended runs, orphans, processes that are gone, and nobody, on GPUs with more than "
+            "policy.resident of it. No data: GPUs or processes cannot be read, or memory is unified.",
+            [now(stuck)],
+            unit="bytes",
+            steps=_BAD_ABOVE_0,
+            decimals=0,
+        ),
+        stat(
+            "Stale segments",
+            "Files in /dev/shm that ended engines have left. No data: /dev/shm is not read, or it cannot be told of "
+            "all files whether somebody holds them.",
+            [now(stale)],
+            unit="none",
+            steps=thresholds((None, GOOD), (1, ODD)),
+        ),
+    ]
+
+
+def banner() -> list[Json]:
+    restarts = counted("llmhost_unit_starts_total", f'trigger="auto", {HOST}', BY_HOST, "1h")
+    return [
+        can_be_seen(),
+        stat(
+            "Hosts not scraped",
+            "Hosts of which Prometheus gets nothing. Nothing below speaks of them.",
+            [now(zero_where(scraped(HOST), f"{scraped(HOST)} == 0"))],
+            unit="none",
+            steps=thresholds((None, GOOD), (1, WORSE)),
+        ),
+        stat(
+            "Collectors failing",
+            "Sources that an exporter cannot read and that are not switched off. What they would tell is absent.",
+            [now(zero_where(f"llmhost_collector_success{{{HOST}}}", collectors_failing(HOST)))],
+            unit="none",
+            steps=_BAD_ABOVE_0,
+        ),
+        *_gpus(),
+        _down(),
+        stat(
+            "Restarts by systemd, 1 h",
+            "Automatic starts of all units within the last hour, each of them, also those between two scrapes. No "
+            "data: no unit is watched, or systemd cannot be read.",
+            [now(f"sum({restarts})")],
+            unit="none",
+            steps=thresholds((None, GOOD), (1, ODD)),
+            decimals=0,
+        ),
+        *_left_over(),
+    ]
+
+
+def _column(expr: str) -> str:
+    return with_cluster(or_cannot_tell(expr, f"max by ({BY_UNIT}) (llmhost_unit_info{{{HOST}}})"))
+
+
+def _held() -> str:
+    """Bytes that a unit's processes hold, those of ended runs too; 0 where the holders of its host's GPUs are known."""
+    unit = f"max by ({BY_UNIT}) (llmhost_unit_info{{{HOST}}})"
+    known = f"llmhost_gpu_unattributed_memory_bytes{{{HOST}}}"
+    return (
+        f'(sum by ({BY_UNIT}) (llmhost_gpu_holder_memory_bytes{{unit!="", {HOST}}}) and {unit}'
+        f" or 0 * ({unit} and on ({BY_HOST}) {known}))"
+    )
+
+
+def units_now() -> Json:
+    def most(metric: str) -> str:
+        return f"max by ({BY_UNIT}) ({metric}{{{HOST}}})"
+
+    columns: Sequence[tuple[str, str]] = (
+        ("state", unit_state(HOST)),
+        ("wanted", most("llmhost_unit_wanted")),
+        ("a start now", startable(HOST)),
+        ("restarts, 1 h", counted("llmhost_unit_starts_total", f'trigger="auto", {HOST}', BY_UNIT, "1h")),
+        ("failures, 1 h", counted("llmhost_unit_failures_total", HOST, BY_UNIT, "1h")),
+        ("leftover processes", most("llmhost_unit_leftover_processes")),
+        ("GPU memory held", _held()),
+        ("since", f"{most('llmhost_unit_state_change_timestamp_seconds')} * 1000"),
+    )
+    to_incident = link("What happened", row_url("llmhost-incident", "cluster", "instance", "unit"))
+    coloured = {"custom__cellOptions": dict(COLOURED_TEXT)}
+    return table(
+        "Units now",
+        "One row for each watched unit, at the end of the time shown; its name links to what happened. A start now: "
+        "whether its GPUs have free what it will ask for. `n/a`: it cannot be told. Empty: no unit is watched, or "
+        "systemd cannot be read.",
+        [(name, _column(expr)) for name, expr in columns],
+        shown=("cluster", "instance", "unit"),
+        overrides=[
+            only("^unit$", links=[to_incident]),
+            only("^cluster$", custom__width=90),
+            only("^state$", mappings=STATE_VALUES + _NOT_KNOWN, custom__width=150, **coloured),
+            only("^wanted$", mappings=values({0: ("no", CALM), 1: ("yes", "text"), CANNOT_TELL: ("n/a", CALM)})),
+            only(
+                "^a start now$",
+                mappings=values(
+                    {
+                        0: ("would be refused", BAD),
+                        1: ("would find it free", GOOD),
+                        NOT_APPLICABLE: ("it is up", CALM),
+                        CANNOT_TELL: ("n/a", CALM),
+                    }
+                ),
+                custom__width=140,
+                **coloured,
+            ),
+            only(
+                "^restarts, 1 h$",
+                mappings=_NOT_KNOWN,
+                thresholds=thresholds((None, "text"), (1, ODD), (2, BAD)),
+                **coloured,
+            ),
+            only("^failures, 1 h$", mappings=_NOT_KNOWN, thresholds=thresholds((None, "text"), (1, ODD)), **coloured),
+            only(
+                "^leftover processes$",
+                mappings=_NOT_KNOWN,
+                thresholds=thresholds((None, "text"), (1, BAD)),
+                **coloured,
+            ),
+            only("^GPU memory held$", unit="bytes", decimals=1, mappings=_NOT_KNOWN),
+            only("^since$", unit="dateTimeFromNow", mappings=_NOT_KNOWN, custom__width=130),
+        ],
+        sort=("instance", False),
+    )
+
+
+def units_timeline() -> Json:
+    return state_timeline(
+        "What the units were doing",
+        "At each scrape; what is shorter than a scrape interval can be missed. A gap: not known.",
+        [target(unit_state(HOST), "{{instance}} {{unit}}")],
+        STATE_VALUES,
+    )
