@@ -5,12 +5,14 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from grafana.boards import host, incident
+from grafana.boards import engines, fleet, host, incident
 from grafana.kit.panels import Json
 
 BOARDS: Mapping[str, Callable[[], Json]] = {
     "llmhost-incident.json": incident.board,
     "llmhost-host.json": host.board,
+    "llmhost-fleet.json": fleet.board,
+    "llmhost-engines.json": engines.board,
 }
 
 

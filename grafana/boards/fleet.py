@@ -1,0 +1,222 @@
+"""All hosts, from recorded series alone, so that a thousand of them cost no more than a few: who loops, what is lost.
+
+Where nothing is recorded each panel says "No data", and the first one why. No panel draws a series per host, or per
+unit, other than the few with the most of something.
+"""
+
+from grafana.boards import fleet_tables
+from grafana.boards.fleet_queries import (
+    AUTOMATIC,
+    BLIND,
+    BLIND_BY_CLUSTER,
+    BY_KIND,
+    GENERATED,
+    LOOPS,
+    LOST_BY_CLUSTER,
+    PROMPT,
+    RESIDENT,
+    STARTS_BY_CLUSTER,
+    STATE,
+    TOTAL,
+    WANTED_BY_CLUSTER,
+    hours,
+    stuck_by,
+)
+from grafana.boards.shared import line_over
+from grafana.kit.dashboard import Layout, dashboard, of_clusters
+from grafana.kit.panels import (
+    STATE_VALUES,
+    Json,
+    colours,
+    now,
+    stat,
+    state_timeline,
+    target,
+    thresholds,
+    timeseries,
+    values,
+)
+from grafana.kit.queries import BAD, BY_UNIT, GOOD, KINDS, ODD, zero_where
+
+RED_ABOVE_ZERO = thresholds((None, GOOD), (1, BAD))
+
+
+def banner() -> list[Json]:
+    looping = f"max by ({BY_UNIT}) ({LOOPS})"
+    return [
+        stat(
+            "Rules",
+            "Whether there are recorded series, from which all of this board is. `NONE`: the recording rules are not "
+            "loaded, or nothing is scraped as job llmhost. `OLD`: the last ones are of more than two minutes before.",
+            [now(f"2 - (time() - max(timestamp({BLIND})) > bool 120) or vector(0)")],
+            mappings=values({0: ("NONE", BAD), 1: ("OLD", ODD), 2: ("fresh", GOOD)}),
+        ),
+        stat("Hosts", "All that Prometheus has as targets, blind ones too.", [now(f"count({BLIND})")], unit="none"),
+        stat(
+            "Blind hosts",
+            "Their exporter cannot be scraped, or cannot read GPUs, processes or systemd. What it would tell is in no "
+            "other number here: while this is not 0 the others may be too small.",
+            [now(f"sum({BLIND_BY_CLUSTER})")],
+            unit="none",
+            steps=RED_ABOVE_ZERO,
+        ),
+        stat(
+            "Wanted",
+            "Units that should run: those that an operator has stopped are not among them.",
+            [now(f"sum({WANTED_BY_CLUSTER})")],
+            unit="none",
+        ),
+        stat(
+            "Lost now",
+            "Wanted units that are not active, or whose engine does not answer; one that loads is among them.",
+            [now(f"sum({LOST_BY_CLUSTER})")],
+            unit="none",
+            steps=thresholds((None, GOOD), (1, ODD)),
+        ),
+        stat(
+            "Units that loop",
+            "Units that systemd has started two times or more within the last hour.",
+            [now(zero_where(AUTOMATIC, LOOPS))],
+            unit="none",
+            steps=RED_ABOVE_ZERO,
+        ),
+        stat(
+            "… memory in the way",
+            "Those of them of which such a start found memory held that should not have been there.",
+            [now(zero_where(AUTOMATIC, f"{looping} and on ({BY_UNIT}) {RESIDENT} > 0"))],
+            unit="none",
+            steps=RED_ABOVE_ZERO,
+        ),
+        stat(
+            "Stuck memory",
+            "GPU memory of ended runs, orphans, processes that are gone, and nobody, where it is more than "
+            "policy.resident. No data: no host tells of its GPUs' memory.",
+            [now(stuck_by(""))],
+            unit="bytes",
+            steps=RED_ABOVE_ZERO,
+            decimals=0,
+        ),
+        stat(
+            "Lost, time shown",
+            "Hours of wanted units that were not active, or whose engine did not answer, all together. Time for which "
+            "nothing is recorded adds none.",
+            [now(f"sum({hours(LOST_BY_CLUSTER)})")],
+            unit="suffix: h",
+            decimals=1,
+        ),
+        stat(
+            "Generated",
+            "Tokens, as all engines count them. No data: no engine answers.",
+            [now(f"sum({GENERATED})")],
+            unit="suffix: tok/s",
+            decimals=0,
+        ),
+    ]
+
+
+def lost() -> Json:
+    return timeseries(
+        "Lost units",
+        "Wanted units that are not active, or whose engine does not answer, by cluster; one that loads is among them.",
+        [target(f"sum by (cluster) ({LOST_BY_CLUSTER})", "lost {{cluster}}")],
+        unit="none",
+        stacked=True,
+        calcs=("max", "lastNotNull"),
+        decimals=0,
+    )
+
+
+def blind() -> Json:
+    return timeseries(
+        "Blind hosts",
+        "Hosts whose exporter cannot be scraped, or cannot read what pages depend on, by cluster.",
+        [target(f"sum by (cluster) ({BLIND_BY_CLUSTER})", "blind {{cluster}}")],
+        unit="none",
+        stacked=True,
+        calcs=("max", "lastNotNull"),
+        decimals=0,
+    )
+
+
+def starts() -> Json:
+    return timeseries(
+        "Automatic starts, within 1 h",
+        "What systemd started by itself within the hour before each moment, by cluster. A loop of one unit alone can "
+        "make dozens.",
+        [target(f"sum by (cluster) ({STARTS_BY_CLUSTER})", "starts {{cluster}}")],
+        unit="none",
+        stacked=True,
+        calcs=("max", "lastNotNull"),
+        decimals=0,
+    )
+
+
+def stuck() -> Json:
+    return timeseries(
+        "Stuck memory",
+        "GPU memory of ended runs, orphans, processes that are gone, and nobody, where it is more than "
+        "policy.resident, by cluster. A gap: no host of the cluster tells of its GPUs' memory.",
+        [target(stuck_by("cluster"), "stuck {{cluster}}")],
+        unit="bytes",
+        stacked=True,
+        calcs=("max", "lastNotNull"),
+    )
+
+
+def memory() -> Json:
+    return timeseries(
+        "GPU memory by kind of holder",
+        "All hosts together. `leftover`, `orphan`, `gone`: of what has ended. `unattributed`: of nobody that can be "
+        "seen. The line: all there is.",
+        [target(f"sum by (kind) ({BY_KIND})", "{{kind}}"), target(f"sum({TOTAL})", "there is", ref="B")],
+        unit="bytes",
+        stacked=True,
+        overrides=[*colours(KINDS), line_over("^there is$")],
+    )
+
+
+def tokens(title: str, description: str, recorded: str) -> Json:
+    return timeseries(
+        title,
+        description,
+        [target(f"sum by (cluster, model) ({recorded})", "{{model}} {{cluster}}")],
+        unit="suffix: tok/s",
+        stacked=True,
+    )
+
+
+def looped() -> Json:
+    # The same units at each step: those that had the most automatic starts within an hour.
+    most = f"topk(15, max_over_time({AUTOMATIC}[$__range] @ end()) >= 2)"
+    return state_timeline(
+        "Units that looped",
+        "What the fifteen units were doing that had the most automatic starts within an hour of the time shown, two "
+        "at least. A gap: not known. No data: none looped, or nothing is recorded, which the first panel tells apart.",
+        [target(f"max by ({BY_UNIT}) ({STATE}) and on ({BY_UNIT}) {most}", "{{instance}} {{unit}}")],
+        STATE_VALUES,
+    )
+
+
+def board() -> Json:
+    layout = Layout()
+    layout.line(4, *banner(), widths=(2, 2, 2, 2, 2, 3, 3, 3, 3, 2))
+    layout.line(8, fleet_tables.looping(), fleet_tables.stuck(), widths=(15, 9))
+    layout.line(8, fleet_tables.lost(), fleet_tables.blind(), widths=(15, 9))
+    layout.line(8, looped())
+    layout.line(7, lost(), starts(), blind())
+    layout.line(7, stuck(), memory())
+    layout.line(
+        7,
+        tokens(
+            "Tokens generated", "By model and cluster, the mean of five minutes. A gap: no engine tells.", GENERATED
+        ),
+        tokens("Prompt tokens", "By model and cluster, the mean of five minutes. A gap: no engine tells.", PROMPT),
+    )
+    layout.line(6, fleet_tables.clusters())
+    return dashboard(
+        "llmhost-fleet",
+        "llmhost / Fleet",
+        "All hosts: which units loop, where memory is stuck, what is lost by it, and which hosts cannot be seen.",
+        layout,
+        variables=of_clusters(BLIND.partition("{")[0]),
+    )
