@@ -76,8 +76,8 @@ def need_and_free() -> Json:
 
 def gpus_over_time() -> Json:
     return state_timeline(
-        "GPUs",
-        "Whether each GPU answers, and if not, why. A gap: the driver could not be read.",
+        "Whether GPUs answer",
+        "For each GPU, and if it does not, why. A gap: the driver could not be read.",
         [target(ok_or_why("llmhost_gpu_up", "llmhost_gpu_fault", HOST, _BY_GPU, OF_GPUS), _OF_A_GPU)],
         OK_OR_WHY,
     )
@@ -115,9 +115,10 @@ def xids() -> Json:
 
 
 def readings() -> list[Json]:
-    def of_each(title: str, metric: str, description: str, unit: str, **more: object) -> Json:
+    def of_each(title: str, metric: str, description: str, unit: str) -> Json:
         expr = f"max by ({_BY_GPU}) ({metric}{{{HOST}}})"
-        return timeseries(title, description, [target(expr, _OF_A_GPU)], unit=unit, calcs=(), **more)
+        highest: Json = {"max": 1} if unit == "percentunit" else {}
+        return timeseries(title, description, [target(expr, _OF_A_GPU)], unit=unit, calcs=(), **highest)
 
     return [
         of_each(
@@ -125,7 +126,6 @@ def readings() -> list[Json]:
             "llmhost_gpu_utilization_ratio",
             "Share of time in which a kernel ran. A gap: the driver does not tell it, as of MIG instances.",
             "percentunit",
-            max=1,
         ),
         of_each(
             "Temperature",

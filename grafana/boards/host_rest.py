@@ -163,7 +163,7 @@ def engines() -> list[Json]:
 
 def engines_over_time() -> Json:
     return state_timeline(
-        "Engines",
+        "Whether engines answer",
         "Whether the metrics of each unit's engines could be read, and if not, why. A gap: no engine runs, or it has "
         "none by design.",
         [
@@ -178,7 +178,7 @@ def engines_over_time() -> Json:
 
 def collectors_over_time() -> Json:
     return state_timeline(
-        "Collectors",
+        "Whether collectors succeed",
         "Whether the exporter could read each of its sources, and if not, why. A gap: the exporter was not scraped.",
         [
             target(

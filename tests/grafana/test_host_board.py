@@ -1,0 +1,190 @@
+"""Judgements of the board of hosts, worked out by hand and answered by promtool."""
+
+from pathlib import Path
+
+from tests.grafana.answered import BOARDS, answers, expr_of, panel
+
+A = 'job="j",instance="a"'
+UNIT = f'{A},unit="v.service",manager="system"'
+CANNOT_TELL = -2
+IT_IS_UP = -1
+OURS = {f'llmhost_build_info{{{A},version="1.0"}}': 1}
+BANNER = [one["title"] for one in BOARDS["llmhost-host"]["panels"] if one["type"] == "stat"]
+
+Series = dict[str, float | str]
+
+
+def expr(title: str, ref: str = "A") -> str:
+    return expr_of("llmhost-host", title, ref)
+
+
+def column(title: str, name: str) -> str:
+    """Give the query of a column of a table."""
+    told = panel("llmhost-host", title)
+    names = told["transformations"][1]["options"]["renameByName"]
+    (ref,) = (key.removeprefix("Value #") for key, shown in names.items() if shown == name)
+    return expr(title, ref)
+
+
+def row(labels: str) -> str:
+    """Give a row's labels, of a set-up that has no clusters."""
+    return f'{{cluster="All",{labels}}}'
+
+
+def collector(name: str, *, cause: str = "") -> Series:
+    told: Series = {f'llmhost_collector_success{{{A},collector="{name}"}}': int(not cause)}
+    return {**told, f'llmhost_collector_fault{{{A},collector="{name}",cause="{cause}"}}': 1} if cause else told
+
+
+def test_the_banner_counts_what_is_wrong(tmp_path: Path) -> None:
+    others = f'{A},manager="system"'
+    series: Series = {
+        **OURS,
+        f"up{{{A}}}": 1,
+        'up{job="j",instance="b"}': 0,
+        'up{job="node",instance="a"}': 0,  # no exporter of ours
+        **collector("nvml"),
+        **collector("systemd", cause="no_bus"),
+        **collector("engine", cause="disabled"),
+        f"llmhost_gpus_expected{{{A}}}": 8,
+        'llmhost_gpus_expected{job="j",instance="b"}': 2,  # and it lists none
+        f'llmhost_gpu_up{{{A},gpu="0",uuid="GPU-0"}}': 1,
+        f'llmhost_gpu_up{{{A},gpu="0:1",uuid="MIG-0"}}': 1,
+        f'llmhost_gpu_up{{{A},gpu="1",uuid="GPU-1"}}': 0,
+        # failed; waiting to restart; ended; stopped by somebody; up
+        f'llmhost_unit_active_state{{{others},unit="f.service",state="failed"}}': 1,
+        f'llmhost_unit_sub_state{{{others},unit="w.service",state="auto-restart"}}': 1,
+        f'llmhost_unit_active_state{{{others},unit="w.service",state="activating"}}': 1,
+        f'llmhost_unit_active_state{{{others},unit="e.service",state="inactive"}}': 1,
+        f'llmhost_unit_active_state{{{others},unit="s.service",state="inactive"}}': 1,
+        f'llmhost_unit_active_state{{{others},unit="u.service",state="active"}}': 1,
+        **{f'llmhost_unit_wanted{{{others},unit="{unit}.service"}}': int(unit != "s") for unit in "fwesu"},
+        f'llmhost_unit_starts_total{{{others},unit="f.service",trigger="auto",verdict="clean"}}': "4x29 6x50",
+        f'llmhost_unit_starts_total{{{others},unit="w.service",trigger="auto",verdict="resident"}}': "0x39 1x50",
+        f'llmhost_unit_starts_total{{{others},unit="u.service",trigger="manual",verdict="clean"}}': "0x39 1x50",
+        # 3 + 1 GB on GPU 0; on GPU 1 no more than policy.resident
+        f"llmhost_policy_resident_bytes{{{A}}}": 1_000_000_000,
+        f'llmhost_gpu_holder_memory_bytes{{{A},gpu="0",uuid="GPU-0",unit="f.service",kind="leftover"}}': 3_000_000_000,
+        f'llmhost_gpu_holder_memory_bytes{{{A},gpu="0",uuid="GPU-0",unit="u.service",kind="current"}}': 7_000_000_000,
+        f'llmhost_gpu_unattributed_memory_bytes{{{A},gpu="0",uuid="GPU-0"}}': 1_000_000_000,
+        f'llmhost_gpu_unattributed_memory_bytes{{{A},gpu="1",uuid="GPU-1"}}': 900_000_000,
+        f'llmhost_shm_segments{{{A},kind="nccl",state="stale"}}': 3,
+        f'llmhost_shm_segments{{{A},kind="nccl",state="live"}}': 5,
+        f'llmhost_shm_segments{{{A},kind="vllm",state="stale"}}': 1,
+        f'llmhost_shm_segments{{{A},kind="other",state="stale"}}': 9,
+    }
+    expected = {
+        "Can it be seen?": 0,
+        "Hosts not scraped": 1,
+        "Collectors failing": 1,
+        "GPUs": 1,
+        "GPUs missing": 9,
+        "Units down unasked": 3,
+        "Restarts by systemd, 1 h": 3,
+        "Stuck on GPUs": 4_000_000_000,
+        "Stale segments": 4,
+    }
+    assert list(expected) == BANNER
+    checks = {expr(title): {"{}": float(value)} for title, value in expected.items()}
+    answers(tmp_path, series, {**checks, expr("GPUs", "B"): {"{}": 10}}, at="45m")
+
+
+WELL: Series = {
+    **OURS,
+    f"up{{{A}}}": 1,
+    **collector("nvml"),
+    **collector("engine", cause="disabled"),
+    f"llmhost_gpus_expected{{{A}}}": 1,
+    f'llmhost_gpu_up{{{A},gpu="0",uuid="GPU-0"}}': 1,
+    f'llmhost_gpu_unattributed_memory_bytes{{{A},gpu="0",uuid="GPU-0"}}': 0,
+    f"llmhost_policy_resident_bytes{{{A}}}": 1,
+    f"llmhost_unit_wanted{{{UNIT}}}": 1,
+    f'llmhost_unit_active_state{{{UNIT},state="active"}}': 1,
+    f'llmhost_unit_starts_total{{{UNIT},trigger="auto",verdict="clean"}}': 7,
+    f"llmhost_shm_unlisted_files{{{A}}}": 0,
+}
+
+
+def test_the_banner_says_0_where_all_is_well(tmp_path: Path) -> None:
+    zero = [title for title in BANNER if title not in {"Can it be seen?", "GPUs"}]
+    answers(tmp_path, WELL, {**{expr(title): {"{}": 0} for title in zero}, expr("Can it be seen?"): {"{}": 2}})
+
+
+def test_the_banner_says_nothing_where_nothing_is_known(tmp_path: Path) -> None:
+    answers(tmp_path, {"other": 1}, {expr(title): {} for title in BANNER})
+
+
+def test_the_banner_is_not_calm_once_the_exporter_is_gone(tmp_path: Path) -> None:
+    gone: Series = {name: f"{value}x10 stale" for name, value in WELL.items()}
+    up = f"up{{{A}}}"
+    told = {"Can it be seen?": 0, "Hosts not scraped": 1}
+    checks: dict[str, dict[str, float]] = {expr(title): {} for title in BANNER if title not in told}
+    answers(
+        tmp_path, {**gone, up: "1x10 0x80"}, {**checks, **{expr(one): {"{}": n} for one, n in told.items()}}, at="80m"
+    )
+
+
+def test_the_banner_says_nothing_of_files_that_cannot_be_told(tmp_path: Path) -> None:
+    unlisted = f"llmhost_shm_unlisted_files{{{A}}}"
+    untold = f'llmhost_shm_segments{{{A},kind="vllm",state="unknown"}}'
+    query = expr("Stale segments")
+    answers(tmp_path, {unlisted: 0, untold: 0}, {query: {"{}": 0}})
+    answers(tmp_path, {unlisted: 0, untold: 2}, {query: {}})
+    answers(tmp_path, {unlisted: 5}, {query: {}})
+
+
+def test_a_unit_keeps_its_row_and_columns_when_something_cannot_be_told(tmp_path: Path) -> None:
+    names = list(panel("llmhost-host", "Units now")["transformations"][1]["options"]["renameByName"].values())
+    assert names[:3] == ["state", "wanted", "a start now"]
+    checks = {column("Units now", name): {row(UNIT): CANNOT_TELL} for name in names}
+    answers(tmp_path, {f"llmhost_unit_info{{{UNIT}}}": 1}, checks)
+
+
+def test_a_units_row_says_what_is_known(tmp_path: Path) -> None:
+    strange = f'{A},unit="docker.service",manager="system"'  # it is not watched
+    gpu = 'gpu="0",uuid="GPU-0"'
+    series: Series = {
+        f'llmhost_unit_info{{{UNIT},kill_mode="process"}}': 1,
+        f'llmhost_unit_active_state{{{UNIT},state="active"}}': 1,
+        f'llmhost_unit_starts_total{{{UNIT},trigger="auto",verdict="clean"}}': "1x29 3x50",
+        f'llmhost_unit_failures_total{{{UNIT},result="signal"}}': "1x29 2x50",
+        f'llmhost_gpu_holder_memory_bytes{{{UNIT},{gpu},kind="current"}}': 5,
+        f'llmhost_gpu_holder_memory_bytes{{{UNIT},{gpu},kind="leftover"}}': 2,
+        f'llmhost_gpu_holder_memory_bytes{{{strange},{gpu},kind="current"}}': 9,
+    }
+    expected = {"state": 1, "a start now": IT_IS_UP, "restarts, 1 h": 2, "failures, 1 h": 1, "GPU memory held": 7}
+    checks = {column("Units now", name): {row(UNIT): float(value)} for name, value in expected.items()}
+    answers(tmp_path, series, checks, at="40m")
+
+
+def test_a_unit_holds_0_only_where_the_holders_of_gpus_are_known(tmp_path: Path) -> None:
+    known = f'llmhost_gpu_unattributed_memory_bytes{{{A},gpu="0",uuid="GPU-0"}}'
+    query = column("Units now", "GPU memory held")
+    answers(tmp_path, {f"llmhost_unit_info{{{UNIT}}}": 1, known: 0}, {query: {row(UNIT): 0}})
+
+
+def test_what_a_unit_finds_free_is_that_of_the_fullest_gpu_of_its_set(tmp_path: Path) -> None:
+    series: Series = {f'llmhost_gpu_memory_free_bytes{{{A},gpu="{gpu}",uuid="GPU-{gpu}"}}': gpu for gpu in range(4)}
+    for gpu in (1, 2):
+        series[f'llmhost_unit_gpu_memory_needed_bytes{{{UNIT},gpu="{gpu}",uuid="GPU-{gpu}"}}'] = 10 * gpu
+    title = "What units need, and what is free"
+    unit = f"{{{UNIT}}}"
+    answers(tmp_path, series, {expr(title, "A"): {unit: 20}, expr(title, "B"): {unit: 1}})
+
+
+def test_an_exporter_that_is_not_scraped_keeps_its_row(tmp_path: Path) -> None:
+    b = 'job="j",instance="b"'
+    series: Series = {
+        **OURS,
+        f"up{{{A}}}": 1,
+        f"up{{{b}}}": 0,
+        'up{job="node",instance="a"}': 1,
+        f"llmhost_config_reload_success{{{A}}}": 0,
+        f"llmhost_driver_mismatch{{{A}}}": 1,
+    }
+    expected = {"scraped": (1, 0), "config": (0, CANNOT_TELL), "driver": (1, CANNOT_TELL)}
+    checks = {
+        column("Exporters now", name): {f"{{{A}}}": float(of_a), f"{{{b}}}": float(of_b)}
+        for name, (of_a, of_b) in expected.items()
+    }
+    answers(tmp_path, series, checks)
