@@ -19,6 +19,7 @@ text in place of its name.
 """
 
 import argparse
+import atexit
 import re
 import shutil
 import subprocess
@@ -27,8 +28,9 @@ import tempfile
 import time
 import urllib.parse
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -89,10 +91,22 @@ class Backfilled(Prometheus):
         shutil.rmtree(self._folder)
 
 
+@cache
+def shared(name: str) -> Backfilled:
+    """Give the history of that name, which tests of the whole run share."""
+    made = Backfilled(HISTORIES[name]())
+    atexit.register(made.__exit__, None, None, None)
+    return made
+
+
 def matrix(prometheus: Prometheus, expression: str, start: float, end: float, step: float) -> list[dict[str, Any]]:
     asked = urllib.parse.urlencode({"query": expression, "start": start, "end": end, "step": step})
     found: list[dict[str, Any]] = prometheus.api(f"query_range?{asked}")["data"]["result"]
     return found
+
+
+def without_name(metric: Mapping[str, str]) -> Labels:
+    return tuple(sorted((key, value) for key, value in metric.items() if key != "__name__"))
 
 
 def rules() -> dict[str, str]:
@@ -113,8 +127,7 @@ def _recorded(
     for name, expression in rules().items():
         for one in matrix(prometheus, expression, times[0], times[-1], every):
             values = {float(at): float(value) for at, value in one["values"]}
-            labels = tuple(sorted((key, value) for key, value in one["metric"].items() if key != "__name__"))
-            yield name, labels, [values.get(at) for at in times]
+            yield name, without_name(one["metric"]), [values.get(at) for at in times]
 
 
 def _write(series: Sampled, times: Sequence[float], folder: Path) -> None:

@@ -11,7 +11,9 @@ from llmhost.derive.trackers import TrackerState
 from llmhost.model.guard_run import GuardVerdict
 
 COLLECTORS = ("nvml", "procfs", "systemd", "shm", "engine", "guard")
-RESERVED = 652_214_272.0  # bytes that the driver keeps of each GPU: an H20's
+RESERVED = 652_214_272.0  # bytes that the driver keeps of each GPU
+H20, H100 = 102_625_181_696.0, 85_520_809_984.0  # bytes
+NEED = 78_679_145_185.0  # 0.92 of an H100
 
 
 @dataclass(slots=True)
@@ -23,6 +25,7 @@ class Gpus:
     total: float
     number: int
     lost: Mapping[int, float] = field(default_factory=dict)  # GPU -> when it fell off the bus
+    told_until: float = float("inf")  # when the collector nvml begins to fail
     memory: bool = True  # False: unified memory, or a driver that tells nothing of it
     utilization: Steps = ((0, 0.9),)
     power: Steps = ((0, 400),)
@@ -40,16 +43,18 @@ class Gpus:
         for gpu in gpus:
             self._nobody[gpu] = steps
 
-    def write(self, *, expected: int | None = None, fabric: bool = True) -> None:
+    def write(self, *, fabric: bool = True) -> None:
         host = self.host
-        left = [(second, self.number - number) for number, second in enumerate(sorted(self.lost.values()), 1)]
-        host.set("llmhost_gpus", [(0, self.number), *left])
-        host.set("llmhost_gpus_expected", expected or self.number)
-        host.set("llmhost_driver_mismatch", 0)
+        if self.number:
+            left = [(second, self.number - number) for number, second in enumerate(sorted(self.lost.values()), 1)]
+            host.set("llmhost_gpus", self._told([(0, self.number), *left]))
+            host.set("llmhost_gpus_expected", self._told([(0, self.number)]))
+            host.set("llmhost_driver_mismatch", self._told([(0, 0)]))
         for gpu in range(self.number):
             mine = self.labels(gpu)
             self._facts(gpu)
-            host.set("llmhost_gpu_up", [(0, 1), *((second, 0) for second in self._gone(gpu))], **mine)
+            up = [(0, 1.0), *((second, 0.0) for second in self._gone(gpu))]
+            host.set("llmhost_gpu_up", self._told(up), **mine)
             told: dict[str, Steps] = {
                 "utilization_ratio": self.utilization,
                 "temperature_celsius": [(0, 61)],
@@ -60,11 +65,11 @@ class Gpus:
             if self.memory:
                 told |= self._memory(gpu)
             for name, steps in told.items():
-                host.set(f"llmhost_gpu_{name}", self._until_gone(gpu, steps), **mine)
+                host.set(f"llmhost_gpu_{name}", self.until_gone(gpu, steps), **mine)
             for (of, kind, unit), (steps, processes) in self._held.items():
                 if of == gpu:
                     who = mine | {"kind": kind, "unit": unit, "manager": "system" if unit else ""}
-                    held = self._until_gone(gpu, steps)
+                    held = self.until_gone(gpu, steps)
                     host.set("llmhost_gpu_holder_memory_bytes", held, **who)
                     many = [(second, None if step is None else processes) for second, step in held]
                     host.set("llmhost_gpu_holder_processes", many, **who)
@@ -74,8 +79,8 @@ class Gpus:
         facts = {"name": self.name, "pci_bus_id": f"00000000:{0x10 + gpu:02X}:00.0", "driver_version": "570.86.16"}
         facts |= {"parent_uuid": "", "unified_memory": "false" if self.memory else "true"}
         gone = list(self._gone(gpu))
-        steps = [(0, "v2" if self.memory else ""), *((second, "") for second in gone)]
-        self.host.current("llmhost_gpu_info", "memory_api", steps, **mine, **facts)
+        apis = [(0, "v2" if self.memory else ""), *((second, "") for second in gone), (self.told_until, None)]
+        self.host.current("llmhost_gpu_info", "memory_api", apis, **mine, **facts)
         if gone:
             self.host.current("llmhost_gpu_fault", "cause", [(gone[0], "lost")], **mine)
 
@@ -95,10 +100,15 @@ class Gpus:
         if gpu in self.lost:
             yield self.lost[gpu]
 
-    def _until_gone(self, gpu: int, steps: Steps) -> Steps:
-        for end in self._gone(gpu):
-            return [*((second, step) for second, step in steps if second < end), (end, None)]
-        return steps
+    def until_gone(self, gpu: int, steps: Steps) -> Steps:
+        return self._told(_until(min(self._gone(gpu), default=float("inf")), steps))
+
+    def _told(self, steps: Steps) -> Steps:
+        return _until(self.told_until, steps)
+
+
+def _until(end: float, steps: Steps) -> Steps:
+    return [*((second, step) for second, step in steps if second < end), (end, None)]
 
 
 class Shm(NamedTuple):
@@ -147,7 +157,7 @@ def exporter(
 ) -> None:
     """Tell of an exporter that was started an hour before the history.
 
-    `failing`: collector -> cause, and since when it reads nothing.
+    `failing`: collector -> cause, and since when it reads nothing; from the start where it is "disabled".
     """
     if tuple(sorted(host.labels.items())) not in host.history.dark:
         host.set("up", 1)
@@ -158,10 +168,13 @@ def exporter(
         if failing and name in failing:
             cause, since = failing[name]
             success.append((since, 0))
-            read.append((since, At(since - host.history.every)))
             host.current("llmhost_collector_fault", "cause", [(since, cause)], collector=name)
-            each_scrape = Rises(1 / host.history.every, start=1)
-            host.set("llmhost_collector_failures_total", [(since, each_scrape)], collector=name, cause=cause)
+            if cause == "disabled":
+                read = [(0, None)]
+            else:
+                read.append((since, At(since - host.history.every)))
+                each_scrape = Rises(1 / host.history.every, start=1)
+                host.set("llmhost_collector_failures_total", [(since, each_scrape)], collector=name, cause=cause)
         host.set("llmhost_collector_success", success, collector=name)
         host.set("llmhost_collector_duration_seconds", 0.02, collector=name)
         host.set("llmhost_collector_last_success_timestamp_seconds", read, collector=name)

@@ -47,6 +47,7 @@ class History:
     name: str
     seconds: int
     every: int = 30
+    keeps: frozenset[str] | None = None  # metrics; what is told of others is dropped
     series: dict[tuple[str, Labels], Steps] = field(default_factory=dict)
     dark: dict[Labels, Sequence[tuple[float, float]]] = field(default_factory=dict)  # when targets were not scraped
 
@@ -63,6 +64,8 @@ class History:
         self.add("ALERTS", [(-DAY, None), *steps], told)
 
     def add(self, name: str, steps: Steps, labels: Mapping[str, str]) -> None:
+        if self.keeps is not None and name not in self.keeps:
+            return
         key = name, tuple(sorted(labels.items()))
         assert key not in self.series, f"{key} is there already"
         assert [at for at, _ in steps] == sorted(at for at, _ in steps), f"{key}: not in the order of time"

@@ -83,6 +83,7 @@ class Unit:
     in_the_way: Mapping[tuple[int, str], Steps] = field(default_factory=dict)  # (GPU, kind)
     guarded: Texts = ((0, "false"),)
     kill_mode: str = "control-group"
+    unit_file_state: str = "enabled"
     restart_delay: float = 30
     limit_seconds: Steps = ((0, 10),)
     gives_up: Steps = ((0, 0),)
@@ -108,13 +109,14 @@ class Unit:
         host.current("llmhost_unit_sub_state", "state", [(at, _DOES[one][1]) for at, one in self.does], **mine)
         host.set("llmhost_unit_wanted", self.where({"rests"}, 0, 1), **mine)
         host.set("llmhost_unit_state_change_timestamp_seconds", [(at, At(at)) for at, _ in self.does], **mine)
+        first = self.does[0][0]
         ended = sorted([(one.at, "success") for one in self.starts] + [(one.at, one.result) for one in self.ends])
-        host.current("llmhost_unit_result", "result", ended, **mine)
+        host.current("llmhost_unit_result", "result", [(first, "success"), *ended], **mine)
         status: list[tuple[float, Step]] = [(one.at, None) for one in self.starts]
         status += [(one.at, one.status) for one in self.ends]
         if self.ends:
             host.set("llmhost_unit_exec_main_status", sorted(status, key=lambda one: one[0]), **mine)
-        nrestarts, number = [], 0
+        nrestarts, number = [(first, 0.0)], 0
         for one in self.starts:
             number = number + 1 if one.trigger == "auto" else 0
             nrestarts.append((one.at, float(number)))
@@ -130,7 +132,12 @@ class Unit:
 
     def _settings(self) -> None:
         host, mine = self.gpus.host, self.labels
-        info = {"load_state": "loaded", "unit_file_state": "enabled", "service_type": "exec", "restart": "on-failure"}
+        info = {
+            "load_state": "loaded",
+            "unit_file_state": self.unit_file_state,
+            "service_type": "exec",
+            "restart": "on-failure",
+        }
         info |= {"engine": self.engine, "kill_mode": self.kill_mode}
         host.current("llmhost_unit_info", "guarded", self.guarded, **mine, **info)
         host.set("llmhost_unit_restart_delay_seconds", self.restart_delay, **mine)
@@ -141,7 +148,12 @@ class Unit:
         host.set("llmhost_unit_gives_up", self.gives_up, **mine)
         host.set("llmhost_unit_ready_budget_seconds", 1800, **mine)
         for gpu, needed in self.needs.items():
-            host.set("llmhost_unit_gpu_memory_needed_bytes", needed, **mine, **self.gpus.labels(gpu))
+            host.set(
+                "llmhost_unit_gpu_memory_needed_bytes",
+                self.gpus.until_gone(gpu, [(0, needed)]),
+                **mine,
+                **self.gpus.labels(gpu),
+            )
 
     def _past(self) -> None:
         host, mine = self.gpus.host, self.labels
