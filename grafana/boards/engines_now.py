@@ -72,7 +72,7 @@ def engines_now() -> Json:
     rows = f"0 * {models} or 0 * {silent}"
 
     def of_each(query: str) -> str:
-        return with_cluster(f"({or_cannot_tell(query, rows)})")
+        return with_cluster(or_cannot_tell(query, rows))
 
     def of_its_server(query: str) -> str:
         return f"({rows}) + on ({BY_ENGINE}) group_left () ({query})"

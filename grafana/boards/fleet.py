@@ -42,7 +42,6 @@ RED_ABOVE_ZERO = thresholds((None, GOOD), (1, BAD))
 
 
 def banner() -> list[Json]:
-    looping = f"max by ({BY_UNIT}) ({LOOPS})"
     return [
         stat(
             "Rules",
@@ -83,7 +82,7 @@ def banner() -> list[Json]:
         stat(
             "… memory in the way",
             "Those of them of which such a start found memory held that should not have been there.",
-            [now(zero_where(AUTOMATIC, f"{looping} and on ({BY_UNIT}) {RESIDENT} > 0"))],
+            [now(zero_where(AUTOMATIC, f"{LOOPS} and on ({BY_UNIT}) {RESIDENT} > 0"))],
             unit="none",
             steps=RED_ABOVE_ZERO,
         ),
@@ -192,7 +191,7 @@ def looped() -> Json:
         "Units that looped",
         "What the fifteen units were doing that had the most automatic starts within an hour of the time shown, two "
         "at least. A gap: not known. No data: none looped, or nothing is recorded, which the first panel tells apart.",
-        [target(f"max by ({BY_UNIT}) ({STATE}) and on ({BY_UNIT}) {most}", "{{instance}} {{unit}}")],
+        [target(f"max by ({BY_UNIT}) ({STATE} and on ({BY_UNIT}) {most})", "{{instance}} {{unit}}")],
         STATE_VALUES,
     )
 

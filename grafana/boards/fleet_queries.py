@@ -22,7 +22,12 @@ STARTS_BY_CLUSTER = f"cluster:llmhost_unit_automatic_starts:delta1h{_OF_THEM}"
 GENERATED = f"cluster_model:llmhost_engine_generation_tokens:rate5m{_OF_THEM}"
 PROMPT = f"cluster_model:llmhost_engine_prompt_tokens:rate5m{_OF_THEM}"
 
-EVERY_SECONDS = 30  # a sample of each
+# Seconds of the time shown for which each sample stands: where rules have been evaluated for a part of it alone, of
+# that part.
+_SECONDS_OF_A_SAMPLE = (
+    f"scalar((time() - min(min_over_time(timestamp({BLIND_BY_CLUSTER})[$__range:1m])))"
+    f" / max(count_over_time({BLIND_BY_CLUSTER}[$__range])))"
+)
 LOOPS = f"{AUTOMATIC} >= 2"
 
 
@@ -33,5 +38,9 @@ def stuck_by(labels: str) -> str:
 
 
 def hours(recorded: str) -> str:
-    """Hours of the time shown for which it was recorded as 1, or as a number of such: what is not known adds none."""
-    return f"sum_over_time({recorded}[$__range]) * {EVERY_SECONDS} / 3600"
+    """Hours of the time shown for which it was recorded as 1, or as a number of such.
+
+    A time for which this series was not recorded and others were adds none; avg_over_time would have it be like the
+    rest.
+    """
+    return f"sum_over_time({recorded}[$__range]) * {_SECONDS_OF_A_SAMPLE} / 3600"
