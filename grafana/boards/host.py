@@ -8,7 +8,8 @@ from grafana.kit.queries import HOST
 
 def _annotations() -> list[Json]:
     return [
-        firing_alerts(HOST, text="{{instance}} {{unit}} {{gpu}}"),
+        # Off at first: they would colour hours of all panels, and the alerts are told of in a table.
+        firing_alerts(HOST, text="{{instance}} {{unit}} {{gpu}}", shown=False),
         annotation(
             "XIDs",
             "purple",
@@ -22,9 +23,9 @@ def _annotations() -> list[Json]:
 
 def board() -> Json:
     layout = Layout()
-    layout.line(4, *host_now.banner(), widths=(3, 2, 2, 3, 2, 3, 3, 3, 3))
-    layout.line(8, host_now.units_now())
-    layout.line(7, host_now.units_timeline())
+    layout.line(4, *host_now.banner())
+    layout.line(6, host_now.units_now())
+    layout.line(6, host_now.units_timeline())
     layout.line(8, shared.holders_now(hosts=True), shared.alerts_now(HOST, hosts=True))
     layout.heading("GPU memory")
     layout.line(7, host_gpus.memory_of_a_gpu())
@@ -33,14 +34,14 @@ def board() -> Json:
     layout.line(8, host_gpus.gpus_over_time(), host_gpus.fabric(), host_gpus.xids())
     layout.line(8, *host_gpus.readings())
     layout.heading("Shared memory, and processes left over")
-    layout.line(8, host_rest.files_now(), *host_rest.files_over_time())
+    layout.line(8, host_rest.files_now(), *host_rest.files_over_time(), widths=(10, 7, 7))
     layout.line(8, *host_rest.filling(), shared.stale_segments())
     layout.line(7, shared.trackers(), shared.orphans(), host_rest.oldest_orphan())
     layout.heading("Engines")
     layout.line(6, host_rest.engines_over_time())
     layout.line(8, *host_rest.engines())
     layout.heading("Exporter")
-    layout.line(8, host_rest.collectors_over_time(), host_rest.exporters_now())
+    layout.line(8, host_rest.collectors_over_time(), host_rest.exporters_now(), widths=(9, 15))
     layout.line(7, *host_rest.health())
     return dashboard(
         "llmhost-host",

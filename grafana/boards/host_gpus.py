@@ -50,6 +50,7 @@ def memory_that_nobody_holds() -> Json:
             target(f"max(llmhost_policy_resident_bytes{{{HOST}}})", "policy.resident", ref="B"),
         ],
         unit="bytes",
+        calcs=(),
         overrides=[line_over("^policy.resident$", custom__lineStyle=dict(DASHED))],
     )
 
@@ -70,6 +71,7 @@ def need_and_free() -> Json:
             target(free, "{{instance}} {{unit}} finds free", ref="B"),
         ],
         unit="bytes",
+        calcs=(),
         overrides=[only(" needs$", custom__lineStyle=dict(DASHED))],
     )
 

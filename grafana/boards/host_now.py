@@ -29,7 +29,6 @@ from grafana.kit.queries import (
     NOT_APPLICABLE,
     ODD,
     WAITING_TO_RESTART,
-    WORSE,
     collectors_failing,
     counted,
     or_cannot_tell,
@@ -71,7 +70,7 @@ def _down() -> Json:
     waiting = f"llmhost_unit_sub_state{{{WAITING_TO_RESTART}, {HOST}}} == 1"
     unasked = f"count by ({BY_UNIT}) ({down} or {waiting}) and on ({BY_UNIT}) llmhost_unit_wanted{{{HOST}}} == 1"
     return stat(
-        "Units down unasked",
+        "Down unasked",
         "Units that should run, and have failed, ended, or wait for systemd's next try. No data: no unit is watched, "
         "or systemd cannot be read.",
         [now(zero_where(f"llmhost_unit_wanted{{{HOST}}}", unasked))],
@@ -113,25 +112,24 @@ def banner() -> list[Json]:
     return [
         can_be_seen(),
         stat(
-            "Hosts not scraped",
-            "Hosts of which Prometheus gets nothing. Nothing below speaks of them.",
-            [now(zero_where(scraped(HOST), f"{scraped(HOST)} == 0"))],
-            unit="none",
-            steps=thresholds((None, GOOD), (1, WORSE)),
-        ),
-        stat(
-            "Collectors failing",
-            "Sources that an exporter cannot read and that are not switched off. What they would tell is absent.",
-            [now(zero_where(f"llmhost_collector_success{{{HOST}}}", collectors_failing(HOST)))],
+            "What is not seen",
+            "Hosts of which Prometheus gets nothing, and sources that an exporter cannot read and that are not "
+            "switched off. Nothing below speaks of them.",
+            [
+                now(zero_where(scraped(HOST), f"{scraped(HOST)} == 0"), "hosts"),
+                now(
+                    zero_where(f"llmhost_collector_success{{{HOST}}}", collectors_failing(HOST)), "collectors", ref="B"
+                ),
+            ],
             unit="none",
             steps=_BAD_ABOVE_0,
         ),
         *_gpus(),
         _down(),
         stat(
-            "Restarts by systemd, 1 h",
-            "Automatic starts of all units within the last hour, each of them, also those between two scrapes. No "
-            "data: no unit is watched, or systemd cannot be read.",
+            "Restarts, 1 h",
+            "Automatic starts, by systemd, of all units within the last hour, each of them, also those between two "
+            "scrapes. No data: no unit is watched, or systemd cannot be read.",
             [now(f"sum({restarts})")],
             unit="none",
             steps=thresholds((None, GOOD), (1, ODD)),
@@ -182,7 +180,11 @@ def units_now() -> Json:
             only("^unit$", links=[to_incident]),
             only("^cluster$", custom__width=90),
             only("^state$", mappings=STATE_VALUES + _NOT_KNOWN, custom__width=150, **coloured),
-            only("^wanted$", mappings=values({0: ("no", CALM), 1: ("yes", "text"), CANNOT_TELL: ("n/a", CALM)})),
+            only(
+                "^wanted$",
+                mappings=values({0: ("no", CALM), 1: ("yes", "text"), CANNOT_TELL: ("n/a", CALM)}),
+                custom__width=80,
+            ),
             only(
                 "^a start now$",
                 mappings=values(
@@ -200,17 +202,25 @@ def units_now() -> Json:
                 "^restarts, 1 h$",
                 mappings=_NOT_KNOWN,
                 thresholds=thresholds((None, "text"), (1, ODD), (2, BAD)),
+                custom__width=110,
                 **coloured,
             ),
-            only("^failures, 1 h$", mappings=_NOT_KNOWN, thresholds=thresholds((None, "text"), (1, ODD)), **coloured),
+            only(
+                "^failures, 1 h$",
+                mappings=_NOT_KNOWN,
+                thresholds=thresholds((None, "text"), (1, ODD)),
+                custom__width=110,
+                **coloured,
+            ),
             only(
                 "^leftover processes$",
                 mappings=_NOT_KNOWN,
                 thresholds=thresholds((None, "text"), (1, BAD)),
+                custom__width=140,
                 **coloured,
             ),
-            only("^GPU memory held$", unit="bytes", decimals=1, mappings=_NOT_KNOWN),
-            only("^since$", unit="dateTimeFromNow", mappings=_NOT_KNOWN, custom__width=130),
+            only("^GPU memory held$", unit="bytes", decimals=1, mappings=_NOT_KNOWN, custom__width=130),
+            only("^since$", unit="dateTimeFromNow", mappings=_NOT_KNOWN, custom__width=150),
         ],
         sort=("instance", False),
     )

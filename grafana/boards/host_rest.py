@@ -48,13 +48,13 @@ def files_now() -> Json:
         [*columns, *sizes],
         shown=("kind",),
         overrides=[
-            *(only(f"^{state}$", mappings=not_known, custom__width=80) for state in SHM_STATES),
+            *(only(f"^{state}$", mappings=not_known, custom__width=75) for state in SHM_STATES),
             only(
                 "^stale$",
                 thresholds=thresholds((None, "text"), (1, BAD)),
                 custom__cellOptions=dict(COLOURED_TEXT),
             ),
-            only("^(allocated|as ls -l shows)$", unit="bytes", decimals=1),
+            only("^(allocated|as ls -l shows)$", unit="bytes", decimals=1, custom__width=110),
         ],
         sort=("allocated", True),
     )
@@ -112,6 +112,7 @@ def filling() -> list[Json]:
             unit="percentunit",
             max=1,
             thresholds=thresholds((None, "transparent"), (0.9, BAD)),
+            overrides=[only(".", custom__thresholdsStyle={"mode": "dashed"})],
         ),
     ]
 
@@ -221,16 +222,19 @@ def exporters_now() -> Json:
         names={"python_version": "Python"},
         overrides=[
             only("^build$", custom__hidden=True, custom__hideFrom__viz=True),
-            only("^scraped$", mappings=values({0: ("NO", BAD), 1: ("yes", GOOD)}), custom__width=90, **coloured),
+            only("^scraped$", mappings=values({0: ("NO", BAD), 1: ("yes", GOOD)}), custom__width=80, **coloured),
+            only("^(version|revision|Python)$", custom__width=85),
             only(
                 "^config$",
-                mappings=[*values({0: ("bad file, old one runs", BAD), 1: ("good", GOOD)}), *not_known],
+                mappings=[*values({0: ("bad, old one runs", BAD), 1: ("good", GOOD)}), *not_known],
+                custom__width=140,
                 **coloured,
             ),
-            only("^config in force$", unit="dateTimeFromNow", mappings=not_known),
+            only("^config in force$", unit="dateTimeFromNow", mappings=not_known, custom__width=130),
             only(
                 "^driver$",
                 mappings=[*values({0: ("as the library", GOOD), 1: ("upgraded: starts will fail", BAD)}), *not_known],
+                custom__width=190,
                 **coloured,
             ),
         ],

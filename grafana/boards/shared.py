@@ -17,7 +17,7 @@ from grafana.kit.panels import (
     timeseries,
     values,
 )
-from grafana.kit.queries import BAD, BY_HOST, GOOD, HOST, KINDS, ODD, TRACKER_STATES, seen
+from grafana.kit.queries import BAD, BY_HOST, CANNOT_TELL, GOOD, HOST, KINDS, ODD, TRACKER_STATES, or_cannot_tell, seen
 
 SEVERITIES = {"critical": BAD, "warning": ODD, "info": "blue", "none": "text"}
 
@@ -88,21 +88,25 @@ def alerts_now(matchers: str, *, hosts: bool = False) -> Json:
     shown = ("alertname", "severity", *(("instance",) if hosts else ()), "unit", "gpu")
     kept = ", ".join(shown)
     of_ours = f'alertname=~"Llmhost.+", severity!="none", {matchers}'
-    since = (
-        f"max by ({kept}) (ALERTS_FOR_STATE{{{of_ours}}} * 1000)"
-        f' and on ({kept}) ALERTS{{alertstate="firing", {of_ours}}}'
-    )
+    firing = f'ALERTS{{alertstate="firing", {of_ours}}}'
+    since = f"max by ({kept}) (ALERTS_FOR_STATE{{{of_ours}}} * 1000) and on ({kept}) {firing}"
     return table(
         "Alerts that fire",
         "Each links to what to do about it. Empty: none fires, or llmhost's rules are not loaded in this Prometheus.",
         [
-            ("since", since),
+            # where the series are kept elsewhere, ALERTS_FOR_STATE may not be among them
+            ("since", or_cannot_tell(since, f"max by ({kept}) ({firing})")),
         ],
         shown=shown,
         names={"alertname": "alert", "gpu": "GPU"},
         overrides=[
             only("^alert$", links=[link("Runbook", f"{RUNBOOK}#${{__value.raw}}")]),
-            only("^since$", unit="dateTimeFromNow", custom__width=120),
+            only(
+                "^since$",
+                unit="dateTimeFromNow",
+                mappings=values({CANNOT_TELL: ("n/a", "text")}),
+                custom__width=120,
+            ),
             only("^GPU$", custom__width=60),
             only(
                 "^severity$",
@@ -139,4 +143,5 @@ def orphans() -> Json:
         "Orphan processes",
         "Engine processes that outlived what they belong to, by engine and role; none is one series of 0.",
         [target(f"sum by (engine, role) (llmhost_orphan_processes{{{HOST}}})", "{{engine}} {{role}}")],
+        overrides=[only("^none none$", displayName="none")],
     )

@@ -109,13 +109,14 @@ def annotation(
     return {**made, "useValueForTime": True} if at_value else made
 
 
-def firing_alerts(matchers: str, *, text: str) -> Json:
+def firing_alerts(matchers: str, *, text: str, shown: bool = True) -> Json:
     return annotation(
         "Alerts",
         "red",
         f'ALERTS{{alertname=~"Llmhost.+", alertstate="firing", {matchers}}}',
         title="{{alertname}}",
         text=text,
+        shown=shown,
     )
 
 

@@ -1,6 +1,6 @@
 """The boards as they are written, and what promtool answers to their queries.
 
-answers(tmp_path, {'up{job="j",instance="a"}': 1}, {expr_of("llmhost-host", "Hosts not scraped"): {"{}": 0}})
+answers(tmp_path, {'up{job="j",instance="a"}': 1}, {expr_of("llmhost-host", "GPUs missing"): {}})
 """
 
 import json

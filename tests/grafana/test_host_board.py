@@ -75,18 +75,19 @@ def test_the_banner_counts_what_is_wrong(tmp_path: Path) -> None:
     }
     expected = {
         "Can it be seen?": 0,
-        "Hosts not scraped": 1,
-        "Collectors failing": 1,
+        "What is not seen": 1,
         "GPUs": 1,
         "GPUs missing": 9,
-        "Units down unasked": 3,
-        "Restarts by systemd, 1 h": 3,
+        "Down unasked": 3,
+        "Restarts, 1 h": 3,
         "Stuck on GPUs": 4_000_000_000,
         "Stale segments": 4,
     }
     assert list(expected) == BANNER
     checks = {expr(title): {"{}": float(value)} for title, value in expected.items()}
-    answers(tmp_path, series, {**checks, expr("GPUs", "B"): {"{}": 10}}, at="45m")
+    answers(
+        tmp_path, series, {**checks, expr("What is not seen", "B"): {"{}": 1}, expr("GPUs", "B"): {"{}": 10}}, at="45m"
+    )
 
 
 WELL: Series = {
@@ -107,7 +108,8 @@ WELL: Series = {
 
 def test_the_banner_says_0_where_all_is_well(tmp_path: Path) -> None:
     zero = [title for title in BANNER if title not in {"Can it be seen?", "GPUs"}]
-    answers(tmp_path, WELL, {**{expr(title): {"{}": 0} for title in zero}, expr("Can it be seen?"): {"{}": 2}})
+    checks = {expr(title): {"{}": 0.0} for title in zero}
+    answers(tmp_path, WELL, {**checks, expr("What is not seen", "B"): {"{}": 0}, expr("Can it be seen?"): {"{}": 2}})
 
 
 def test_the_banner_says_nothing_where_nothing_is_known(tmp_path: Path) -> None:
@@ -117,8 +119,9 @@ def test_the_banner_says_nothing_where_nothing_is_known(tmp_path: Path) -> None:
 def test_the_banner_is_not_calm_once_the_exporter_is_gone(tmp_path: Path) -> None:
     gone: Series = {name: f"{value}x10 stale" for name, value in WELL.items()}
     up = f"up{{{A}}}"
-    told = {"Can it be seen?": 0, "Hosts not scraped": 1}
+    told = {"Can it be seen?": 0, "What is not seen": 1}
     checks: dict[str, dict[str, float]] = {expr(title): {} for title in BANNER if title not in told}
+    checks[expr("What is not seen", "B")] = {}
     answers(
         tmp_path, {**gone, up: "1x10 0x80"}, {**checks, **{expr(one): {"{}": n} for one, n in told.items()}}, at="80m"
     )
@@ -188,3 +191,23 @@ def test_an_exporter_that_is_not_scraped_keeps_its_row(tmp_path: Path) -> None:
         for name, (of_a, of_b) in expected.items()
     }
     answers(tmp_path, series, checks)
+
+
+def test_an_alert_that_fires_has_a_row_also_where_it_is_not_told_since_when(tmp_path: Path) -> None:
+    def alert(name: str, severity: str = "critical") -> str:
+        return f'{A},alertname="Llmhost{name}",severity="{severity}"'
+
+    series: Series = {
+        f'ALERTS{{{alert("GpuLost")},gpu="3",alertstate="firing"}}': 1,
+        f'ALERTS_FOR_STATE{{{alert("GpuLost")},gpu="3"}}': 1700,
+        f'ALERTS{{{alert("UnitDown")},unit="v.service",alertstate="firing"}}': 1,
+        f'ALERTS{{{alert("EngineHung")},unit="v.service",alertstate="pending"}}': 1,
+        f'ALERTS_FOR_STATE{{{alert("EngineHung")},unit="v.service"}}': 1800,
+        f'ALERTS{{{alert("Watchdog", "none")},alertstate="firing"}}': 1,
+    }
+    of_a = 'instance="a",severity="critical"'
+    rows = {
+        f'{{{of_a},alertname="LlmhostGpuLost",gpu="3"}}': 1_700_000.0,
+        f'{{{of_a},alertname="LlmhostUnitDown",unit="v.service"}}': CANNOT_TELL,
+    }
+    answers(tmp_path, series, {expr("Alerts that fire"): rows})
