@@ -175,7 +175,8 @@ def board() -> Json:
     layout.line(8, *requests())
     layout.line(8, *cache())
     layout.line(8, readiness(), asleep(), widths=(16, 8))
-    layout.line(8, *ranks())
+    layout.heading("Data-parallel ranks, where a server has several")
+    layout.line(6, *ranks())
     return dashboard(
         "llmhost-engines",
         "llmhost / Engines",
@@ -190,7 +191,7 @@ def board() -> Json:
             ),
         ],
         annotations=[
-            firing_alerts(f'{HOST}, unit=~"$unit|"', text="{{unit}} {{gpu}}"),
+            firing_alerts(f'severity="critical", {HOST}, unit=~"$unit|"', text="{{unit}} {{gpu}}"),
             annotation(
                 "Starts",
                 "blue",

@@ -15,13 +15,13 @@ def banner() -> list[Json]:
     return [
         can_be_seen(),
         stat(
-            "Servers that answer",
+            "Servers up",
             "Servers of engines whose metrics were read. No data: the exporter finds none, or is not scraped.",
             [now(f"sum({up})")],
             unit="none",
         ),
         stat(
-            "… that do not",
+            "Servers silent",
             "Servers whose metrics were not read, other than those that load. One whose process has ended is in "
             "neither number: the unit's state tells of it.",
             [now(zero_where(up, f"{up} == 0 unless on ({BY_ENGINE}) {loads}"))],
@@ -29,7 +29,7 @@ def banner() -> list[Json]:
             steps=thresholds((None, GOOD), (1, BAD)),
         ),
         stat(
-            "… that load",
+            "Servers loading",
             "Servers of units that are up which have not answered yet.",
             [now(zero_where(up, loads))],
             unit="none",
@@ -95,6 +95,8 @@ def engines_now() -> Json:
         shown=("cluster", "instance", "unit", "model", "engine", "endpoint"),
         overrides=[
             only("^unit$", links=[link("The unit", row_url("llmhost-incident", "cluster", "instance", "unit"))]),
+            only("^cluster$", custom__width=100),
+            only("^instance$", custom__minWidth=200),
             only("^engine$", custom__width=90),
             only(
                 "^state$",

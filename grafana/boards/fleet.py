@@ -52,9 +52,9 @@ def banner() -> list[Json]:
         ),
         stat("Hosts", "All that Prometheus has as targets, blind ones too.", [now(f"count({BLIND})")], unit="none"),
         stat(
-            "Blind hosts",
-            "Their exporter cannot be scraped, or cannot read GPUs, processes or systemd. What it would tell is in no "
-            "other number here: while this is not 0 the others may be too small.",
+            "Blind",
+            "Hosts whose exporter cannot be scraped, or cannot read GPUs, processes or systemd. What it would tell is "
+            "in no other number here: while this is not 0 the others may be too small.",
             [now(f"sum({BLIND_BY_CLUSTER})")],
             unit="none",
             steps=RED_ABOVE_ZERO,
@@ -66,11 +66,19 @@ def banner() -> list[Json]:
             unit="none",
         ),
         stat(
-            "Lost now",
+            "Lost",
             "Wanted units that are not active, or whose engine does not answer; one that loads is among them.",
             [now(f"sum({LOST_BY_CLUSTER})")],
             unit="none",
             steps=thresholds((None, GOOD), (1, ODD)),
+        ),
+        stat(
+            "… hours",
+            "Lost within the time shown: hours of wanted units that were not active, or whose engine did not answer, "
+            "all together. Time for which nothing is recorded adds none.",
+            [now(f"sum({hours(LOST_BY_CLUSTER)})")],
+            unit="suffix: h",
+            decimals=1,
         ),
         stat(
             "Units that loop",
@@ -80,7 +88,7 @@ def banner() -> list[Json]:
             steps=RED_ABOVE_ZERO,
         ),
         stat(
-            "… memory in the way",
+            "… memory held",
             "Those of them of which such a start found memory held that should not have been there.",
             [now(zero_where(AUTOMATIC, f"{LOOPS} and on ({BY_UNIT}) {RESIDENT} > 0"))],
             unit="none",
@@ -94,14 +102,6 @@ def banner() -> list[Json]:
             unit="bytes",
             steps=RED_ABOVE_ZERO,
             decimals=0,
-        ),
-        stat(
-            "Lost, time shown",
-            "Hours of wanted units that were not active, or whose engine did not answer, all together. Time for which "
-            "nothing is recorded adds none.",
-            [now(f"sum({hours(LOST_BY_CLUSTER)})")],
-            unit="suffix: h",
-            decimals=1,
         ),
         stat(
             "Generated",
@@ -198,7 +198,7 @@ def looped() -> Json:
 
 def board() -> Json:
     layout = Layout()
-    layout.line(4, *banner(), widths=(2, 2, 2, 2, 2, 3, 3, 3, 3, 2))
+    layout.line(4, *banner(), widths=(2, 2, 2, 2, 2, 2, 3, 3, 3, 3))
     layout.line(8, fleet_tables.looping(), fleet_tables.stuck(), widths=(15, 9))
     layout.line(8, fleet_tables.lost(), fleet_tables.blind(), widths=(15, 9))
     layout.line(8, looped())

@@ -30,8 +30,9 @@ _STATE = only(
     custom__width=130,
     custom__cellOptions=dict(COLOURED_CELL),
 )
+_CLUSTER = only("^cluster$", custom__width=100)
 _TO_HOST = only(
-    "^instance$", links=[link("The host", row_url("llmhost-host", "cluster", "instance"))], custom__minWidth=150
+    "^instance$", links=[link("The host", row_url("llmhost-host", "cluster", "instance"))], custom__minWidth=200
 )
 _TO_UNIT = only("^unit$", links=[link("The unit", row_url("llmhost-incident", "cluster", "instance", "unit"))])
 
@@ -59,6 +60,7 @@ def looping() -> Json:
         ],
         shown=("cluster", "instance", "unit"),
         overrides=[
+            _CLUSTER,
             _TO_HOST,
             _TO_UNIT,
             _STATE,
@@ -86,6 +88,7 @@ def stuck() -> Json:
         shown=("cluster", "instance", "gpu"),
         names={"gpu": "GPU"},
         overrides=[
+            _CLUSTER,
             _TO_HOST,
             only("^GPU$", custom__width=60),
             only("^memory$", unit="bytes", decimals=1, custom__width=100),
@@ -110,6 +113,7 @@ def lost() -> Json:
         ],
         shown=("cluster", "instance", "unit"),
         overrides=[
+            _CLUSTER,
             _TO_HOST,
             _TO_UNIT,
             only("^lost$", unit="suffix: h", decimals=1, custom__width=90),
@@ -129,7 +133,7 @@ def blind() -> Json:
         "recorded.",
         [("blind for", with_cluster(those))],
         shown=("cluster", "instance"),
-        overrides=[_TO_HOST, only("^blind for$", unit="suffix: h", decimals=1, custom__width=100)],
+        overrides=[_CLUSTER, _TO_HOST, only("^blind for$", unit="suffix: h", decimals=1, custom__width=100)],
         sort=("blind for", True),
     )
 
