@@ -11,7 +11,8 @@ import pytest
 from tests.architecture.checkout import ROOT, files
 
 ASSETS = ("alerts", "grafana", "systemd")
-NOT_SHIPPED = ("alerts/tests/", "grafana/generate.py", "grafana/panels.py")
+# What is of use only in a checkout; of the dashboards what writes them, their pictures, and what linters are told.
+NOT_SHIPPED = re.compile(r"alerts/tests/.*|grafana/(.*\.py|pictures/.*|\.lint)")
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +34,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 def test_the_wheel_carries_every_alert_dashboard_and_unit_file(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     for folder in ASSETS:
-        expected = {f"llmhost/_assets/{path}" for path in files(folder) if not path.startswith(NOT_SHIPPED)}
+        expected = {f"llmhost/_assets/{path}" for path in files(folder) if not NOT_SHIPPED.fullmatch(path)}
         assert {name for name in names if name.startswith(f"llmhost/_assets/{folder}/")} == expected
     assert "llmhost/_assets/alerts/llmhost.rules.yml" in names
     assert "llmhost/_assets/grafana/llmhost-host.json" in names
+    assert "llmhost/_assets/grafana/provisioning/dashboards/llmhost.yml" in names
+    assert [name for name in names if "_assets" in name and name.endswith((".py", ".png"))] == []
 
 
 def test_the_wheel_carries_every_module_and_says_that_it_is_typed(wheel: zipfile.ZipFile) -> None:
