@@ -13,7 +13,7 @@ from tests.fakes.backfilled import Backfilled, rules, shared, without_name
 from tests.grafana.written.firing import firing, with_a_result
 from tests.grafana.written.histories import HISTORIES
 from tests.grafana.written.incident import EMBED, GLM
-from tests.grafana.written.series import END, History, Labels
+from tests.grafana.written.series import END, OF_PROMETHEUS, History, Labels
 
 from llmhost.metrics.catalog import FAMILIES, Kind, Mode
 
@@ -35,7 +35,7 @@ def sampled(history: History) -> Values:
 
 def test_every_series_has_the_labels_and_values_of_the_catalogue(history: History) -> None:
     for name, labels in history.series:
-        if name in {"up", "ALERTS"}:
+        if name in OF_PROMETHEUS:
             continue
         family = FAMILIES[name]
         told = dict(labels)
@@ -94,7 +94,7 @@ def test_memory_adds_up_on_every_gpu(sampled: Values) -> None:
 def test_a_host_that_is_not_scraped_has_nothing_but_up(sampled: Values) -> None:
     up = {labels: values for (name, labels), values in sampled.items() if name == "up"}
     for (name, labels), values in sampled.items():
-        if name not in {"up", "ALERTS"}:
+        if name not in OF_PROMETHEUS:
             target = up[tuple((key, value) for key, value in labels if key in TARGET)]
             assert not any(value is not None for value, seen in zip(values, target, strict=True) if not seen), name
 
@@ -102,7 +102,7 @@ def test_a_host_that_is_not_scraped_has_nothing_but_up(sampled: Values) -> None:
 def test_every_metric_of_the_catalogue_is_in_a_history_and_the_pages_of_real_exporters_in_the_incident() -> None:
     incident = {name for name, _ in HISTORIES["incident"]().series}
     anywhere = {name for make in HISTORIES.values() for name, _ in make().series}
-    assert anywhere == {*FAMILIES, "up", "ALERTS"}
+    assert anywhere == {*FAMILIES, *OF_PROMETHEUS}
     for host in ("incident", "engine-vllm-tp1"):
         page = (HOSTS / host / "expected" / "metrics.prom").read_text(encoding="utf-8")
         on_page = set(re.findall(r"^# TYPE (llmhost_\w+)", page, re.MULTILINE))
@@ -113,14 +113,25 @@ def test_every_metric_of_the_catalogue_is_in_a_history_and_the_pages_of_real_exp
 @pytest.mark.parametrize("name", ["incident", "lost_gpu", "blind", "absences"])
 def test_the_alerts_that_are_written_down_are_those_that_the_rules_fire(name: str) -> None:
     prometheus = shared(name)
-    written: dict[Labels, list[int]] = {}
-    for one in prometheus.over(0, prometheus.history.seconds, prometheus.history.every, "ALERTS"):
-        written[without_name(one["metric"])] = [round(float(at) - prometheus.began) for at, _ in one["values"]]
-    fires = firing(prometheus)
-    assert {key: (found[0], found[-1]) for key, found in written.items()} == {
-        key: (found[0], found[-1]) for key, found in fires.items()
+    history, began = prometheus.history, prometheus.began
+    active = {
+        (without_name(one["metric"]), float(at)): round(float(since) - began)
+        for one in prometheus.over(0, history.seconds, history.every, "ALERTS_FOR_STATE")
+        for at, since in one["values"]
     }
+    written: dict[Labels, dict[int, int]] = {}
+    for one in prometheus.over(0, history.seconds, history.every, "ALERTS"):
+        labels = without_name(one["metric"])
+        plain = tuple(label for label in labels if label[0] != "alertstate")
+        written[labels] = {round(float(at) - began): active[plain, float(at)] for at, _ in one["values"]}
+    fires = firing(prometheus)
+    assert _spans(written) == _spans(fires)
     assert written == fires
+
+
+def _spans(found: Mapping[Labels, Mapping[int, int]]) -> dict[Labels, tuple[int, int, int]]:
+    """Give first and last second at which each fires, and since when it was active first: legible where they differ."""
+    return {labels: (min(seconds), max(seconds), min(seconds.values())) for labels, seconds in found.items()}
 
 
 # Where a rule has a result now, it has had one for longer than it waits, and will have.
@@ -181,7 +192,7 @@ KNOWN = (
     ("lost_gpu", 8000, "rate(llmhost_engine_generation_tokens_total[5m])", 0),
     ("lost_gpu", 14400, 'sum(llmhost_unit_failures_total{result=~"watchdog|exit-code|start-limit-hit"})', 7),
     ("blind", 7200, "count(up == 0)", 1),
-    ("blind", 7200, 'count({instance=~"gpu-1.+",__name__!="ALERTS",__name__!~".+:.+"})', 1),
+    ("blind", 7200, 'count({instance=~"gpu-1.+",__name__!~"ALERTS.*",__name__!~".+:.+"})', 1),
     ("blind", 5400, "count(count by (instance) (llmhost_gpu_up == 1))", 2),
     ("blind", 14400, 'llmhost_collector_failures_total{collector="nvml",cause="timeout"}', 1 + 9000 / 30),
     ("fleet", 14400, "count(up)", 40),
@@ -207,7 +218,7 @@ KNOWN = (
     ("incident", 11400, 'instance_kind:llmhost_gpu_holder_memory_bytes:sum{kind="unattributed"}', 90e9),
     # 10800 to 11460, and 13800 to 14310, at each scrape; not while it was stopped
     ("incident", 21600, f'sum_over_time(instance_unit:llmhost_unit_lost:bool{{unit="{GLM}"}}[6h])', 23 + 18),
-    ("quiet", 86400, "sum(sum_over_time(instance_unit:llmhost_unit_lost:bool[1d]))", 6),
+    ("quiet", 86400, "sum(sum_over_time(instance_unit:llmhost_unit_lost:bool[1d]))", 12),
     ("fleet", 7140, "cluster:llmhost_unit_lost:sum{cluster='osaka'}", 0),
     ("fleet", 21600, "cluster:llmhost_unit_lost:sum{cluster='osaka'}", 2),
     ("fleet", 21600, "sum(cluster:llmhost_blind:sum)", 1),
@@ -249,7 +260,7 @@ def test_every_recording_rule_is_recorded_wherever_it_has_a_result(name: str) ->
     prometheus = shared(name)
     for record, expr in rules().items():
         assert ":" not in re.sub(r'"[^"]*"|\[[^]]*\]', "", expr), record  # whole, without names of other rules
-        for second in (0, prometheus.history.seconds // 2 // 60 * 60, prometheus.history.seconds):
+        for second in (0, prometheus.history.seconds // 2 + 120, prometheus.history.seconds):
             found, expected = prometheus.at(second, record), prometheus.at(second, expr)
             assert _values(found) == pytest.approx(_values(expected)), (record, second)
 

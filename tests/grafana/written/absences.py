@@ -24,7 +24,7 @@ def absences() -> History:
     gb10.write(fabric=False)
     _runs(gb10, spark, "vllm.service", "vllm", 1)
     _runs(Gpus(cpu, "", 0, 0), cpu, "llama.service", "llamacpp", 0)
-    history.fires("LlmhostWatchdog", "none", (0, history.seconds))
+    history.fires("LlmhostWatchdog", "none", {}, (0, history.seconds))
     return history
 
 

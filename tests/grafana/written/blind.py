@@ -25,11 +25,15 @@ def blind() -> History:
     _serves(Gpus(failing, "NVIDIA H100 80GB HBM3", H100, 2, told_until=FAILING))
     well.set("llmhost_dropped_series_total", 3, family="llmhost_unit_processes")
     # In its last hour a unit was wanted; from then on it goes by its own series.
-    history.fires("LlmhostExporterDown", "critical", (DEAD + 600, history.seconds), **dead.labels)
+    history.fires("LlmhostExporterDown", "critical", dead.labels, (DEAD, history.seconds), wait=600)
     history.fires(
-        "LlmhostCollectorFailing", "warning", (FAILING + 600, history.seconds), **failing.labels, collector="nvml"
+        "LlmhostCollectorFailing",
+        "warning",
+        failing.labels | {"collector": "nvml"},
+        (FAILING, history.seconds),
+        wait=600,
     )
-    history.fires("LlmhostWatchdog", "none", (0, history.seconds))
+    history.fires("LlmhostWatchdog", "none", {}, (0, history.seconds))
     return history
 
 

@@ -17,15 +17,15 @@ RULES = Path(__file__).parents[3] / "alerts" / "llmhost.rules.yml"
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
-def firing(prometheus: Backfilled) -> dict[Labels, list[int]]:
-    """Give each alert that fires in the history, with the seconds of the evaluations at which it does."""
+def firing(prometheus: Backfilled) -> dict[Labels, dict[int, int]]:
+    """Give each alert that fires in the history: second of each evaluation at which it does -> active since."""
     history = prometheus.history
-    found: dict[Labels, list[int]] = {}
+    found: dict[Labels, dict[int, int]] = {}
     for rule in _rules():
         wait, keep = (_seconds(rule, key) for key in ("for", "keep_firing_for"))
         for one in prometheus.over(0, history.seconds, history.every, rule["expr"]):
             seen = {round(float(at) - prometheus.began) for at, _ in one["values"]}
-            seconds = list(_fires(seen, history.scrapes(), wait, keep))
+            seconds = dict(_fires(seen, history.scrapes(), wait, keep))
             if seconds:
                 found[_labels(rule, one["metric"])] = seconds
     return found
@@ -45,7 +45,7 @@ def _labels(rule: Mapping[str, Any], metric: Mapping[str, str]) -> Labels:
     return without_name({**metric, **rule["labels"], "alertname": rule["alert"], "alertstate": "firing"})
 
 
-def _fires(seen: set[int], times: Sequence[int], wait: int, keep: int) -> Iterator[int]:
+def _fires(seen: set[int], times: Sequence[int], wait: int, keep: int) -> Iterator[tuple[int, int]]:
     since: int | None = None  # it has had a result
     kept: int | None = None  # it fires, and has had none since
     fires = False
@@ -57,8 +57,8 @@ def _fires(seen: set[int], times: Sequence[int], wait: int, keep: int) -> Iterat
             kept = at if kept is None else kept
             if not (fires and at - kept < keep):
                 fires, since, kept = False, None, None
-        if fires:
-            yield at
+        if fires and since is not None:
+            yield at, since
 
 
 def _seconds(rule: Mapping[str, Any], key: str) -> int:

@@ -22,7 +22,14 @@ RESTARTS = range(7230, 21031, 600)
 RESIDENT, LOOPING = ("tokyo", 3), {("tokyo", 3), ("osaka", 7), ("osaka", 11)}
 STOPPED, BLIND = ("osaka", 15), ("tokyo", 20)
 KEPT = (
-    *("up", "ALERTS", "llmhost_build_info", "llmhost_policy_resident_bytes", "llmhost_collector_success"),
+    *(
+        "up",
+        "ALERTS",
+        "ALERTS_FOR_STATE",
+        "llmhost_build_info",
+        "llmhost_policy_resident_bytes",
+        "llmhost_collector_success",
+    ),
     *("llmhost_gpu_info", "llmhost_gpu_up", "llmhost_gpus", "llmhost_gpus_expected", "llmhost_gpu_memory_total_bytes"),
     *("llmhost_gpu_holder_memory_bytes", "llmhost_gpu_unattributed_memory_bytes", "llmhost_unit_info"),
     *("llmhost_unit_active_state", "llmhost_unit_sub_state", "llmhost_unit_wanted", "llmhost_unit_starts_total"),
@@ -37,7 +44,7 @@ def fleet() -> History:
     for cluster in ("tokyo", "osaka"):
         for number in range(1, 21):
             _host(history.host(f"gpu-{number:02}.example.com:10061", cluster), (cluster, number))
-    history.fires("LlmhostWatchdog", "none", (0, history.seconds))
+    history.fires("LlmhostWatchdog", "none", {}, (0, history.seconds))
     return history
 
 
@@ -53,19 +60,19 @@ def _host(host: Host, which: tuple[str, int]) -> None:
         does += [turn for start in RESTARTS for turn in ((start, "loads"), (start + 570, "waits to restart"))]
         starts += [Start(start, "auto", "resident" if which == RESIDENT else "clean") for start in RESTARTS]
         ends += [End(END, "exit-code", 1), *(End(start + 570, "exit-code", 1) for start in RESTARTS)]
-        history.fires("LlmhostRestartLoop", "critical", (7860, end), **unit)
+        history.fires("LlmhostRestartLoop", "critical", unit, (7860, end))
     if which == RESIDENT:
         gpus.holds([0], [(END, 60e9)], kind="leftover", unit=UNIT)
-        history.fires("LlmhostRestartedWhileMemoryResident", "critical", (7260, end), **unit)
-        history.fires("LlmhostMemoryHeldByDownUnit", "warning", (END + 300, end), **unit)
+        history.fires("LlmhostRestartedWhileMemoryResident", "critical", unit, (7260, end))
+        history.fires("LlmhostMemoryHeldByDownUnit", "warning", unit, (END, end), wait=300)
     if which == STOPPED:
         held.append((STOP, None))
         does.append((STOP, "rests"))
         gpus.nobody_holds([0], [(0, 0), (STOP, 70e9)])
-        history.fires("LlmhostMemoryHeldByNobody", "warning", (STOP + 300, end), **host.labels)
+        history.fires("LlmhostMemoryHeldByNobody", "warning", host.labels, (STOP, end), wait=300)
     if which == BLIND:
         host.not_scraped((DEAD, end + 1))
-        history.fires("LlmhostExporterDown", "critical", (DEAD + 600, end), **host.labels)
+        history.fires("LlmhostExporterDown", "critical", host.labels, (DEAD, end), wait=600)
     exporter(host, collectors=("nvml", "procfs", "systemd"))
     gpus.holds([0], held, kind="current", unit=UNIT)
     gpus.write()

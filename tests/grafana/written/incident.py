@@ -139,19 +139,19 @@ def _alerts(history: History, host: dict[str, str]) -> None:
     on. What is kept firing for 10 minutes after that fires last at 12060.
     """
     glm = host | {"unit": GLM, "manager": "system"}
-    history.fires("LlmhostRestartLoop", "critical", (10950, 12060), **glm)
-    history.fires("LlmhostRestartedWhileMemoryResident", "critical", (10830, 12180), **glm)
+    history.fires("LlmhostRestartLoop", "critical", glm, (10950, 12060))
+    history.fires("LlmhostRestartedWhileMemoryResident", "critical", glm, (10830, 12180))
     # Until systemd would give up (13710), and 2 hours more.
-    history.fires("LlmhostEndlessLoop", "warning", (10950, 20880), **glm)
-    # 5 minutes after they are first seen.
-    history.fires("LlmhostMemoryHeldByDownUnit", "warning", (11100, 13170), **glm)
-    history.fires("LlmhostMemoryHeldByOrphan", "warning", (11340, 13170), **host)
-    history.fires("LlmhostOrphanEngines", "warning", (11340, 13170), **host, engine="vllm")
-    history.fires("LlmhostMemoryHeldByNobody", "warning", (11700, 13830), **host)
-    # 30 minutes.
-    history.fires("LlmhostStaleSegments", "info", (12660, 13170), **host)
-    history.fires("LlmhostOrphanTrackers", "info", (12600, 13170), **host, state="orphaned")
-    # An hour from the XID.
+    history.fires("LlmhostEndlessLoop", "warning", glm, (10950, 20880))
+    # For 5 minutes.
+    history.fires("LlmhostMemoryHeldByDownUnit", "warning", glm, (CRASH, 13170), wait=300)
+    history.fires("LlmhostMemoryHeldByOrphan", "warning", host, (11040, 13170), wait=300)
+    history.fires("LlmhostOrphanEngines", "warning", host | {"engine": "vllm"}, (11040, 13170), wait=300)
+    history.fires("LlmhostMemoryHeldByNobody", "warning", host, (KILLED, 13830), wait=300)
+    # For 30 minutes.
+    history.fires("LlmhostStaleSegments", "info", host, (10860, 13170), wait=1800)
+    history.fires("LlmhostOrphanTrackers", "info", host | {"state": "orphaned"}, (CRASH, 13170), wait=1800)
+    # Until an hour after the XID.
     gpu = {"gpu": "3", "uuid": "GPU-fa4e0003-0000-4000-8000-000000000003", "xid": "31"}
-    history.fires("LlmhostXidApplication", "info", (CRASH, 14370), **host, **gpu)
-    history.fires("LlmhostWatchdog", "none", (0, history.seconds))
+    history.fires("LlmhostXidApplication", "info", host | gpu, (CRASH, 14370))
+    history.fires("LlmhostWatchdog", "none", {}, (0, history.seconds))

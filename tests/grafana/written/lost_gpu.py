@@ -73,14 +73,20 @@ def lost_gpu() -> History:
 def _alerts(history: History, host: dict[str, str], gpu: dict[str, str]) -> None:
     unit = host | {"unit": UNIT, "manager": "system"}
     engine = unit | {"engine": "vllm", "endpoint": "http://127.0.0.1:8000"}
-    history.fires("LlmhostGpuLost", "critical", (LOST + 300, history.seconds), **host, **gpu)
-    history.fires("LlmhostXidFatal", "warning", (LOST, LOST + 3570), **host, **gpu, xid="79")
-    # Nothing has come of its requests for 5 minutes at 7500; 3 minutes later it fires, until it does not answer.
-    history.fires("LlmhostEngineHung", "critical", (7680, SILENT - 30), **engine, model="llama-405b", engine_index="0")
-    history.fires("LlmhostEngineDown", "critical", (SILENT + 180, KILLED - 30), **engine)
+    history.fires("LlmhostGpuLost", "critical", host | gpu, (LOST, history.seconds), wait=300)
+    history.fires("LlmhostXidFatal", "warning", host | gpu | {"xid": "79"}, (LOST, LOST + 3570))
+    # At 7500 nothing has come of its requests for 5 minutes; until it does not answer.
+    history.fires(
+        "LlmhostEngineHung",
+        "critical",
+        engine | {"model": "llama-405b", "engine_index": "0"},
+        (7500, SILENT - 30),
+        wait=180,
+    )
+    history.fires("LlmhostEngineDown", "critical", engine, (SILENT, KILLED - 30), wait=180)
     # From the second restart until, an hour after the fourth, one is left in the last hour; and 10 minutes.
-    history.fires("LlmhostRestartLoop", "critical", (9990, 14280), **unit)
+    history.fires("LlmhostRestartLoop", "critical", unit, (9990, 14280))
     # Seen down at 10200, waiting for a restart that is refused.
-    history.fires("LlmhostUnitDown", "critical", (10500, history.seconds), **unit)
-    history.fires("LlmhostStartWouldBeRefused", "warning", (10500, history.seconds), **unit)
-    history.fires("LlmhostWatchdog", "none", (0, history.seconds))
+    history.fires("LlmhostUnitDown", "critical", unit, (10200, history.seconds), wait=300)
+    history.fires("LlmhostStartWouldBeRefused", "warning", unit, (10200, history.seconds), wait=300)
+    history.fires("LlmhostWatchdog", "none", {}, (0, history.seconds))

@@ -34,7 +34,7 @@ def quiet() -> History:
         room=[(0, 0)],
         port=8001,
     ).write()
-    history.fires("LlmhostWatchdog", "none", (0, history.seconds))
+    history.fires("LlmhostWatchdog", "none", {}, (0, history.seconds))
     return history
 
 

@@ -19,6 +19,7 @@ HOUR = 3600
 DAY = 24 * HOUR
 END = 1_767_700_800  # 2026-01-06T12:00:00Z: when a history ends, unless asked otherwise
 
+OF_PROMETHEUS = frozenset({"up", "ALERTS", "ALERTS_FOR_STATE"})  # what it writes itself
 Labels = tuple[tuple[str, str], ...]  # sorted
 
 
@@ -54,14 +55,18 @@ class History:
     def host(self, instance: str, cluster: str = "tokyo") -> "Host":
         return Host(self, instance, cluster)
 
-    def fires(self, name: str, severity: str, *times: tuple[float, float], **labels: str) -> None:
-        """Say that an alert fires at all evaluations from one second to another, both included.
+    def fires(
+        self, name: str, severity: str, labels: Mapping[str, str], *times: tuple[float, float], wait: float = 0
+    ) -> None:
+        """Say that an alert is active from one second to another, both included, and fires `wait` seconds later.
 
-        Only what fires is written down: boards do not ask for what is pending.
+        What only ever is pending is not written down: boards ask for what fires, and since when it has been active.
         """
-        steps = [step for start, end in times for step in ((start, 1.0), (end + 1, None))]
-        told = {"alertname": name, "alertstate": "firing", "severity": severity, **labels}
-        self.add("ALERTS", [(-DAY, None), *steps], told)
+        told = {"alertname": name, "severity": severity, **labels}
+        fires = [step for since, end in times for step in ((since + wait, 1.0), (end + 1, None))]
+        self.add("ALERTS", [(-DAY, None), *fires], told | {"alertstate": "firing"})
+        active = [step for since, end in times for step in ((since, At(since)), (end + 1, None))]
+        self.add("ALERTS_FOR_STATE", [(-DAY, None), *active], told)
 
     def add(self, name: str, steps: Steps, labels: Mapping[str, str]) -> None:
         if self.keeps is not None and name not in self.keeps:
@@ -79,7 +84,7 @@ class History:
         times = self.scrapes()
         for (name, labels), steps in self.series.items():
             values = _sampled(steps, times, began)
-            if name not in {"up", "ALERTS"}:
+            if name not in OF_PROMETHEUS:
                 target = tuple((key, value) for key, value in labels if key in {"cluster", "instance", "job"})
                 for start, end in self.dark.get(target, ()):
                     values = [None if start <= at < end else value for at, value in zip(times, values, strict=True)]
