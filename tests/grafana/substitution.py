@@ -132,7 +132,8 @@ def variables(
     for told in board.get("templating", {}).get("list", []):
         name = told["name"]
         if told["type"] != "query":
-            made[name] = Variable(name, tuple(chosen[name]) if chosen and name in chosen else (_saved(told) or name,))
+            offered = _saved(told) or str(told.get("query", ""))
+            made[name] = Variable(name, tuple(chosen[name]) if chosen and name in chosen else (offered,))
             continue
         found = _found(told, made, label_values)
         wanted = chosen.get(name) if chosen else None

@@ -1,0 +1,165 @@
+// The panels that our boards use. What draws them is Grafana's; how their options go in is as in Grafana's own panels.
+import {
+  dateTime,
+  getDisplayValueAlignmentFactors,
+  getFieldDisplayValues,
+  renderTextPanelMarkdown,
+  VizOrientation,
+} from '@grafana/data';
+import { BarGauge, BigValue, TimeSeries, VizRepeater } from '@grafana/ui';
+import { TableNG } from '@grafana/ui/unstable';
+import React from 'react';
+import { mark } from './marks.js';
+import { StateTimeline } from './timeline.jsx';
+
+const LEGEND = { displayMode: 'list', placement: 'bottom', showLegend: true, calcs: [] };
+
+export const timeRange = (board) => {
+  const [from, to] = [dateTime(board.from), dateTime(board.to)];
+  return { from, to, raw: { from, to } };
+};
+
+const valuesOf = ({ frames, panel, theme }, sparkline) =>
+  getFieldDisplayValues({
+    fieldConfig: { defaults: {}, overrides: [], ...panel.fieldConfig },
+    reduceOptions: { calcs: ['lastNotNull'], values: false, ...panel.options.reduceOptions },
+    replaceVariables: (text) => text,
+    data: frames,
+    sparkline,
+    theme,
+    timeZone: 'utc',
+  });
+
+function Stat(given) {
+  const { panel, board, width, height, theme, frames } = given;
+  const { options } = panel;
+  const named = options.textMode === 'auto' && (panel.fieldConfig?.defaults?.displayName || !panel.title);
+  return (
+    <VizRepeater
+      getValues={() => valuesOf(given, (options.graphMode ?? 'area') !== 'none')}
+      getAlignmentFactors={getDisplayValueAlignmentFactors}
+      renderValue={({ value, alignmentFactors, width: wide, height: high, count }) => (
+        <BigValue
+          value={value.display}
+          count={count}
+          sparkline={value.sparkline && { ...value.sparkline, timeRange: timeRange(board) }}
+          colorMode={options.colorMode ?? 'value'}
+          graphMode={options.graphMode ?? 'area'}
+          justifyMode={options.justifyMode ?? 'auto'}
+          textMode={named ? 'value_and_name' : options.textMode ?? 'auto'}
+          text={options.text}
+          alignmentFactors={alignmentFactors}
+          disableWideLayout={!(options.wideLayout ?? true)}
+          width={wide}
+          height={high}
+          theme={theme}
+        />
+      )}
+      source={frames}
+      renderCounter={0}
+      itemSpacing={3}
+      autoGrid
+      orientation={options.orientation ?? 'auto'}
+      width={width}
+      height={height}
+    />
+  );
+}
+
+function Bars(given) {
+  const { panel, width, height, theme, frames } = given;
+  const { options } = panel;
+  const { orientation = 'auto', displayMode = 'gradient' } = options;
+  const lies = orientation === 'auto' ? (width > height ? VizOrientation.Vertical : VizOrientation.Horizontal) : orientation;
+  return (
+    <VizRepeater
+      getValues={() => valuesOf(given, false)}
+      getAlignmentFactors={getDisplayValueAlignmentFactors}
+      renderValue={({ value, alignmentFactors, width: wide, height: high }) => (
+        <BarGauge
+          value={value.display}
+          field={value.field}
+          display={value.view?.getFieldDisplayProcessor(value.colIndex)}
+          alignmentFactors={alignmentFactors}
+          displayMode={displayMode}
+          orientation={lies}
+          showUnfilled={options.showUnfilled ?? true}
+          valueDisplayMode={options.valueMode ?? 'color'}
+          namePlacement={options.namePlacement ?? 'auto'}
+          itemSpacing={displayMode === 'lcd' ? 2 : 10}
+          lcdCellWidth={12}
+          text={options.text}
+          width={wide}
+          height={high}
+          theme={theme}
+        />
+      )}
+      source={frames}
+      renderCounter={0}
+      itemSpacing={displayMode === 'lcd' ? 2 : 10}
+      minVizWidth={options.minVizWidth ?? 8}
+      minVizHeight={options.minVizHeight ?? 16}
+      maxVizHeight={options.maxVizHeight ?? 300}
+      orientation={lies}
+      width={width}
+      height={height}
+    />
+  );
+}
+
+function Lines({ panel, board, frames, width, height, theme }) {
+  return (
+    <TimeSeries
+      frames={frames}
+      structureRev={1}
+      timeRange={timeRange(board)}
+      timeZone="utc"
+      legend={{ ...LEGEND, ...panel.options.legend }}
+      options={panel.options}
+      width={width}
+      height={height}
+    >
+      {(config) => {
+        mark(config, board.events, theme);
+        return null;
+      }}
+    </TimeSeries>
+  );
+}
+
+function Rows({ panel, board, frames, width, height }) {
+  const { options } = panel;
+  return (
+    <TableNG
+      data={frames[0]}
+      noHeader={options.showHeader === false}
+      showTypeIcons={false}
+      initialSortBy={options.sortBy ?? []}
+      cellHeight={options.cellHeight ?? 'sm'}
+      frozenColumns={options.frozenColumns?.left ?? 0}
+      fieldConfig={panel.fieldConfig}
+      timeRange={timeRange(board)}
+      structureRev={1}
+      width={width}
+      height={height}
+    />
+  );
+}
+
+function Text({ panel, width, height }) {
+  const html = panel.options.mode === 'html' ? panel.options.content : renderTextPanelMarkdown(panel.options.content);
+  return (
+    <div className="markdown-html" style={{ width, height, overflow: 'hidden' }} dangerouslySetInnerHTML={{ __html: html }} />
+  );
+}
+
+export const KINDS = {
+  bargauge: Bars,
+  stat: Stat,
+  'state-timeline': ({ panel, ...given }) => <StateTimeline options={panel.options} {...given} />,
+  table: Rows,
+  text: Text,
+  timeseries: Lines,
+};
+// These draw something of their own where there is nothing to draw.
+export const SAY_NOTHING_FOUND = ['stat', 'bargauge', 'text'];
