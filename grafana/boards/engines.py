@@ -6,7 +6,7 @@ linked from each of ours.
 
 from grafana.boards.engines_now import banner, engines_now
 from grafana.boards.engines_queries import BY_MODEL, MODEL, STATES, engine_state, rate, summed
-from grafana.kit.dashboard import Layout, annotation, dashboard, firing_alerts, of_hosts, variable
+from grafana.kit.dashboard import Layout, annotation, dashboard, of_hosts, pages, variable
 from grafana.kit.panels import DASHED, Json, colours, only, state_timeline, target, timeseries, values
 from grafana.kit.queries import BAD, BY_UNIT, CALM, GOOD, HOST, ODD, UNIT
 
@@ -191,7 +191,7 @@ def board() -> Json:
             ),
         ],
         annotations=[
-            firing_alerts(f'severity="critical", {HOST}, unit=~"$unit|"', text="{{unit}} {{gpu}}"),
+            pages(f'{HOST}, unit=~"$unit|"', text="{{unit}} {{gpu}}"),
             annotation(
                 "Starts",
                 "blue",

@@ -35,7 +35,11 @@ def memory_of_a_gpu() -> Json:
         unit="bytes",
         stacked=True,
         calcs=(),
-        overrides=[*colours(KINDS), line_over("^there is$")],
+        overrides=[
+            *colours(KINDS),
+            only("^unattributed$", custom__lineWidth=0),  # no line over the others where it is 0
+            line_over("^there is$"),
+        ],
     )
     return repeated(made, "gpu", 4)
 
@@ -107,10 +111,10 @@ def xids() -> Json:
         shown=("instance", "gpu", "xid"),
         names={"gpu": "GPU", "xid": "XID"},
         overrides=[
-            only("^XID$", custom__width=70, links=[link("NVIDIA's catalogue of XIDs", _XIDS)]),
+            only("^XID$", custom__width=60, links=[link("NVIDIA's catalogue of XIDs", _XIDS)]),
             only("^GPU$", custom__width=60),
-            only("^times$", custom__width=70),
-            only("^last$", unit="dateTimeFromNow", custom__width=130),
+            only("^times$", custom__width=65),
+            only("^last$", unit="dateTimeFromNow", custom__width=120),
         ],
         sort=("last", True),
     )

@@ -222,7 +222,7 @@ def units_now() -> Json:
             only("^GPU memory held$", unit="bytes", decimals=1, mappings=_NOT_KNOWN, custom__width=130),
             only("^since$", unit="dateTimeFromNow", mappings=_NOT_KNOWN, custom__width=150),
         ],
-        sort=("instance", False),
+        sort=("restarts, 1 h", True),
     )
 
 

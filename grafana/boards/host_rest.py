@@ -37,14 +37,14 @@ def files_now() -> Json:
     columns = [(state, or_cannot_tell(of(state), kinds)) for state in SHM_STATES]
     sizes = [
         ("allocated", f"sum by (kind) (llmhost_shm_segment_bytes{{{HOST}}})"),
-        ("as ls -l shows", f"sum by (kind) (llmhost_shm_segment_apparent_bytes{{{HOST}}})"),
+        ("apparent", f"sum by (kind) (llmhost_shm_segment_apparent_bytes{{{HOST}}})"),
     ]
     not_known = values({CANNOT_TELL: ("n/a", CALM)})
     return table(
         "Files in /dev/shm now",
-        "Files by kind and state. `live`: somebody holds it; `unheld`: nobody does, for less than "
-        "policy.segment_grace; `stale`: for longer; `unknown`: not all processes could be looked at. Empty: there are "
-        "none, or /dev/shm is not read.",
+        "Files by kind and state; apparent is their size as `ls -l` shows it. `live`: somebody holds it; `unheld`: "
+        "nobody does, for less than policy.segment_grace; `stale`: for longer; `unknown`: not all processes could be "
+        "looked at. Empty: there are none, or /dev/shm is not read.",
         [*columns, *sizes],
         shown=("kind",),
         overrides=[
@@ -54,7 +54,7 @@ def files_now() -> Json:
                 thresholds=thresholds((None, "text"), (1, BAD)),
                 custom__cellOptions=dict(COLOURED_TEXT),
             ),
-            only("^(allocated|as ls -l shows)$", unit="bytes", decimals=1, custom__width=110),
+            only("^(allocated|apparent)$", unit="bytes", decimals=1, custom__width=95),
         ],
         sort=("allocated", True),
     )
@@ -227,14 +227,14 @@ def exporters_now() -> Json:
             only(
                 "^config$",
                 mappings=[*values({0: ("bad, old one runs", BAD), 1: ("good", GOOD)}), *not_known],
-                custom__width=140,
+                custom__width=130,
                 **coloured,
             ),
-            only("^config in force$", unit="dateTimeFromNow", mappings=not_known, custom__width=130),
+            only("^config in force$", unit="dateTimeFromNow", mappings=not_known, custom__width=120),
             only(
                 "^driver$",
                 mappings=[*values({0: ("as the library", GOOD), 1: ("upgraded: starts will fail", BAD)}), *not_known],
-                custom__width=190,
+                custom__width=180,
                 **coloured,
             ),
         ],

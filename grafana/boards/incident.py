@@ -1,7 +1,7 @@
 """One unit on one host, for whoever was paged: is it looping, what holds its GPUs, since when, and what to do."""
 
 from grafana.boards import incident_now, shared
-from grafana.kit.dashboard import Layout, annotation, dashboard, firing_alerts, of_hosts, of_units
+from grafana.kit.dashboard import Layout, annotation, dashboard, of_hosts, of_units, pages
 from grafana.kit.panels import (
     DASHED,
     STATE_VALUES,
@@ -20,8 +20,10 @@ from grafana.kit.queries import (
     GUARD_VERDICTS,
     HOST,
     KINDS,
+    RESULTS,
     UNIT,
     VERDICTS,
+    counted,
     events,
     memory_by_kind,
     unit_state,
@@ -51,12 +53,15 @@ def starts() -> Json:
 
 
 def failures() -> Json:
+    by_result = events("llmhost_unit_failures_total", UNIT, "result")
+    lately = counted("llmhost_unit_failures_total", UNIT, "result", "$__range")
     return event_bars(
         "Failures by result",
         "Runs, and attempts at one, that ended in another result than success, as systemd names it; and runs that "
         "ended with success though nobody asked for it.",
         [
-            target(events("llmhost_unit_failures_total", UNIT, "result"), "{{result}}", step=STEP),
+            # Of results that were not there are only zeros, which say no more than those of the second query.
+            target(f"{by_result} and on (result) ({lately} > 0)", "{{result}}", step=STEP),
             target(
                 events("llmhost_unit_unexpected_stops_total", UNIT, "unit"),
                 "ended unasked, success",
@@ -64,14 +69,16 @@ def failures() -> Json:
                 step=STEP,
             ),
         ],
+        overrides=colours(RESULTS),
     )
 
 
 def memory() -> Json:
     return timeseries(
         "GPU memory of the host by kind of holder",
-        "All GPUs together. Dashed: what a start of the unit asks to be free, over its GPUs. The upper line: all "
-        "there is. Where what is not `current` leaves less than the dashed line, a start is refused or fails.",
+        "All GPUs together, and below each by itself. Dashed: what a start of the unit asks to be free, over its "
+        "GPUs. The upper line: all there is. Where what is not `current` leaves less than the dashed line, a start is "
+        "refused or fails.",
         [
             target(memory_by_kind(HOST, "job"), "{{kind}}"),
             target(f"sum by ({BY_UNIT}) (llmhost_unit_gpu_memory_needed_bytes{{{UNIT}}})", "{{unit}} needs", ref="B"),
@@ -164,7 +171,7 @@ def annotations() -> list[Json]:
         return annotation(name, colour, moment, title=title, text="{{unit}}", at_value=True)
 
     return [
-        firing_alerts(f'{HOST}, unit=~"$unit|"', text="{{unit}} {{gpu}}"),
+        pages(f'{HOST}, unit=~"$unit|"', text="{{unit}} {{gpu}}"),
         moments("Starts", "blue", "llmhost_unit_last_start_timestamp_seconds", title="start"),
         moments(
             "Starts that found memory held",
@@ -191,7 +198,7 @@ def board() -> Json:
         shared.holders_now(),
         shared.alerts_now(f'{HOST}, unit=~"$unit|"'),  # those of its host have no unit
         incident_now.what_to_do(),
-        widths=(9, 8, 7),
+        widths=(9, 9, 6),
     )
     layout.line(4, what_it_was_doing())
     layout.line(6, starts())

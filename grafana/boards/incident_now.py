@@ -20,16 +20,16 @@ from grafana.kit.queries import (
 )
 
 _WHAT_TO_DO = f"""\
-| when | on the host |
-|---|---|
-| it loops, memory is stuck | `systemctl stop $unit` |
-| who holds it? | `llmhost status` |
-| what of it can go? | `llmhost clean --unit $unit` |
-| *A start now* is green | `systemctl start $unit` |
-| it loops, nothing is stuck | `journalctl -u $unit -n 200` |
-| next time it shall wait | `llmhost guard --install $unit` |
+**Memory is stuck**: no start can succeed
+1. `systemctl stop $unit`
+2. `llmhost status` says who holds it
+3. `llmhost clean --unit $unit` shows what can go, `--apply` does it
+4. once *A start now* is green: `systemctl start $unit`
+5. that it waits next time: `llmhost guard --install $unit`
 
-`llmhost clean` only shows what it would do, until `--apply`. [Runbook]({RUNBOOK})
+**Nothing is stuck**: `journalctl -u $unit -n 200`
+
+[Runbook]({RUNBOOK})
 """
 
 
@@ -54,22 +54,22 @@ def banner() -> list[Json]:
             mappings=STATE_VALUES,
         ),
         stat(
-            "In this state since",
-            "When the unit last changed its state.",
+            "Since",
+            "When the unit came into this state.",
             [now(since, "{{unit}}")],
             unit="dateTimeFromNow",
         ),
         stat(
-            "Restarts by systemd, 1 h",
-            "Automatic starts within the last hour, each of them, also those between two scrapes. Red from 2 on: "
-            "LlmhostRestartLoop goes by it.",
+            "Restarts, 1 h",
+            "Automatic starts by systemd within the last hour, each of them, also those between two scrapes. Red from "
+            "2 on: LlmhostRestartLoop goes by it.",
             [now(automatic, "{{unit}}")],
             unit="none",
             steps=thresholds((None, GOOD), (1, ODD), (2, BAD)),
             decimals=0,
         ),
         stat(
-            "… that found memory held",
+            "… memory held",
             "Those of them that found more than policy.resident on the unit's GPUs that should not have been there.",
             [now(resident, "{{unit}}")],
             unit="none",
@@ -77,9 +77,9 @@ def banner() -> list[Json]:
             decimals=0,
         ),
         stat(
-            "Stuck on the host's GPUs",
-            "Memory of ended runs, orphans, processes that are gone, and nobody, on GPUs with more than "
-            "policy.resident of it. No data: GPUs or processes cannot be read, or memory is unified.",
+            "Stuck memory",
+            "On the host's GPUs: memory of ended runs, orphans, processes that are gone, and nobody, on GPUs with "
+            "more than policy.resident of it. No data: GPUs or processes cannot be read, or memory is unified.",
             [now(stuck)],
             unit="bytes",
             steps=thresholds((None, GOOD), (1, BAD)),

@@ -1,5 +1,7 @@
 """Panels and variables that more than one board has."""
 
+from collections.abc import Sequence
+
 from grafana.kit.dashboard import variable
 from grafana.kit.panels import (
     COLOURED_CELL,
@@ -83,9 +85,9 @@ def holders_now(*, hosts: bool = False) -> Json:
     )
 
 
-def alerts_now(matchers: str, *, hosts: bool = False) -> Json:
-    """Give the table; with `hosts` it says of which host each row is."""
-    shown = ("alertname", "severity", *(("instance",) if hosts else ()), "unit", "gpu")
+def alerts_now(matchers: str, *, whose: Sequence[str] = ()) -> Json:
+    """Give the table; `whose` are labels that tell of what each alert is."""
+    shown = ("alertname", "severity", *whose, "gpu")
     kept = ", ".join(shown)
     of_ours = f'alertname=~"Llmhost.+", severity!="none", {matchers}'
     firing = f'ALERTS{{alertstate="firing", {of_ours}}}'
@@ -100,14 +102,18 @@ def alerts_now(matchers: str, *, hosts: bool = False) -> Json:
         shown=shown,
         names={"alertname": "alert", "gpu": "GPU"},
         overrides=[
-            only("^alert$", links=[link("Runbook", f"{RUNBOOK}#${{__value.raw}}")]),
+            only(
+                "^alert$",
+                links=[link("Runbook", f"{RUNBOOK}#${{__value.raw}}")],
+                **({"custom__width": 260} if whose else {}),
+            ),
             only(
                 "^since$",
                 unit="dateTimeFromNow",
                 mappings=values({CANNOT_TELL: ("n/a", "text")}),
-                custom__width=120,
+                custom__width=110,
             ),
-            only("^GPU$", custom__width=60),
+            only("^GPU$", custom__width=50),
             only(
                 "^severity$",
                 mappings=names_in_colour(SEVERITIES),
@@ -115,7 +121,7 @@ def alerts_now(matchers: str, *, hosts: bool = False) -> Json:
                 custom__cellOptions=dict(COLOURED_CELL),
             ),
         ],
-        sort=("since", True),
+        sort=("severity", False),
     )
 
 

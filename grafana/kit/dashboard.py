@@ -109,13 +109,16 @@ def annotation(
     return {**made, "useValueForTime": True} if at_value else made
 
 
-def firing_alerts(matchers: str, *, text: str, shown: bool = True) -> Json:
+def pages(matchers: str, *, text: str, shown: bool = True) -> Json:
+    """Mark when each alert that pages began: as regions over all that they last, a few of them hide what is drawn."""
+    of_ours = f'alertname=~"Llmhost.+", severity="critical", {matchers}'
     return annotation(
-        "Alerts",
+        "Pages",
         "red",
-        f'ALERTS{{alertname=~"Llmhost.+", alertstate="firing", {matchers}}}',
+        f'ALERTS_FOR_STATE{{{of_ours}}} * 1000 and ignoring (alertstate) ALERTS{{alertstate="firing", {of_ours}}}',
         title="{{alertname}}",
         text=text,
+        at_value=True,
         shown=shown,
     )
 

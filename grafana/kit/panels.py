@@ -153,7 +153,7 @@ def timeseries(
     bars: bool = False,
     overrides: Sequence[Json] = (),
     calcs: Sequence[str] = ("lastNotNull",),
-    legend: str = "list",
+    legend: bool = True,
     **defaults: object,
 ) -> Json:
     """Draw lines, areas that are stacked, or bars that are.
@@ -178,7 +178,7 @@ def timeseries(
         defaults={"unit": unit, "min": 0, "color": {"mode": "palette-classic"}, "custom": custom, **defaults},
         overrides=overrides,
         options={
-            "legend": {"calcs": list(calcs), "displayMode": legend, "placement": "bottom", "showLegend": True},
+            "legend": {"calcs": list(calcs), "displayMode": "list", "placement": "bottom", "showLegend": legend},
             "tooltip": {"mode": "multi", "sort": "desc"},
         },
     )

@@ -26,6 +26,18 @@ KINDS: Mapping[str, str] = {
     "system": CALM,
 }
 VERDICTS: Mapping[str, str] = {"clean": GOOD, "resident": BAD, "unknown": CALM, "not_started": ODD}
+RESULTS: Mapping[str, str] = {
+    "exit-code": BAD,
+    "oom-kill": WORSE,
+    "signal": ODD,
+    "core-dump": "light-orange",
+    "timeout": "purple",
+    "watchdog": "light-purple",
+    "start-limit-hit": CALM,
+    "resources": "blue",
+    "protocol": "light-blue",
+    "exec-condition": "super-light-blue",
+}
 SHM_STATES: Mapping[str, str] = {"live": GOOD, "unheld": WAITING, "stale": BAD, "unknown": CALM}
 TRACKER_STATES: Mapping[str, str] = {"attached": GOOD, "orphaned": BAD, "detached": "blue", "zombie": ODD}
 GUARD_VERDICTS: Mapping[str, str] = {"free": GOOD, "held": BAD, "unknown": CALM, "fault": ODD}
