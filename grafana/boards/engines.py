@@ -19,9 +19,10 @@ REASONS = {"stop": GOOD, "length": "light-green", "abort": ODD, "error": BAD, "r
 def states() -> Json:
     return state_timeline(
         "Whether engines answer",
-        "Each server of the units, and why it does not. `starting`: the unit is up, and the engine has not answered "
-        "yet. A gap: there is no server, as while the unit is down, or nobody looks.",
-        [target(engine_state(UNIT), "{{instance}} {{unit}} {{endpoint}}")],
+        "Of each unit, the worst of its servers. `starting`: it is up and has not answered yet. `hangs`: it has "
+        "requests and does nothing, for five minutes. `unit is down`: it should be up. A gap: no server is found, or "
+        "nobody looks.",
+        [target(f"max by ({BY_UNIT}) ({engine_state(UNIT)})", "{{instance}} {{unit}}")],
         STATES,
     )
 

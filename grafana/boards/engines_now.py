@@ -1,16 +1,17 @@
 """How the engines stand at the end of the time shown: all that are chosen together, and each by itself."""
 
-from grafana.boards.engines_queries import BY_ENGINE, BY_MODEL, MODEL, STATES, engine_state, rate, summed
+from grafana.boards.engines_queries import BY_ENGINE, BY_MODEL, MODEL, STATES, down, engine_state, rate, summed
 from grafana.boards.shared import can_be_seen
 from grafana.kit.dashboard import row_url
 from grafana.kit.panels import COLOURED_CELL, Json, link, now, only, stat, table, thresholds, values
-from grafana.kit.queries import BAD, CALM, CANNOT_TELL, GOOD, UNIT, or_cannot_tell, with_cluster, zero_where
+from grafana.kit.queries import BAD, BY_UNIT, CALM, CANNOT_TELL, GOOD, UNIT, or_cannot_tell, with_cluster, zero_where
 
 _NOT_KNOWN = values({CANNOT_TELL: ("n/a", CALM)})
 
 
 def banner() -> list[Json]:
     up = f"llmhost_engine_up{{{UNIT}}}"
+    wanted = f"llmhost_unit_wanted{{{UNIT}}} == 1"
     loads = f'llmhost_engine_fault{{cause="starting", {UNIT}}}'
     return [
         can_be_seen(),
@@ -35,6 +36,20 @@ def banner() -> list[Json]:
             unit="none",
         ),
         stat(
+            "Units down",
+            "Units that run engines, should be up, and are not active. No data: no such unit is known, or nobody "
+            "looks.",
+            [
+                now(
+                    zero_where(
+                        f"llmhost_unit_ready_budget_seconds{{{UNIT}}}", f"{down(UNIT)} and on ({BY_UNIT}) {wanted}"
+                    )
+                )
+            ],
+            unit="none",
+            steps=thresholds((None, GOOD), (1, BAD)),
+        ),
+        stat(
             "Generated",
             "Tokens, as the engines count them. No data: no engine answers.",
             [now(rate("generation_tokens", ""))],
@@ -42,15 +57,13 @@ def banner() -> list[Json]:
             decimals=0,
         ),
         stat(
-            "Running",
-            "Requests that the engines work on. No data: no engine answers.",
-            [now(summed("requests_running", ""))],
-            unit="none",
-        ),
-        stat(
-            "Waiting",
-            "Requests that the engines have not begun, or have set back. No data: no engine answers.",
-            [now(summed("requests_waiting", ""))],
+            "Requests",
+            "Those that the engines work on, and those that they have not begun, or have set back. No data: no engine "
+            "answers.",
+            [
+                now(summed("requests_running", ""), "running"),
+                now(summed("requests_waiting", ""), "waiting", ref="B"),
+            ],
             unit="none",
         ),
         stat(
@@ -69,7 +82,7 @@ def engines_now() -> Json:
     models = f"max by ({BY_MODEL}) ({running})"
     # A server that does not answer has no models.
     silent = f"max by ({BY_ENGINE}) (llmhost_engine_up{{{UNIT}}} == 0)"
-    rows = f"0 * {models} or 0 * {silent}"
+    rows = f"0 * {models} or 0 * {silent} or 0 * max by ({BY_UNIT}) ({down(UNIT)})"
 
     def of_each(query: str) -> str:
         return with_cluster(or_cannot_tell(query, rows))
@@ -80,7 +93,8 @@ def engines_now() -> Json:
     return table(
         "Engines",
         "Each model of each server at the end of the time shown, data-parallel ranks together; a server that does not "
-        "answer has a row without a model. n/a: it does not tell. Empty: no server is found, or nobody looks.",
+        "answer has a row without a model, and a unit that is down has one without a server. n/a: it does not tell. "
+        "Empty: no engine is known, or nobody looks.",
         [
             ("state", of_each(of_its_server(engine_state(UNIT)))),
             ("generated", of_each(rate("generation_tokens"))),
