@@ -7,6 +7,8 @@ ARGS ?=
 export PYTHON
 
 python := .venv/bin/python
+# all tests, in several processes (tests/conftest.py says how many), each of which has a file at a time
+all_at_once := -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: help
 help: ## this list
@@ -26,8 +28,8 @@ lint: ready-to-test ## formatting, lints and types alone
 	$(python) -m mypy
 
 .PHONY: check
-check: ready-to-test ## the tests alone, alert rules and dashboards too (ARGS="-k resident")
-	$(python) -m pytest $(ARGS)
+check: ready-to-test ## the tests alone, alert rules and dashboards too; some in one process (ARGS="-k resident")
+	$(python) -m pytest $(or $(ARGS),$(all_at_once))
 
 .PHONY: test-vllm
 test-vllm: ready-to-test ## hold it to a real vLLM on this CPU, as root; installs about 4 GB into .venv-vllm

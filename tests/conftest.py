@@ -1,8 +1,42 @@
 """Options of the tests; fixtures are imported where they are used."""
 
+import os
 import signal
+from pathlib import Path
 
 import pytest
+
+HERE = Path(__file__).parent
+# What takes longest, beginning with that: pytest-xdist gives each process a file at a time, and none should be left
+# with a long one when the others are done.
+LONG = (
+    "starts/test_restart_loops.py",
+    "alerts/test_end_to_end.py",
+    "alerts/test_rules.py",
+    "cli/test_hostile_use.py",
+    "cli/test_release.py",
+    "alerts/test_time_to_fire.py",
+    "prometheus/test_scraping.py",
+    "guard/test_reap.py",
+    "cli/test_clean.py",
+    "cli/test_status.py",
+    "hosts/test_hosts.py",
+    "alerts/test_quiet_days.py",
+    "guard/test_incident.py",
+    "starts/test_incident.py",
+    "guard/test_install.py",
+    "act/test_removing_force.py",
+    "guard/test_command.py",
+    "hosts/test_schemas.py",
+    "guard/test_holders.py",
+    "guard/test_clean_shm.py",
+    "cli/test_state_dir.py",
+    "hosts/test_status.py",
+    "guard/test_on_systemd.py",
+    "guard/test_private_shm.py",
+    "architecture/test_text.py",
+    "page/test_in_chromium.py",
+)
 
 # Whoever is started in the background by a script has SIGINT ignored, and so has all that it starts; what is tested
 # here must have it as from a terminal.
@@ -11,3 +45,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write expected pages anew; then read the diff")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Run twice as many processes as there are processors: many tests wait most of the time."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put long files first."""
+    places = {HERE / name: place for place, name in enumerate(LONG)}
+    assert all(path.is_file() for path in places), "a file that is no longer there is named as long"
+    items.sort(key=lambda item: places.get(item.path, len(places)))

@@ -27,7 +27,7 @@ _ACTIONS = {
 }
 _MEAN_PAUSE_SECONDS = 0.25
 _QUIET_SECONDS = 1.0
-_SETTLED_SECONDS = 0.5  # what was asked of systemd is done by then
+_LOOK_SECONDS = 0.05
 _LAG_SECONDS = 60.0
 
 
@@ -96,15 +96,16 @@ class Chaos:
         self.watched.source.close()
         self._booted.__exit__()
 
-    def run(self, seconds: float) -> None:
-        """Make chaos, then have everything stop, and wait until all of it has been told."""
+    def run(self, *, seconds: float = 0.0, actions: int = 0) -> None:
+        """Make chaos for as long and as often, then have everything stop, and wait until all of it has been told."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        while time.monotonic() < end or self.done.total() < actions:
             (action,) = self._random.choices([*self._actions], [*self._actions.values()])
             self._do(action, self._random.choice([*UNITS]))
             self.done[action] += 1
             time.sleep(self._random.expovariate(1 / _MEAN_PAUSE_SECONDS))
         self._booted.systemctl("stop", *UNITS)
+        self._settle()
         self._await_quiet()
 
     def _do(self, action: str, unit: str) -> None:
@@ -127,13 +128,21 @@ class Chaos:
 
     def _settle(self) -> None:
         """Wait until what was asked of systemd is done and has been told: its answers come after its signals."""
-        time.sleep(_SETTLED_SECONDS)
+        asked, until = self._jobs(), time.monotonic() + _LAG_SECONDS
+        while asked & self._jobs():  # restarts without end are other jobs each time
+            assert time.monotonic() < until, "systemd has jobs that do not end"
+            time.sleep(_LOOK_SECONDS)
         source = self.watched.source
         assert source._loop is not None
         assert source._session is not None
         assert source._session.bus is not None
         pinging = Systemd(source._session.bus, source._session._owner).ping()
         asyncio.run_coroutine_threadsafe(pinging, source._loop).result(_LAG_SECONDS)
+
+    def _jobs(self) -> set[str]:
+        """Give the ids of systemd's jobs."""
+        lines = self._booted.systemctl("list-jobs", "--no-legend", "--plain").splitlines()
+        return {line.split()[0] for line in lines if line.split()[0].isdecimal()}
 
     def _resyncs(self) -> int:
         resyncs = self.watched.source._resyncs

@@ -17,7 +17,7 @@ def main() -> int:
     print(f"seed {seed}, {given.seconds:g} s")
     cpu = time.process_time()
     with Chaos(seed) as chaos:
-        chaos.run(given.seconds)
+        chaos.run(seconds=given.seconds)
         outcomes = chaos.outcomes()
         print(dict(chaos.done), dict(chaos.watched.source._resyncs), f"{time.process_time() - cpu:.1f} s of CPU")
         for outcome in outcomes:

@@ -12,6 +12,7 @@ import pytest
 from tests.cli.test_status import ESCAPE, host, llmhost, terminal
 from tests.fakes.daemon import LLMHOST, environment
 from tests.fakes.needs import needs, needs_root
+from tests.fakes.opened import open_to_all
 
 Standing = tuple[list[str], dict[str, str]]
 
@@ -154,8 +155,7 @@ def test_without_privilege_a_history_that_cannot_be_read_is_told(tmp_path: Path)
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     (state / "ledger.json").write_text("{}")
-    for above in (tmp_path, *tmp_path.parents[:2]):
-        above.chmod(0o755)
+    open_to_all(tmp_path)
     nobody = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     for command, code in (("status", 3), ("doctor", 3)):
         done = subprocess.run(

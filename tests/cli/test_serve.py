@@ -4,20 +4,20 @@ import os
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from pathlib import Path
 
 from tests.fakes.daemon import LLMHOST, Daemon, environment
-from tests.fakes.needs import needs, needs_root
+from tests.fakes.needs import needs
 from tests.fakes.nvml import FakeNvml, fake_nvml
+from tests.fakes.shm import at_dev_shm, tmpfs
 from tests.fakes.written_history import ledger_of
 from tests.hosts.written import read, standing, without_varying
 
 from llmhost.state.store import LedgerStore
 
-__all__ = ["fake_nvml"]
+__all__ = ["fake_nvml", "tmpfs"]
 
 GPUS = [f"gpu {index}" for index in range(4)]
 HUNG = [*GPUS, "delay nvmlDeviceGetMemoryInfo_v2 3 hang"]
@@ -72,11 +72,10 @@ def test_it_serves_on_a_machine_that_has_nothing() -> None:
         assert int(headers["Content-Length"]) > 1000
         status, seconds = daemon.end()
         assert status == 0
-        assert seconds < 2
+        assert seconds < 5
 
 
-def test_it_runs_without_any_privilege() -> None:
-    needs_root()
+def test_it_runs_without_any_privilege(tmpfs: Path) -> None:
     nobody = (
         needs("setpriv"),
         "--reuid=65534",
@@ -85,11 +84,12 @@ def test_it_runs_without_any_privilege() -> None:
         "--bounding-set=-all",
         "--no-new-privs",
     )
-    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="llmhost-test-"), Daemon(prefix=nobody) as daemon:
+    (tmpfs / "of-somebody").touch()
+    with Daemon(prefix=(*at_dev_shm(tmpfs), *nobody)) as daemon:
         page = daemon.get()[2]
     assert value(page, 'llmhost_collector_success{collector="procfs"}') == 1
     assert value(page, "llmhost_unreadable_processes") > 0  # root's maps, so that nobody knows who holds the file
-    assert value(page, 'llmhost_shm_segments{kind="other",state="unknown"}') >= 1
+    assert value(page, 'llmhost_shm_segments{kind="other",state="unknown"}') == 1
     assert value(page, 'llmhost_shm_segments{kind="other",state="stale"}') == 0
 
 
@@ -115,11 +115,11 @@ def test_a_hung_driver_costs_neither_the_page_nor_the_end(fake_nvml: FakeNvml) -
         assert value(page, 'llmhost_collector_success{collector="procfs"}') == 1
         began = time.monotonic()
         daemon.get()
-        assert time.monotonic() - began < 1.5  # known to hang: no second wait for the whole deadline
+        assert time.monotonic() - began < 2.5  # known to hang: no second wait for the whole deadline
         daemon.logged("collector nvml failed: timeout .*nvmlDeviceGetMemoryInfo_v2 on GPU 3")
         status, seconds = daemon.end()
         assert status == 0
-        assert seconds < 2
+        assert seconds < 5
 
 
 def test_two_scrapers_at_once_cost_one_collection(fake_nvml: FakeNvml, tmp_path: Path) -> None:

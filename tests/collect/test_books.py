@@ -59,6 +59,6 @@ def test_a_disk_that_hangs_is_waited_for_a_while_and_told_of_once(caplog: pytest
         books.look(snapshot(processes=[], at_monotonic=at))
         began = time.monotonic()
         books.keep(0.1)
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 5
     assert caplog.messages == ["history is not saved yet after 0.1 s: the disk is slow, or hangs"]
     hung.set()

@@ -157,17 +157,17 @@ def test_a_start_waits_for_the_next_lists_and_holds_up_no_other() -> None:
     moved = report([gpu(memory=memory(used=70 * GIB), holders=CHANGING)])
     listed = report([gpu(memory=memory(used=70 * GIB), holders=held_by(7, 70 * GIB))])
     with Bench(moved, listed).running() as bench:
-        bench.due_in_seconds = 0.7
+        bench.due_in_seconds = 3.0
         bench.starts()
         began = time.monotonic()
         while bench.memory.reads == 0:
             threading.Event().wait(0.002)
         bench.memory.answer = lambda: report([gpu(memory=memory(used=0), holders=CHANGING)])
         bench.starts("vllm-b.service")
-        assert bench.verdict("vllm-b.service", seconds=0.5).verdict is Verdict.CLEAN
+        assert bench.verdict("vllm-b.service", seconds=2.0).verdict is Verdict.CLEAN
         bench.processes.answer = lambda: table([process(7, in_service("vllm.service"), start=100)])
         assert bench.verdict().verdict is Verdict.RESIDENT
-        assert 0.6 <= time.monotonic() - began <= 1.5
+        assert time.monotonic() - began >= 2.9
         assert bench.lists.reads == 1
 
 

@@ -145,7 +145,7 @@ def test_a_hung_source_is_late_says_what_it_does_and_is_not_asked_twice() -> Non
     for attempt in range(3):
         began = time.monotonic()
         seen = look.observe(soon(0.2))
-        assert 0.2 <= time.monotonic() - began < 2
+        assert 0.2 <= time.monotonic() - began < 5
         assert seen.snapshot.nvml == Failed(Cause.TIMEOUT, "nvmlDeviceGetMemoryInfo on GPU 3")
         assert seen.health[0].failures == {Cause.TIMEOUT: 1}, attempt  # one attempt, however many waited
     assert source.reads == 1
@@ -244,8 +244,8 @@ def test_hung_processes_cost_neither_the_units_nor_much_time_twice() -> None:
     assert isinstance(seen.snapshot.units, Ok)
     assert isinstance(seen.snapshot.processes, Failed)
     began = time.monotonic()
-    seen = look.observe(soon(1.5))
-    assert time.monotonic() - began < 1  # it is known to be late: no page waits as long again
+    seen = look.observe(soon(8))
+    assert time.monotonic() - began < 4  # it is known to be late: no page waits as long again
     assert isinstance(seen.snapshot.units, Ok)
     assert source.reads == 2
     release.set()

@@ -32,7 +32,13 @@ for line in sys.stdin:
     exec(json.loads(line))
     print(json.dumps(told), flush=True)
 """
-_AT_DEV_SHM = 'mount --bind "$1" /dev/shm && shift && exec "$@"'
+
+
+def at_dev_shm(shm: Path) -> tuple[str, ...]:
+    """Give what runs a command in a mount namespace that has `shm` at /dev/shm, as root."""
+    needs_root()
+    mount = 'mount --bind "$1" /dev/shm && shift && exec "$@"'
+    return (needs("unshare"), "--mount", "sh", "-c", mount, "sh", str(shm))
 
 
 class Child:
@@ -41,8 +47,7 @@ class Child:
     def __init__(self, shm: Path | None = None) -> None:
         command: tuple[str, ...] = (sys.executable, "-c", _OBEDIENT)
         if shm is not None:
-            needs_root()
-            command = (needs("unshare"), "--mount", "sh", "-c", _AT_DEV_SHM, "sh", str(shm), *command)
+            command = (*at_dev_shm(shm), *command)
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )

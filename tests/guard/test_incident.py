@@ -24,7 +24,7 @@ def test_the_plain_unit_fails_as_vllm_does_again_and_again(played: Incident) -> 
 def test_the_guarded_unit_starts_once_first_time(played: Incident) -> None:
     guarded = played.ways[GUARD]
     assert (guarded.refusals, guarded.restarts) == (0, 1)
-    assert 1.0 <= guarded.late_seconds < 3.0  # it settles for a second
+    assert 1.0 <= guarded.late_seconds < 5, "it settles for a second; the next try of the plain unit is 6 s late"
 
 
 def test_the_wait_is_in_the_journal_and_in_the_metrics(played: Incident) -> None:

@@ -39,8 +39,10 @@ def test_runs_are_counted_by_verdict_and_the_last_is_told(tmp_path: Path) -> Non
 
 
 def test_no_run_is_lost_when_several_guards_end_at_once(tmp_path: Path) -> None:
+    """Who is held up for long as it writes is not waited for: here that may take long, as the machine may be busy."""
     end = (
         "import sys; from pathlib import Path\n"
+        "from llmhost.state import guard_record; guard_record._LOCK_SECONDS = 30\n"
         "from llmhost.state.guard_record import record, GuardVerdict, UnitId\n"
         "unit = UnitId('vllm@a.service')\n"
         "for _ in range(20): record(Path(sys.argv[1]), unit, GuardVerdict.FREE, at=1.0, wait_seconds=1.0)"

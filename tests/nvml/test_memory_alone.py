@@ -172,12 +172,12 @@ def test_a_memory_read_waits_for_its_turn_no_longer_than_its_deadline(
     reader.read()
     fake_nvml.add("delay nvmlDeviceGetMemoryInfo_v2 3 hang")
     with ThreadPoolExecutor(1) as pool:
-        hung = pool.submit(reader.fail, 1.0)
+        hung = pool.submit(reader.fail, 4.0)
         eventually(lambda: "on GPU 3" in memory.doing())
         began = time.monotonic()
         with pytest.raises(SourceError) as caught:
             memory.read(reader.clock() + 0.2)
-        assert 0.2 <= time.monotonic() - began < 0.9
+        assert 0.2 <= time.monotonic() - began < 3, "and not as long as the other"
         assert caught.value.cause is Cause.TIMEOUT
         assert caught.value.detail.startswith("waits for another read: nvmlDeviceGetMemoryInfo_v2 on GPU 3 for ")
         assert caught.value.stuck is not None

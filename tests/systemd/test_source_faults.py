@@ -31,7 +31,7 @@ def test_the_first_read_is_starting_when_its_deadline_comes_first(bus: PrivateBu
         systemd.answers["ListUnitsByPatterns"] = SILENCE
         began = time.monotonic()
         assert fault(source, 0.2).cause is Cause.STARTING
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 4, "and not the 5 s of a call"
 
 
 def test_a_later_read_past_its_deadline_is_a_timeout(bus: PrivateBus) -> None:
@@ -78,8 +78,8 @@ def test_no_bus_fails_at_once_and_its_return_is_noticed(bus: PrivateBus) -> None
     bus.kill()
     with source_on(bus) as source:
         began = time.monotonic()
-        assert fault(source).cause is Cause.NO_BUS
-        assert time.monotonic() - began < 1.0
+        assert fault(source, 20).cause is Cause.NO_BUS
+        assert time.monotonic() - began < 5
         bus.start()
         with FakeSystemd(bus, [VLLM]):
             eventually(source, lambda found: "vllm.service" in found)
@@ -102,8 +102,8 @@ def test_the_address_comes_from_the_environment(bus: PrivateBus, monkeypatch: py
 def test_a_bus_without_systemd_says_so_until_it_comes(bus: PrivateBus) -> None:
     with source_on(bus) as source:
         began = time.monotonic()
-        assert fault(source).cause is Cause.NO_SYSTEMD
-        assert time.monotonic() - began < 1.0
+        assert fault(source, 20).cause is Cause.NO_SYSTEMD
+        assert time.monotonic() - began < 5
         with FakeSystemd(bus, [VLLM]):
             eventually(source, lambda found: "vllm.service" in found)
 
@@ -131,8 +131,8 @@ def test_a_systemd_that_stays_away_is_told_after_a_moment(bus: PrivateBus) -> No
         systemd.leave()
         wait_until(lambda: source._units() is None)
         began = time.monotonic()
-        assert fault(source, 8.0).cause is Cause.NO_SYSTEMD
-        assert 1.0 < time.monotonic() - began < 3.0
+        assert fault(source, 20).cause is Cause.NO_SYSTEMD
+        assert 1.0 < time.monotonic() - began < 10
 
 
 def test_a_restarted_bus_is_resynced_and_counted(bus: PrivateBus) -> None:
@@ -159,16 +159,16 @@ def test_a_bus_that_stopped_answering_is_found_out_without_a_read(bus: PrivateBu
 
 
 def test_closing_is_quick_also_while_a_read_is_stuck(bus: PrivateBus) -> None:
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, call_timeout_seconds=20.0) as source:
         systemd.answers["ListUnitsByPatterns"] = SILENCE
         errors: list[SourceError] = []
-        reader = threading.Thread(target=lambda: errors.append(fault(source)))
+        reader = threading.Thread(target=lambda: errors.append(fault(source, 20)))
         reader.start()
         wait_until(lambda: any("ListUnits" in call for call in systemd.calls))
         began = time.monotonic()
         source.close()
-        reader.join(5)
-        assert time.monotonic() - began < 1.0
+        reader.join(10)
+        assert time.monotonic() - began < 5
         assert errors[0].detail == "closed"
         assert fault(source).detail == "closed"
 
