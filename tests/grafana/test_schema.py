@@ -17,7 +17,7 @@ from tests.grafana.linter import BOARDS, Json, panels_of
 
 SCHEMAS: Mapping[str, Json] = {
     path.stem: json.loads(path.read_text(encoding="utf-8"))
-    for path in (Path(__file__).parent / "schema").glob("*.json")
+    for path in sorted((Path(__file__).parent / "schema").glob("*.json"))
 }
 # Grafana has them, its types do not: what the data source Prometheus adds to annotations and queries, what Grafana
 # itself writes beside the query of a variable, and what a state timeline does with gaps.
