@@ -37,7 +37,6 @@ def memory_of_a_gpu() -> Json:
         calcs=(),
         overrides=[
             *colours(KINDS),
-            only("^unattributed$", custom__lineWidth=0),  # no line over the others where it is 0
             line_over("^there is$"),
         ],
     )

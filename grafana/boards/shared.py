@@ -129,7 +129,8 @@ def stale_segments() -> Json:
     stale = f'llmhost_shm_segments{{state="stale", {HOST}}}'
     return timeseries(
         "Stale files in /dev/shm",
-        "Files that nobody has held for policy.segment_grace, by kind; of other programs, too. 0: there are none.",
+        "Files that nobody has held for policy.segment_grace, by kind; of other programs, too. No data: there is no "
+        "file at all, or shared memory cannot be read.",
         [target(f"sum by (kind) ({stale})", "{{kind}}")],
         stacked=True,
     )

@@ -165,7 +165,7 @@ def timeseries(
         "drawStyle": "bars" if bars else "line",
         "fillOpacity": 80 if bars else 50 if stacked else 0,
         "lineInterpolation": "stepAfter",
-        "lineWidth": 0 if bars else 1,
+        "lineWidth": 0 if bars or stacked else 1,  # what is stacked and 0 would be a line over the others
         "showPoints": "never",
         "spanNulls": False,
         "stacking": {"group": "A", "mode": "normal" if stacked or bars else "none"},
