@@ -115,7 +115,7 @@ def banner() -> list[Json]:
 
 def lost() -> Json:
     return timeseries(
-        "Lost units",
+        "Lost units over time",
         "Wanted units that are not active, or whose engine does not answer, by cluster; one that loads is among them.",
         [target(f"sum by (cluster) ({LOST_BY_CLUSTER})", "lost {{cluster}}")],
         unit="none",
@@ -127,7 +127,7 @@ def lost() -> Json:
 
 def blind() -> Json:
     return timeseries(
-        "Blind hosts",
+        "Blind hosts over time",
         "Hosts whose exporter cannot be scraped, or cannot read what pages depend on, by cluster.",
         [target(f"sum by (cluster) ({BLIND_BY_CLUSTER})", "blind {{cluster}}")],
         unit="none",
@@ -152,7 +152,7 @@ def starts() -> Json:
 
 def stuck() -> Json:
     return timeseries(
-        "Stuck memory",
+        "Stuck memory over time",
         "GPU memory of ended runs, orphans, processes that are gone, and nobody, where it is more than "
         "policy.resident, by cluster. A gap: no host of the cluster tells of its GPUs' memory.",
         [target(stuck_by("cluster"), "stuck {{cluster}}")],

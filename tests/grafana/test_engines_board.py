@@ -1,0 +1,182 @@
+"""Judgements of the board of engines, worked out by hand and answered by promtool."""
+
+from pathlib import Path
+
+from tests.grafana.answered import BOARDS, answers, expr_of, panel
+
+BOARD = "llmhost-engines"
+HOST = 'cluster="c",job="j",instance="a"'
+CANNOT_TELL = -2
+# Texts of the states, as the reader sees them.
+MAPPED = panel(BOARD, "Whether engines answer")["fieldConfig"]["defaults"]["mappings"]
+CODES = {told["text"]: float(code) for one in MAPPED for code, told in one["options"].items()}
+BANNER = [one["title"] for one in BOARDS[BOARD]["panels"] if one["type"] == "stat"]
+
+Series = dict[str, float | str]
+
+
+def unit(name: str) -> str:
+    return f'{HOST},unit="{name}.service",manager="system"'
+
+
+def server(name: str, port: int = 8000) -> str:
+    return f'{unit(name)},engine="vllm",endpoint="http://127.0.0.1:{port}"'
+
+
+def column(name: str) -> str:
+    names = panel(BOARD, "Engines")["transformations"][1]["options"]["renameByName"]
+    (ref,) = (key.removeprefix("Value #") for key, shown in names.items() if shown == name)
+    return expr_of(BOARD, "Engines", ref)
+
+
+def of_unit(name: str, state: str, *, wanted: int = 1) -> Series:
+    return {
+        f"llmhost_unit_ready_budget_seconds{{{unit(name)}}}": 1800,
+        f'llmhost_unit_active_state{{{unit(name)},state="{state}"}}': 1,
+        f'llmhost_unit_active_state{{{unit(name)},state="deactivating"}}': 0,
+        f"llmhost_unit_wanted{{{unit(name)}}}": wanted,
+    }
+
+
+def silent(whose: str, cause: str) -> Series:
+    return {f"llmhost_engine_up{{{whose}}}": 0, f'llmhost_engine_fault{{{whose},cause="{cause}"}}': 1}
+
+
+def serving(whose: str, *, running: int, generated: str, prompt: str = "0x90", rank: int = 0) -> Series:
+    model = f'{whose},model="m",engine_index="{rank}"'
+    return {
+        f"llmhost_engine_up{{{whose}}}": 1,
+        f"llmhost_engine_requests_running{{{model}}}": running,
+        f"llmhost_engine_requests_waiting{{{model}}}": 0,
+        f"llmhost_engine_generation_tokens_total{{{model}}}": generated,
+        f"llmhost_engine_prompt_tokens_total{{{model}}}": prompt,
+        f"llmhost_engine_kv_cache_usage_ratio{{{model}}}": 0.5 + rank / 10,
+    }
+
+
+# Of each kind one, and one with two data-parallel ranks.
+ALL: Series = {
+    f"up{{{HOST}}}": 1,
+    f'llmhost_build_info{{{HOST},version="1"}}': 1,
+    **of_unit("serves", "active"),
+    **serving(server("serves"), running=2, generated="0+600x90", rank=0),
+    **serving(server("serves"), running=3, generated="0+60x90", rank=1),
+    f"llmhost_engine_ready_seconds{{{server('serves')}}}": 498,
+    **of_unit("hangs", "active"),
+    **serving(server("hangs"), running=1, generated="7x90"),
+    **of_unit("reads", "active"),  # generates nothing, as servers of embeddings do
+    **serving(server("reads"), running=1, generated="0x90", prompt="0+60x90"),
+    **of_unit("idles", "active"),
+    **serving(server("idles"), running=0, generated="7x90"),
+    **of_unit("sleeps", "active"),
+    **serving(server("sleeps"), running=0, generated="7x90"),
+    f'llmhost_engine_sleeping{{{server("sleeps")},model="m",engine_index="0"}}': 1,
+    **of_unit("loads", "activating"),
+    **silent(server("loads"), "starting"),
+    **of_unit("deaf", "active"),
+    **silent(server("deaf"), "timeout"),
+    **silent(server("deaf", 8001), "unknown"),
+    **of_unit("failed", "failed"),
+    **of_unit("stopped", "inactive", wanted=0),
+    **of_unit("unseen", "active"),  # its engine has no metrics
+}
+
+
+def test_the_banner_counts_servers_and_units(tmp_path: Path) -> None:
+    expected = {
+        "Can it be seen?": 2,
+        "Servers up": 5,
+        "Servers silent": 2,
+        "Servers loading": 1,
+        "Units down": 1,
+        "Generated": 11,  # 600 and 60 a minute
+        "Requests": 7,
+        "Fullest KV cache": 0.6,
+    }
+    assert list(expected) == BANNER
+    checks = {expr_of(BOARD, title): {"{}": float(value)} for title, value in expected.items()}
+    answers(tmp_path, ALL, {**checks, expr_of(BOARD, "Requests", "B"): {"{}": 0}}, at="10m")
+
+
+def test_the_banner_says_nothing_of_engines_where_nothing_is_known(tmp_path: Path) -> None:
+    answers(tmp_path, {f"node_uname_info{{{HOST}}}": 1}, {expr_of(BOARD, title): {} for title in BANNER})
+
+
+def test_each_unit_shows_as_the_worst_of_its_servers_also_while_it_has_none(tmp_path: Path) -> None:
+    states = {
+        "serves": "ok",
+        "hangs": "hangs",
+        "reads": "ok",
+        "idles": "ok",
+        "sleeps": "asleep",
+        "loads": "starting",
+        "deaf": "timeout",
+        "failed": "unit is down",
+        "stopped": "unit was stopped",
+    }
+    shown = {f"{{{unit(name)}}}": CODES[text] for name, text in states.items()}
+    answers(tmp_path, ALL, {expr_of(BOARD, "Whether engines answer"): shown}, at="10m")
+
+
+def test_the_table_has_a_row_for_each_model_each_silent_server_and_each_unit_that_is_down(tmp_path: Path) -> None:
+    of_models = {name: f'{{{server(name)},model="m"}}' for name in ("serves", "hangs", "reads", "idles", "sleeps")}
+    rest = {
+        "loads": f"{{{server('loads')}}}",
+        "deaf": f"{{{server('deaf')}}}",
+        "deaf, too": f"{{{server('deaf', 8001)}}}",
+        "failed": f"{{{unit('failed')}}}",
+        "stopped": f"{{{unit('stopped')}}}",
+    }
+    states = ("ok", "hangs", "ok", "ok", "asleep", "starting", "timeout", "fails", "unit is down", "unit was stopped")
+    not_told = dict.fromkeys(rest.values(), float(CANNOT_TELL))
+    rows = (*of_models.values(), *rest.values())
+
+    def of_each(*told: float) -> dict[str, float]:
+        return {**dict(zip(of_models.values(), told, strict=True)), **not_told}
+
+    answers(
+        tmp_path,
+        ALL,
+        {
+            column("state"): {row: CODES[state] for row, state in zip(rows, states, strict=True)},
+            column("generated"): of_each(11, 0, 0, 0, 0),
+            column("running"): of_each(5, 1, 1, 0, 0),
+            column("waiting"): of_each(0, 0, 0, 0, 0),
+            column("KV cache"): of_each(0.6, 0.5, 0.5, 0.5, 0.5),
+            column("ready in"): of_each(498, *[CANNOT_TELL] * 4),
+        },
+        at="10m",
+    )
+
+
+def test_ranks_are_shown_of_servers_with_several_alone(tmp_path: Path) -> None:
+    ranks = [f'{{{server("serves")},model="m",engine_index="{rank}"}}' for rank in (0, 1)]
+    expected = {
+        "Tokens by data-parallel rank": (10, 1),
+        "Requests by data-parallel rank": (2, 3),
+        "KV cache by data-parallel rank": (0.5, 0.6),
+    }
+    checks = {
+        expr_of(BOARD, title): dict(zip(ranks, map(float, told), strict=True)) for title, told in expected.items()
+    }
+    answers(tmp_path, ALL, checks, at="10m")
+
+
+def test_a_load_that_goes_on_is_timed_from_its_start(tmp_path: Path) -> None:
+    began = {f"llmhost_unit_last_start_timestamp_seconds{{{unit(name)}}}": 120.0 for name in ("loads", "serves")}
+    title = "From start to first answer"
+    answers(
+        tmp_path,
+        {**ALL, **began},
+        {
+            expr_of(BOARD, title): {f"{{{unit('serves')}}}": 498},
+            expr_of(BOARD, title, "B"): {f"{{{unit('loads')}}}": 600 - 120},
+        },
+        at="10m",
+    )
+
+
+def test_tokens_are_shared_among_the_requests_that_run(tmp_path: Path) -> None:
+    whose = ("serves", "hangs", "reads")
+    shown = dict(zip((f'{{{server(name)},model="m"}}' for name in whose), (11 / 5, 0.0, 0.0), strict=True))
+    answers(tmp_path, ALL, {expr_of(BOARD, "Tokens generated per running request"): shown}, at="10m")

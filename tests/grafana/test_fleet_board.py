@@ -1,0 +1,175 @@
+"""Judgements of the board of a fleet, worked out by hand and answered by promtool from recorded series."""
+
+from pathlib import Path
+
+from tests.grafana.answered import BOARDS, answers, expr_of, panel
+from tests.grafana.promql import kept
+
+BOARD = "llmhost-fleet"
+CLUSTER = 'cluster="c",job="j"'
+A, B = f'{CLUSTER},instance="a"', f'{CLUSTER},instance="b"'
+CANNOT_TELL = -2
+BANNER = [one["title"] for one in BOARDS[BOARD]["panels"] if one["type"] == "stat"]
+LOOPS = ("instance_unit:llmhost_unit_automatic_starts:delta1h", "instance_unit:llmhost_unit_failures:delta1h")
+RESIDENT = "instance_unit:llmhost_unit_automatic_resident_starts:delta1h"
+LOST = "instance_unit:llmhost_unit_lost:bool"
+KINDS = "instance_kind:llmhost_gpu_holder_memory_bytes:sum"
+
+Series = dict[str, float | str]
+
+
+def unit(name: str, host: str = A) -> str:
+    return f'{host},unit="{name}.service",manager="system"'
+
+
+def column(title: str, name: str) -> str:
+    """Give the query of a column of a table."""
+    names = panel(BOARD, title)["transformations"][1]["options"]["renameByName"]
+    (ref,) = (key.removeprefix("Value").strip(" #") for key, shown in names.items() if shown == name and key != "Value")
+    return expr_of(BOARD, title, ref)
+
+
+def test_the_banner_counts_what_is_wrong(tmp_path: Path) -> None:
+    series: Series = {
+        f"instance:llmhost_blind:bool{{{A}}}": 0,
+        f"instance:llmhost_blind:bool{{{B}}}": 1,
+        'instance:llmhost_blind:bool{cluster="d",job="j",instance="a"}': 1,
+        f"cluster:llmhost_blind:sum{{{CLUSTER}}}": 1,
+        'cluster:llmhost_blind:sum{cluster="d",job="j"}': 1,
+        f"cluster:llmhost_unit_wanted:sum{{{CLUSTER}}}": 5,
+        f"cluster:llmhost_unit_lost:sum{{{CLUSTER}}}": "0x29 2x60",
+        f"{LOOPS[0]}{{{unit('one')}}}": 1,
+        f"{LOOPS[0]}{{{unit('two')}}}": 2,
+        f"{LOOPS[0]}{{{unit('two', B)}}}": 9,
+        f"{RESIDENT}{{{unit('one')}}}": 1,  # loops not
+        f"{RESIDENT}{{{unit('two')}}}": 0,
+        f"{RESIDENT}{{{unit('two', B)}}}": 1,
+        f"cluster:llmhost_gpu_stuck_memory_bytes:sum{{{CLUSTER}}}": 3_000_000_000,
+        f'{KINDS}{{{A},kind="unattributed"}}': 5,
+        f'cluster_model:llmhost_engine_generation_tokens:rate5m{{{CLUSTER},model="m"}}': 100,
+        f'cluster_model:llmhost_engine_generation_tokens:rate5m{{{CLUSTER},model=""}}': 50,
+    }
+    expected = {
+        "Rules": 2,
+        "Hosts": 3,
+        "Blind": 2,
+        "Wanted": 5,
+        "Lost": 2,
+        # Of 46 samples in 45 minutes, the last 16 say 2.
+        "… hours": 2 * 16 * (45 * 60 / 46) / 3600,
+        "Units that loop": 2,
+        "… memory held": 1,
+        "Stuck memory": 3_000_000_000,
+        "Generated": 150,
+    }
+    assert list(expected) == BANNER
+    answers(tmp_path, series, {expr_of(BOARD, title): {"{}": value} for title, value in expected.items()}, at="45m")
+
+
+def test_the_banner_says_0_where_all_is_well(tmp_path: Path) -> None:
+    series: Series = {
+        f"instance:llmhost_blind:bool{{{A}}}": 0,
+        f"cluster:llmhost_blind:sum{{{CLUSTER}}}": 0,
+        f"cluster:llmhost_unit_lost:sum{{{CLUSTER}}}": 0,
+        f"{LOOPS[0]}{{{unit('v')}}}": 1,
+        f"{RESIDENT}{{{unit('v')}}}": 1,
+        f'{KINDS}{{{A},kind="unattributed"}}': 7,
+    }
+    titles = ("Blind", "Lost", "… hours", "Units that loop", "… memory held", "Stuck memory")
+    answers(tmp_path, series, {expr_of(BOARD, title): {"{}": 0} for title in titles})
+
+
+def test_where_nothing_is_recorded_one_panel_says_so_and_no_other_anything(tmp_path: Path) -> None:
+    found: dict[str, dict[str, float]] = {expr_of(BOARD, title): {} for title in BANNER}
+    answers(tmp_path, {f"llmhost_build_info{{{A}}}": 1}, {**found, expr_of(BOARD, "Rules"): {"{}": 0}})
+
+
+def test_recorded_series_are_old_after_two_minutes_and_none_after_five(tmp_path: Path) -> None:
+    series: Series = {f"instance:llmhost_blind:bool{{{A}}}": "0x10"}
+    for minute, code in ((12, 2), (13, 1), (14, 1), (16, 0)):
+        answers(tmp_path, series, {expr_of(BOARD, "Rules"): {"{}": code}}, at=f"{minute}m")
+
+
+def test_stuck_memory_is_not_told_of_hosts_that_do_not_tell_of_their_memory(tmp_path: Path) -> None:
+    series: Series = {f'{KINDS}{{{A},kind="current"}}': 7, f"instance:llmhost_blind:bool{{{A}}}": 0}
+    by_cluster = {'{cluster="c"}': float(CANNOT_TELL)}
+    answers(
+        tmp_path,
+        series,
+        {
+            expr_of(BOARD, "Stuck memory"): {},
+            column("Clusters", "stuck"): by_cluster,
+            column("Clusters", "lost"): by_cluster,
+        },
+    )
+
+
+def test_only_units_that_loop_have_rows_and_keep_them_where_something_is_not_known(tmp_path: Path) -> None:
+    loops, held = unit("loops"), unit("held", 'job="j",instance="b"')
+    series: Series = {
+        f"{LOOPS[0]}{{{loops}}}": 2,
+        f"{LOOPS[0]}{{{held}}}": 7,
+        f"{LOOPS[0]}{{{unit('well')}}}": 1,
+        f"{RESIDENT}{{{held}}}": 5,
+        f"{RESIDENT}{{{unit('well')}}}": 1,
+        f"{LOOPS[1]}{{{loops}}}": 3,
+        f"instance_unit:llmhost_unit_state:code{{{held}}}": 6,
+        f"instance_unit:llmhost_unit_state:code{{{unit('well')}}}": 1,
+    }
+    # Where there is no label of the cluster, links choose All.
+    rows = (f"{{{loops}}}", f'{{cluster="All",{held}}}')
+    expected = {
+        "state": (CANNOT_TELL, 6),
+        "starts 1 h": (2, 7),
+        "memory held": (CANNOT_TELL, 5),
+        "failures 1 h": (3, CANNOT_TELL),
+    }
+    checks = {
+        column("Who loops", name): dict(zip(rows, map(float, told), strict=True)) for name, told in expected.items()
+    }
+    answers(tmp_path, series, checks)
+
+
+def test_hours_are_lost_for_what_is_recorded_alone(tmp_path: Path) -> None:
+    """A unit that is new, or was not seen for a while, has no more than its own time."""
+    always, new, well = unit("always"), unit("new"), unit("well")
+    series: Series = {
+        f"cluster:llmhost_blind:sum{{{CLUSTER}}}": 0,
+        f"{LOST}{{{always}}}": 1,
+        f"{LOST}{{{new}}}": "_x29 1x8 0x20",  # from minute 29 on
+        f"{LOST}{{{well}}}": 0,
+    }
+    of_a_sample = 45 * 60 / 46  # seconds, of 46 samples in 45 minutes
+    lost = {f"{{{always}}}": 46 * of_a_sample / 3600, f"{{{new}}}": 9 * of_a_sample / 3600}
+    share = {f"{{{always}}}": 1.0, f"{{{new}}}": 9 / 17}
+    title = "Hours lost, time shown"
+    answers(tmp_path, series, {column(title, "lost"): lost, column(title, "share"): share}, at="45m")
+
+
+def test_only_hosts_that_are_blind_now_have_rows(tmp_path: Path) -> None:
+    series: Series = {
+        f"cluster:llmhost_blind:sum{{{CLUSTER}}}": 1,
+        f"instance:llmhost_blind:bool{{{A}}}": "1x44 0x10",
+        f"instance:llmhost_blind:bool{{{B}}}": "0x29 1x40",
+    }
+    found = {f"{{{B}}}": 16 * (45 * 60 / 46) / 3600}
+    answers(tmp_path, series, {expr_of(BOARD, "Blind hosts"): found}, at="45m")
+
+
+def test_the_units_that_looped_most_are_the_same_at_each_step(tmp_path: Path) -> None:
+    looped, twice = unit("looped"), unit("twice")
+    series: Series = {
+        f"{LOOPS[0]}{{{looped}}}": "0x9 4x9 0x60",
+        f"{LOOPS[0]}{{{twice}}}": "0x59 2x9",
+        f"{LOOPS[0]}{{{unit('well')}}}": 1,
+        **{f"instance_unit:llmhost_unit_state:code{{{one}}}": 1 for one in (looped, twice, unit("well"))},
+    }
+    answers(tmp_path, series, {expr_of(BOARD, "Units that looped"): {f"{{{looped}}}": 1, f"{{{twice}}}": 1}}, at="65m")
+
+
+def test_no_panel_draws_all_hosts_or_units() -> None:
+    for one in BOARDS[BOARD]["panels"]:
+        for target in one["targets"]:
+            few = "topk(" in target["expr"]
+            assert few or all("instance" not in labels for labels in kept(target["expr"])), one["title"]
+            assert few or kept(target["expr"]), one["title"]
