@@ -185,10 +185,10 @@ def board() -> Json:
         layout,
         variables=[
             *of_hosts(),
-            variable("unit", "unit", f"label_values(llmhost_engine_up{{{HOST}}}, unit)"),
+            variable("unit", "Unit", f"label_values(llmhost_engine_up{{{HOST}}}, unit)"),
             # An engine that does not say which model it serves has an empty one.
             variable(
-                "model", "model", f"label_values(llmhost_engine_requests_running{{{UNIT}}}, model)", everything=".*"
+                "model", "Model", f"label_values(llmhost_engine_requests_running{{{UNIT}}}, model)", everything=".*"
             ),
         ],
         annotations=[

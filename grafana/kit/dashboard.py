@@ -77,19 +77,19 @@ def of_clusters(told_by: str = "llmhost_build_info") -> list[Json]:
     return [
         datasource(),
         # Its "All" takes in what has no such label.
-        variable("cluster", "cluster", f"label_values({told_by}, cluster)", everything=".*"),
-        variable("job", "job", f'label_values({told_by}{{cluster=~"$cluster"}}, job)'),
+        variable("cluster", "Cluster", f"label_values({told_by}, cluster)", everything=".*"),
+        variable("job", "Job", f'label_values({told_by}{{cluster=~"$cluster"}}, job)'),
     ]
 
 
 def of_hosts(*, every: bool = True) -> list[Json]:
     """Choose among hosts, by what every exporter exports."""
     hosts = f"label_values(llmhost_build_info{{{CLUSTERS}}}, instance)"
-    return [*of_clusters(), variable("instance", "instance", hosts, every=every)]
+    return [*of_clusters(), variable("instance", "Instance", hosts, every=every)]
 
 
 def of_units(*, every: bool = True) -> Json:
-    return variable("unit", "unit", f"label_values(llmhost_unit_info{{{HOST}}}, unit)", every=every)
+    return variable("unit", "Unit", f"label_values(llmhost_unit_info{{{HOST}}}, unit)", every=every)
 
 
 def annotation(
