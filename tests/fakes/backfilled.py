@@ -10,10 +10,9 @@ keeps one running that ends now, for pictures; any origin may ask it.
 
 Series end here where they end in real life: promtool writes no stale markers, so Prometheus looks back for less than
 the time between two scrapes. As all samples lie on one grid, a series is gone at the first scrape without it, as
-after a marker. Where hosts are scraped each minute, and rules evaluated each half, what is recorded ends half a minute
-late.
+after a marker.
 
-Rules are evaluated by Prometheus's own query API and written as one more set of blocks: `promtool tsdb
+Rules are evaluated at each scrape, by Prometheus's own query API, and written as one more set of blocks: `promtool tsdb
 create-blocks-from rules` does the same, but makes a block for each rule and two hours (hundreds, which slow each query
 down) and needs Prometheus restarted for each level of rules that use others. Here a rule that uses another one has its
 text in place of its name.
@@ -44,7 +43,6 @@ from tests.grafana.written.series import END, History, Labels
 
 RECORDINGS = Path(__file__).parents[2] / "alerts" / "llmhost.recording.rules.yml"
 _BLOCK = 7200  # promtool reads its whole file once for each block that it makes, so each file here has one
-_EVALUATED = 30  # seconds between two evaluations of the recording rules, whose groups say so
 _NO_SCRAPES = "global: {}\n"
 
 Sampled = Iterable[tuple[str, Labels, list[float | None]]]
@@ -64,9 +62,8 @@ class Backfilled(Prometheus):
         try:
             _write(history.sampled(self.began), times, self._folder)
             with Prometheus(_NO_SCRAPES, directory=self._folder, options=options) as plain:
-                evaluations = [self.began + second for second in range(0, history.seconds + 1, _EVALUATED)]
-                recorded = list(_recorded(plain, evaluations))
-            _write(recorded, evaluations, self._folder)
+                recorded = list(_recorded(plain, times, history.every))
+            _write(recorded, times, self._folder)
             super().__init__(_NO_SCRAPES, directory=self._folder, port=port, options=options)
         except BaseException:
             shutil.rmtree(self._folder)
@@ -124,9 +121,11 @@ def rules() -> dict[str, str]:
 _RECORDED = re.compile(r"\b[a-z_]+:[a-z_]+:\w+\b")  # alone, as rules use each other: an instant vector, all labels
 
 
-def _recorded(prometheus: Prometheus, times: Sequence[float]) -> Iterator[tuple[str, Labels, list[float | None]]]:
+def _recorded(
+    prometheus: Prometheus, times: Sequence[float], every: int
+) -> Iterator[tuple[str, Labels, list[float | None]]]:
     for name, expression in rules().items():
-        for one in matrix(prometheus, expression, times[0], times[-1], _EVALUATED):
+        for one in matrix(prometheus, expression, times[0], times[-1], every):
             values = {float(at): float(value) for at, value in one["values"]}
             yield name, without_name(one["metric"]), [values.get(at) for at in times]
 

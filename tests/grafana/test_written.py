@@ -218,7 +218,7 @@ KNOWN = (
     ("incident", 11400, 'instance_kind:llmhost_gpu_holder_memory_bytes:sum{kind="unattributed"}', 90e9),
     # 10800 to 11460, and 13800 to 14310, at each scrape; not while it was stopped
     ("incident", 21600, f'sum_over_time(instance_unit:llmhost_unit_lost:bool{{unit="{GLM}"}}[6h])', 23 + 18),
-    ("quiet", 86400, "sum(sum_over_time(instance_unit:llmhost_unit_lost:bool[1d]))", 12),
+    ("quiet", 86400, "sum(sum_over_time(instance_unit:llmhost_unit_lost:bool[1d]))", 6),
     ("fleet", 7140, "cluster:llmhost_unit_lost:sum{cluster='osaka'}", 0),
     ("fleet", 21600, "cluster:llmhost_unit_lost:sum{cluster='osaka'}", 2),
     ("fleet", 21600, "sum(cluster:llmhost_blind:sum)", 1),

@@ -1,0 +1,276 @@
+"""What boards show of written histories: each query runs, says something where there is something, and what is known.
+
+A panel that shows nothing is listed in QUIET, for the view in which nothing is the truth; every other one must answer.
+"""
+
+from collections.abc import Mapping
+
+import pytest
+from tests.grafana.answered import BOARDS
+from tests.grafana.asked import View, empty, opened
+from tests.grafana.written.incident import ENDS, GLM, RESTARTS
+from tests.grafana.written.series import END
+
+ONE, LOOPING, SPARK = (f"{name}.example.com:10061" for name in ("gpu-1", "gpu-03", "spark-1"))
+
+
+def _view(history: str, now: int, unit: str = "", *instances: str) -> View:
+    return View(history, now, (("cluster", ("tokyo",)), ("instance", instances), ("unit", (unit,))) if unit else ())
+
+
+VIEWS = {
+    "height": _view("incident", 11_430, GLM, ONE),  # the sixth restart loads, in vain
+    "over": _view("incident", 21_600, GLM, ONE),
+    "quiet": _view("quiet", 86_400),
+    "hung": _view("lost_gpu", 8_700),
+    "failed": _view("lost_gpu", 14_400),
+    "blind": _view("blind", 14_400),
+    "fleet": _view("fleet", 21_540),
+    "looping": _view("fleet", 21_540, "vllm.service", LOOPING),
+    "absences": _view("absences", 7_200, "vllm.service", SPARK),
+}
+
+# What the board, and time, have nothing of.
+_RANKS = {f"{what} by data-parallel rank" for what in ("Tokens", "Requests", "KV cache")}
+_ENGINE_NOW = {"Generated", "Requests", "Fullest KV cache"}
+_LOOPS, _LOOPED, _STUCK, _LOST = (
+    {"Who loops"},
+    {"Units that looped"},
+    {"Where memory is stuck"},
+    {"Hours lost, time shown"},
+)
+_BLIND = {"Blind hosts"}
+_GUARD = {"How long the guard waited", "Runs of the guard by what it found"}
+_FIRING, _PAGES = {"Alerts that fire"}, {"annotation Pages"}
+_RESIDENT, _IN_THE_WAY = {"annotation Starts that found memory held"}, {"In the way of the last start"}
+_XIDS = {"annotation XIDs", "XID errors"}
+_DROPPED, _ORPHAN, _FAILURES = {"Series left out, per second"}, {"Oldest orphan"}, {"Failures by result/A"}
+_HOLDERS = {"Who holds GPU memory"}
+
+
+def _all_but(board: str, *told: str) -> set[str]:
+    """Name all panels of a board, but those, or of those all queries but that."""
+    panels = [one for one in BOARDS[f"llmhost-{board}"]["panels"] if one.get("targets")]
+    titles = {one["title"] for one in panels} | {"annotation Pages", "annotation Starts"}
+    partly = {title: ref for title, _, ref in (one.partition("/") for one in told) if ref}
+    others = {f"{title}/{other}" for title, ref in partly.items() for other in "AB" if other != ref}
+    return titles - {one.partition("/")[0] for one in told} | others
+
+
+SILENT: Mapping[tuple[str, str], set[str]] = {
+    ("height", "engines"): _RANKS | _ENGINE_NOW,  # glm's, which loads
+    ("height", "fleet"): _BLIND,
+    ("height", "host"): _DROPPED,
+    ("height", "incident"): _GUARD | {"Tokens generated"},
+    ("over", "engines"): _RANKS,
+    ("over", "fleet"): _BLIND | _STUCK | _LOOPS,
+    ("over", "host"): _DROPPED | _FIRING,
+    ("over", "incident"): _FIRING,
+    ("quiet", "engines"): _RANKS | _PAGES,
+    ("quiet", "fleet"): _BLIND | _STUCK | _LOOPS | _LOOPED,
+    ("quiet", "host"): _DROPPED | _FIRING | _PAGES | _XIDS | _ORPHAN,
+    ("quiet", "incident"): _FIRING | _PAGES | _XIDS - {"XID errors"} | _RESIDENT | _FAILURES | _IN_THE_WAY,
+    ("hung", "engines"): _RANKS | {"From start to first answer/B"},  # of what loads
+    ("hung", "fleet"): _BLIND | _STUCK | _LOOPS | _LOOPED | _LOST,
+    ("hung", "host"): _DROPPED | _ORPHAN,
+    ("hung", "incident"): _GUARD | _RESIDENT | _FAILURES | _IN_THE_WAY,
+    ("failed", "engines"): _RANKS | _ENGINE_NOW | {"Servers up", "Servers silent", "Servers loading"},  # none is asked
+    ("failed", "fleet"): _BLIND | _STUCK | _LOOPS | {"Generated"},
+    ("failed", "host"): _DROPPED | _ORPHAN | _HOLDERS,
+    ("failed", "incident"): _GUARD | _RESIDENT | _IN_THE_WAY | _HOLDERS | {"Tokens generated"},
+    ("blind", "engines"): _RANKS | {"From start to first answer/B"},
+    ("blind", "fleet"): _STUCK | _LOOPS | _LOOPED | _LOST,
+    ("blind", "host"): _XIDS | _ORPHAN,
+    # The first host is the dead one: of now nothing is told but that it cannot be seen, and its page.
+    ("blind", "incident"): _GUARD
+    | _RESIDENT
+    | _XIDS - {"XID errors"}
+    | _FAILURES
+    | _IN_THE_WAY
+    | _HOLDERS
+    | {"State", "Since", "Restarts, 1 h", "… memory held", "Stuck memory", "A start now", "Tokens generated"},
+    ("fleet", "fleet"): set(),
+    # No engine is found: how long loads may take is all there is, and that the units are not down.
+    ("absences", "engines"): _all_but(
+        "engines", "Can it be seen?", "Units down", "From start to first answer/C", "annotation Starts"
+    ),
+    # Of unified memory, holders are known, and no more. A need, or what is stuck, is not told.
+    ("absences", "fleet"): _BLIND
+    | _STUCK
+    | _LOOPS
+    | _LOOPED
+    | _LOST
+    | {"Generated", "Tokens generated", "Prompt tokens"}
+    | {"Stuck memory", "Stuck memory over time", "GPU memory by kind of holder/B"},
+    ("absences", "host"): _DROPPED
+    | _FIRING
+    | _PAGES
+    | _XIDS
+    | _ORPHAN
+    | {"Whether engines answer", "Tokens", "Requests", "KV cache in use"}
+    | {
+        "Stuck on GPUs",
+        "GPU $gpu/B",
+        "Memory that nobody holds/A",
+        "What units need, and what is free",
+        "NVLink fabric",
+    },
+    ("absences", "incident"): _GUARD
+    | _FIRING
+    | _PAGES
+    | _XIDS - {"XID errors"}
+    | _RESIDENT
+    | _FAILURES
+    | _IN_THE_WAY
+    | {"Tokens generated", "Tokens", "Requests", "Stuck memory", "GPU $gpu/B"}
+    | {"GPU memory of the host by kind of holder/B", "GPU memory of the host by kind of holder/C"},
+}
+
+
+@pytest.mark.parametrize(("view", "board"), SILENT)
+def test_a_board_answers_wherever_there_is_something_to_tell(view: str, board: str) -> None:
+    assert empty(opened(VIEWS[view], f"llmhost-{board}")) == SILENT[view, board]
+
+
+def test_every_board_is_opened_on_every_history() -> None:
+    assert {f"llmhost-{board}" for _, board in SILENT} == BOARDS.keys()
+
+
+# View, board, panel (and reference), the values that it shows last, each series', from the least.
+NOW: tuple[tuple[str, str, str, list[float]], ...] = (
+    # At the incident's height.
+    ("height", "incident", "Can it be seen?", [2]),
+    ("height", "incident", "State", [1]),  # active: it loads
+    ("height", "incident", "Since", [(END - 21_600 + RESTARTS[-1]) * 1000]),
+    ("height", "incident", "Restarts, 1 h", [6]),
+    ("height", "incident", "… memory held", [6]),
+    ("height", "incident", "Stuck memory", [8 * 90e9 + 2 * 2e9]),
+    # orphans, embed's, leftovers of 7 GPUs, nobody's on GPU 6
+    ("height", "incident", "Who holds GPU memory", [2e9, 2e9, 5e9, *[90e9] * 8]),
+    ("height", "incident", "GPU memory of the host by kind of holder", [4e9, 5e9, 90e9, 630e9]),
+    ("height", "incident", "In the way of the last start", [4e9, 5e9, 720e9]),
+    ("height", "host", "Stuck on GPUs", [724e9]),
+    ("height", "host", "Restarts, 1 h", [6]),
+    ("height", "host", "Stale segments", [6 * 5]),  # of the ends until a minute ago
+    ("height", "host", "Resource trackers", [0, 0, 2, 6]),
+    ("height", "fleet", "Units that loop", [1]),
+    ("height", "fleet", "… memory held", [1]),
+    ("height", "fleet", "Stuck memory", [724e9]),
+    ("height", "fleet", "Lost", [1]),
+    # Afterwards.
+    ("over", "incident", "Tokens generated", [1500]),
+    ("over", "incident", "How long the guard waited", [41]),
+    ("over", "incident", "Stuck memory", [0]),
+    ("over", "engines", "From start to first answer", [540]),
+    ("over", "fleet", "Lost", [0]),
+    # A quiet day: two hosts, three units, one of which nobody wants.
+    ("quiet", "host", "What is not seen", [0]),
+    ("quiet", "host", "What is not seen/B", [0]),
+    ("quiet", "host", "GPUs", [4]),
+    ("quiet", "host", "GPUs missing", [0]),
+    ("quiet", "host", "Down unasked", [0]),
+    ("quiet", "host", "Restarts, 1 h", [0]),
+    ("quiet", "host", "Stuck on GPUs", [0]),
+    ("quiet", "host", "Stale segments", [0]),
+    ("quiet", "host", "Units now", [1, 1, 7]),
+    ("quiet", "fleet", "Hosts", [2]),
+    ("quiet", "fleet", "Wanted", [2]),
+    ("quiet", "fleet", "Generated", [1600]),
+    # A lost GPU: the engine hangs, then its unit has failed.
+    ("hung", "engines", "Generated", [0]),
+    ("hung", "engines", "Requests", [24]),
+    ("hung", "host", "GPUs", [7]),
+    ("hung", "host", "GPUs/B", [8]),
+    ("hung", "host", "GPUs missing", [1]),
+    ("failed", "host", "Down unasked", [1]),
+    ("failed", "incident", "State", [8]),
+    ("failed", "incident", "A start now", [0]),
+    # Trouble in each banner, though nothing else is told of it.
+    ("blind", "incident", "Can it be seen?", [0]),
+    ("blind", "host", "Can it be seen?", [0]),
+    ("blind", "host", "What is not seen", [1]),
+    ("blind", "host", "What is not seen/B", [1]),
+    ("blind", "engines", "Can it be seen?", [0]),
+    ("blind", "fleet", "Blind", [2]),
+    ("blind", "host", "Exporters now", [0, 1, 1]),
+    # The fleet.
+    ("fleet", "fleet", "Hosts", [40]),
+    ("fleet", "fleet", "Blind", [1]),
+    ("fleet", "fleet", "Wanted", [38]),  # not the stopped one, nor what the blind host has
+    ("fleet", "fleet", "Lost", [3]),
+    ("fleet", "fleet", "Units that loop", [3]),
+    ("fleet", "fleet", "… memory held", [1]),
+    ("fleet", "fleet", "Stuck memory", [130e9]),
+    ("fleet", "fleet", "Where memory is stuck", [60e9, 70e9]),
+    ("fleet", "fleet", "Generated", [35 * 500]),
+    ("looping", "incident", "Restarts, 1 h", [6]),
+    ("looping", "incident", "… memory held", [6]),
+)
+
+
+@pytest.mark.parametrize(("view", "board", "panel", "values"), NOW)
+def test_a_panel_shows_what_is_known(view: str, board: str, panel: str, values: list[float]) -> None:
+    title, _, ref = panel.partition("/")
+    found = opened(VIEWS[view], f"llmhost-{board}")[title, ref or "A"]
+    assert sorted(one.values[-1] for one in found) == pytest.approx(values)
+
+
+@pytest.mark.parametrize(
+    ("view", "panel", "label", "counted"),
+    [
+        ("height", "Starts by what they found", "verdict", {"resident": 6, "clean": 0, "unknown": 0, "not_started": 0}),
+        ("over", "Starts by what they found", "verdict", {"resident": 6, "clean": 1, "unknown": 0, "not_started": 0}),
+        ("height", "Failures by result", "result", {"exit-code": 6}),
+        ("over", "Failures by result", "result", {"exit-code": len(ENDS)}),
+        ("quiet", "Starts by what they found", "verdict", {"resident": 0, "clean": 1, "unknown": 0, "not_started": 0}),
+        ("failed", "Failures by result", "result", {"watchdog": 1, "exit-code": 5, "start-limit-hit": 1}),
+    ],
+)
+def test_bars_count_each_event_once(view: str, panel: str, label: str, counted: Mapping[str, int]) -> None:
+    found = opened(VIEWS[view], "llmhost-incident")[panel, "A"]
+    assert {dict(one.labels)[label]: sum(one.values) for one in found} == counted
+
+
+@pytest.mark.parametrize(
+    ("view", "since"),
+    [
+        (
+            "height",
+            {
+                "LlmhostRestartLoop": 10_950,
+                "LlmhostRestartedWhileMemoryResident": 10_830,
+                "LlmhostEndlessLoop": 10_950,
+                "LlmhostMemoryHeldByDownUnit": 10_800,
+                "LlmhostMemoryHeldByOrphan": 11_040,
+                "LlmhostOrphanEngines": 11_040,
+                "LlmhostXidApplication": 10_800,
+            },
+        ),
+        ("failed", {"LlmhostGpuLost": 7_200, "LlmhostUnitDown": 10_200, "LlmhostStartWouldBeRefused": 10_200}),
+        ("blind", {"LlmhostExporterDown": 7_200}),
+    ],
+)
+def test_the_board_of_an_incident_says_what_fires_and_since_when(view: str, since: Mapping[str, int]) -> None:
+    began = VIEWS[view].span.start
+    found = opened(VIEWS[view], "llmhost-incident")["Alerts that fire", "A"]
+    assert {dict(one.labels)["alertname"]: one.values[0] / 1000 - began for one in found} == since
+
+
+@pytest.mark.parametrize(
+    ("view", "hours"),
+    [
+        ("over", [41 * 30 / 3600]),  # 10800 to 11460, 13800 to 14310
+        ("quiet", [6 * 60 / 3600]),  # 36060 to 36360
+        ("fleet", [4] * 3),  # since 7200
+    ],
+)
+def test_hours_are_lost_while_a_unit_that_is_wanted_does_not_serve(view: str, hours: list[float]) -> None:
+    found = opened(VIEWS[view], "llmhost-fleet")["Hours lost, time shown", "A"]
+    assert [one.values[0] for one in found] == pytest.approx(hours, rel=0.01)
+
+
+def test_several_hosts_can_be_chosen() -> None:
+    dead_and_failing = _view("blind", 14_400, "vllm.service", ONE, "gpu-3.example.com:10061")
+    answers = opened(dead_and_failing, "llmhost-host")
+    assert [one.values[0] for one in answers["Exporters now", "A"]] == [0, 1]
+    assert {dict(one.labels)["instance"] for one in answers["Units now", "A"]} == {"gpu-3.example.com:10061"}
