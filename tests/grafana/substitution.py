@@ -88,7 +88,7 @@ class Variable:
         return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
 
     def as_text(self) -> str:
-        return "All" if self.all_of_them else " + ".join(self.values)
+        return "All" if self.all_of_them else " + ".join(self.values) or "None"
 
     def in_url(self) -> str:
         return "&".join(f"var-{self.name}={value}" for value in ((ALL,) if self.all_of_them else self.values))

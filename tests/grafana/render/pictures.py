@@ -36,18 +36,18 @@ class Scene:
     until: int
     seconds: int
     chosen: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    down_to: int = 0  # cells of Grafana's grid; 0: all
+    last: str = ""  # title of the panel below which the picture ends
 
 
 # In the middle of the loop: the sixth restart has found memory held, nobody has stepped in.
-_LOOP = Scene("incident", until=11460, seconds=3600)
+_LOOP = Scene("incident", until=11460, seconds=1800)
 _SCENES: Mapping[str, Scene] = {
-    "incident": replace(_LOOP, chosen={"unit": ["vllm@glm.service"]}),
-    "host": _LOOP,
-    "engines": Scene("incident", until=21600, seconds=21600),
-    "fleet": Scene("fleet", until=21600, seconds=21600),
+    "incident": replace(_LOOP, chosen={"unit": ["vllm@glm.service"]}, last="GPU memory of the host by kind of holder"),
+    "host": replace(_LOOP, last="GPU 7"),
+    "engines": Scene("incident", until=21600, seconds=21600, last="KV cache in use"),
+    "fleet": Scene("fleet", until=21600, seconds=21600, last="Units that looped"),
 }
-_HEAD, _FOOT, _CELL, _GAP = 80, 28, 38, 8  # pixels
+_HEAD, _FOOT, _GAP = 80, 28, 8  # pixels
 
 
 def draw(
@@ -58,11 +58,12 @@ def draw(
     end = prometheus.began + scene.until
     resolver = Resolver(prometheus.api, Span(end - scene.seconds, end), scrape_seconds=prometheus.history.every)
     made = resolver.board(board, given.width, scene.chosen)
+    bottoms: dict[str, int] = {}
     for panel in made["panels"]:
-        panel["place"]["y"] += _HEAD
-    low = max(panel["place"]["y"] + panel["place"]["h"] for panel in made["panels"])
-    if scene.down_to and not given.whole:
-        low = min(low, _HEAD + scene.down_to * _CELL - _GAP)
+        place = panel["place"]
+        place["y"] += _HEAD
+        bottoms[panel["title"]] = place["y"] + place["h"]
+    low = bottoms[scene.last] if scene.last and not given.whole else max(bottoms.values())
     made |= {"dark": given.dark, "head": _HEAD, "foot": _FOOT, "height": low + _GAP + _FOOT, "caption": CAPTION}
     report, picture = told.draw(made)
     print(f"{name}, history {scene.history}: {len(picture) / 1000:.0f} kB", *_lines(made["panels"], report), sep="\n")

@@ -47,7 +47,7 @@ def placed(panels: Sequence[Json], chosen: Mapping[str, Variable]) -> list[Place
         assert one["type"] != "row", "rows that are repeated are not drawn"
         copies = list(_copies(at, chosen[name], one.get("maxPerRow", 4), one.get("repeatDirection", "h")))
         found += copies
-        down += max(copy.y + copy.h for copy in copies) - (at.y + at.h) if copies else 0
+        down += max(copy.y + copy.h for copy in copies) - (at.y + at.h)
     return found
 
 
@@ -66,8 +66,9 @@ def _opened(panels: Sequence[Json]) -> Iterator[Json]:
 
 
 def _copies(first: Placed, variable: Variable, per_row: int, direction: str) -> Iterator[Placed]:
-    across = min(per_row, len(variable.values)) if direction == "h" else 1
-    for number, value in enumerate(variable.values):
+    values = variable.values or ("",)  # of none there is one copy, for "None"
+    across = min(per_row, len(values)) if direction == "h" else 1
+    for number, value in enumerate(values):
         scoped = {variable.name: replace(variable, values=(value,), all_of_them=False)}
         row, column = divmod(number, across)
         width = COLUMNS // across if direction == "h" else first.w

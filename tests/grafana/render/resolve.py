@@ -119,8 +119,8 @@ class Resolver:
 
 def _told(error: Exception) -> str:
     """Say what Prometheus complained of, if it was Prometheus."""
-    text = str(error)
+    (told,) = error.args if len(error.args) == 1 else (str(error),)
     try:
-        return str(json.loads(text[text.index("{") : text.rindex("}") + 1])["error"])
-    except (ValueError, KeyError):
-        return text
+        return str(json.loads(told)["error"])
+    except (ValueError, TypeError, KeyError):
+        return str(error)

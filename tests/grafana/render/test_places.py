@@ -29,6 +29,12 @@ def test_fewer_copies_than_fit_are_wider() -> None:
     assert [(one.x, one.w) for one in found] == [(0, 12), (12, 12)]
 
 
+def test_there_is_one_copy_where_the_variable_has_no_value() -> None:
+    gpus = Variable("gpu", (), several=True, all_of_them=True, all_value=".+")
+    (only,) = placed([panel(0, 0, 24, 6, repeat="gpu", maxPerRow=4)], {"gpu": gpus})
+    assert (only.w, only.scoped["gpu"].as_promql(), only.scoped["gpu"].as_text()) == (24, "", "None")
+
+
 def test_what_a_collapsed_row_hides_is_drawn_as_if_it_were_open() -> None:
     hidden = panel(0, 1, 12, 8, title="hidden")
     row = {"type": "row", "title": "more", "collapsed": True, "panels": [hidden], **panel(0, 0, 24, 1)} | {

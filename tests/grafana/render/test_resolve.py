@@ -82,7 +82,7 @@ def test_a_repeated_panel_asks_for_one_value_each() -> None:
 def test_what_prometheus_complains_of_is_told() -> None:
     (one,) = resolved([panel({"refId": "A", "expr": "sum(", "instant": True})])["panels"]
     assert one["frames"] == []
-    assert "parse error" in one["asked"][0]["error"]
+    assert one["asked"][0]["error"] == 'invalid parameter "query": 1:5: parse error: unclosed left parenthesis'
 
 
 def test_annotations_that_are_on_mark_moments_and_spans() -> None:

@@ -41,7 +41,7 @@ function Inside({ panel, board, theme, frames, width, height, say }) {
 
 function Panel({ panel, board, theme, say }) {
   const [frames, setFrames] = React.useState();
-  const wrong = (error) => say('error', error.stack ?? String(error));
+  const wrong = (error) => say('error', String(error));
   React.useEffect(() => {
     framesOf(panel, theme).then(setFrames, wrong);
   }, []);

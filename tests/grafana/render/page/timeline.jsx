@@ -2,44 +2,22 @@
 // draws the bars as Grafana does.
 import { colorManipulator, getFieldDisplayName } from '@grafana/data';
 import { AxisPlacement, GraphDrawStyle, ScaleDirection, ScaleOrientation, VisibilityMode } from '@grafana/schema';
-import { UPlotChart, UPlotConfigBuilder, VizLayout, VizLegend } from '@grafana/ui';
+import { Pagination, UPlotChart, UPlotConfigBuilder, VizLayout, VizLegend } from '@grafana/ui';
 import React from 'react';
+import { barsOf } from './bars.js';
 import { mark } from './marks.js';
 
 const PADDING = 4;
+const FONT = 12;
+const PAGES = 32; // pixels below the plot, where there is more than one page
 
-function rowsOf(frames) {
+function rowsOf(frames, end) {
   return frames.flatMap((frame) => {
     const time = frame.fields.find((field) => field.type === 'time');
     return frame.fields
       .filter((field) => field !== time)
-      .map((field) => ({ name: getFieldDisplayName(field, frame, frames), field, bars: barsOf(time, field) }));
+      .map((field) => ({ name: getFieldDisplayName(field, frame, frames), field, bars: barsOf(time, field, end) }));
   });
-}
-
-// A value holds until the next point; one that does not come in time ends it.
-function barsOf(time, field) {
-  const step = time.config.interval;
-  const bars = [];
-  field.values.forEach((value, index) => {
-    const from = time.values[index];
-    const before = bars.at(-1);
-    if (before && from - before.last > 1.5 * step) {
-      before.to = before.last + step;
-      before.over = true;
-    }
-    if (before && !before.over && before.value === value) {
-      before.last = from;
-      return;
-    }
-    if (before && !before.over) {
-      before.to = from;
-    }
-    if (value != null) {
-      bars.push({ from, last: from, to: Infinity, value });
-    }
-  });
-  return bars;
 }
 
 function paint(u, rows, options, theme) {
@@ -51,20 +29,20 @@ function paint(u, rows, options, theme) {
   ctx.beginPath();
   ctx.rect(left, top, width, height);
   ctx.clip();
-  ctx.font = `${12 * devicePixelRatio}px ${theme.typography.fontFamily}`;
+  ctx.font = `${FONT}px ${theme.typography.fontFamily}`;
   ctx.textBaseline = 'middle';
   rows.forEach(({ field, bars }, row) => {
     const y = Math.round(top + row * slot + (slot - bar) / 2);
     for (const { from, to, value } of bars) {
       const { color, text } = field.display(value);
       const x0 = Math.round(Math.max(left, u.valToPos(from, 'x', true)));
-      const x1 = Math.round(Math.min(left + width, to === Infinity ? left + width : u.valToPos(to, 'x', true)));
+      const x1 = Math.round(Math.min(left + width, u.valToPos(to, 'x', true)));
       if (x1 < left || x0 > left + width) {
         continue;
       }
       ctx.fillStyle = colorManipulator.alpha(color, (field.config.custom?.fillOpacity ?? 70) / 100);
       ctx.fillRect(x0, y, Math.max(1, x1 - x0), Math.round(bar));
-      if (options.showValue !== 'never' && ctx.measureText(text).width + 2 * PADDING < x1 - x0) {
+      if (options.showValue !== 'never' && bar >= FONT && ctx.measureText(text).width + 2 * PADDING < x1 - x0) {
         ctx.fillStyle = theme.colors.getContrastText(color, theme.colors.contrastThreshold);
         const centred = options.alignValue === 'center';
         ctx.textAlign = centred ? 'center' : options.alignValue === 'right' ? 'right' : 'left';
@@ -124,11 +102,13 @@ function legendOf(rows) {
 }
 
 export function StateTimeline({ frames, options, board, width, height, theme }) {
-  const [rows, config] = React.useMemo(() => {
-    const found = rowsOf(frames);
-    const made = configOf(found, options, board, theme);
+  const perPage = options.perPage ?? 20;
+  const [rows, pages, config] = React.useMemo(() => {
+    const all = rowsOf(frames, board.to);
+    const page = perPage > 0 ? all.slice(0, perPage) : all;
+    const made = configOf(page, options, board, theme);
     mark(made, board.events, theme);
-    return [found, made];
+    return [page, Math.ceil(all.length / page.length), made];
   }, [frames]);
   const { legend: shown = {} } = options;
   const legend = shown.showLegend ? (
@@ -141,8 +121,15 @@ export function StateTimeline({ frames, options, board, width, height, theme }) 
     [null, null],
   ];
   return (
-    <VizLayout width={width} height={height} legend={legend}>
-      {(inner, high) => <UPlotChart config={config} data={data} width={inner} height={high} />}
-    </VizLayout>
+    <>
+      <VizLayout width={width} height={pages > 1 ? height - PAGES : height} legend={legend}>
+        {(inner, high) => <UPlotChart config={config} data={data} width={inner} height={high} />}
+      </VizLayout>
+      {pages > 1 ? (
+        <div style={{ display: 'flex', justifyContent: 'center', height: PAGES }}>
+          <Pagination currentPage={1} numberOfPages={pages} onNavigate={() => {}} />
+        </div>
+      ) : null}
+    </>
   );
 }
