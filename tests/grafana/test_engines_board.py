@@ -66,6 +66,9 @@ ALL: Series = {
     **serving(server("hangs"), running=1, generated="7x90"),
     **of_unit("reads", "active"),  # generates nothing, as servers of embeddings do
     **serving(server("reads"), running=1, generated="0x90", prompt="0+60x90"),
+    **of_unit("prefills", "active"),  # a long prompt, that counts once it has been read
+    **serving(server("prefills"), running=1, generated="7x90"),
+    f'llmhost_engine_steps_total{{{server("prefills")},model="m",engine_index="0"}}': "0+9x90",
     **of_unit("idles", "active"),
     **serving(server("idles"), running=0, generated="7x90"),
     **of_unit("sleeps", "active"),
@@ -85,12 +88,12 @@ ALL: Series = {
 def test_the_banner_counts_servers_and_units(tmp_path: Path) -> None:
     expected = {
         "Can it be seen?": 2,
-        "Servers up": 5,
+        "Servers up": 6,
         "Servers silent": 2,
         "Servers loading": 1,
         "Units down": 1,
         "Generated": 11,  # 600 and 60 a minute
-        "Requests": 7,
+        "Requests": 8,
         "Fullest KV cache": 0.6,
     }
     assert list(expected) == BANNER
@@ -107,6 +110,7 @@ def test_each_unit_shows_as_the_worst_of_its_servers_also_while_it_has_none(tmp_
         "serves": "ok",
         "hangs": "hangs",
         "reads": "ok",
+        "prefills": "ok",
         "idles": "ok",
         "sleeps": "asleep",
         "loads": "starting",
@@ -119,7 +123,9 @@ def test_each_unit_shows_as_the_worst_of_its_servers_also_while_it_has_none(tmp_
 
 
 def test_the_table_has_a_row_for_each_model_each_silent_server_and_each_unit_that_is_down(tmp_path: Path) -> None:
-    of_models = {name: f'{{{server(name)},model="m"}}' for name in ("serves", "hangs", "reads", "idles", "sleeps")}
+    of_models = {
+        name: f'{{{server(name)},model="m"}}' for name in ("serves", "hangs", "reads", "prefills", "idles", "sleeps")
+    }
     rest = {
         "loads": f"{{{server('loads')}}}",
         "deaf": f"{{{server('deaf')}}}",
@@ -127,7 +133,19 @@ def test_the_table_has_a_row_for_each_model_each_silent_server_and_each_unit_tha
         "failed": f"{{{unit('failed')}}}",
         "stopped": f"{{{unit('stopped')}}}",
     }
-    states = ("ok", "hangs", "ok", "ok", "asleep", "starting", "timeout", "fails", "unit is down", "unit was stopped")
+    states = (
+        "ok",
+        "hangs",
+        "ok",
+        "ok",
+        "ok",
+        "asleep",
+        "starting",
+        "timeout",
+        "fails",
+        "unit is down",
+        "unit was stopped",
+    )
     not_told = dict.fromkeys(rest.values(), float(CANNOT_TELL))
     rows = (*of_models.values(), *rest.values())
 
@@ -139,11 +157,11 @@ def test_the_table_has_a_row_for_each_model_each_silent_server_and_each_unit_tha
         ALL,
         {
             column("state"): {row: CODES[state] for row, state in zip(rows, states, strict=True)},
-            column("generated"): of_each(11, 0, 0, 0, 0),
-            column("running"): of_each(5, 1, 1, 0, 0),
-            column("waiting"): of_each(0, 0, 0, 0, 0),
-            column("KV cache"): of_each(0.6, 0.5, 0.5, 0.5, 0.5),
-            column("ready in"): of_each(498, *[CANNOT_TELL] * 4),
+            column("generated"): of_each(11, 0, 0, 0, 0, 0),
+            column("running"): of_each(5, 1, 1, 1, 0, 0),
+            column("waiting"): of_each(0, 0, 0, 0, 0, 0),
+            column("KV cache"): of_each(0.6, 0.5, 0.5, 0.5, 0.5, 0.5),
+            column("ready in"): of_each(498, *[CANNOT_TELL] * 5),
         },
         at="10m",
     )
@@ -177,6 +195,6 @@ def test_a_load_that_goes_on_is_timed_from_its_start(tmp_path: Path) -> None:
 
 
 def test_tokens_are_shared_among_the_requests_that_run(tmp_path: Path) -> None:
-    whose = ("serves", "hangs", "reads")
-    shown = dict(zip((f'{{{server(name)},model="m"}}' for name in whose), (11 / 5, 0.0, 0.0), strict=True))
+    whose = ("serves", "hangs", "reads", "prefills")
+    shown = dict(zip((f'{{{server(name)},model="m"}}' for name in whose), (11 / 5, 0.0, 0.0, 0.0), strict=True))
     answers(tmp_path, ALL, {expr_of(BOARD, "Tokens generated per running request"): shown}, at="10m")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tests.fakes.backfilled import shared
 from tests.grafana.answered import BOARDS, answers, expr_of, panel
 from tests.grafana.promql import kept
 
@@ -156,7 +157,7 @@ def test_only_hosts_that_are_blind_now_have_rows(tmp_path: Path) -> None:
     answers(tmp_path, series, {expr_of(BOARD, "Blind hosts"): found}, at="45m")
 
 
-def test_the_units_that_looped_most_are_the_same_at_each_step(tmp_path: Path) -> None:
+def test_units_that_looped_are_shown_with_all_that_they_did(tmp_path: Path) -> None:
     looped, twice = unit("looped"), unit("twice")
     series: Series = {
         f"{LOOPS[0]}{{{looped}}}": "0x9 4x9 0x60",
@@ -164,7 +165,14 @@ def test_the_units_that_looped_most_are_the_same_at_each_step(tmp_path: Path) ->
         f"{LOOPS[0]}{{{unit('well')}}}": 1,
         **{f"instance_unit:llmhost_unit_state:code{{{one}}}": 1 for one in (looped, twice, unit("well"))},
     }
-    answers(tmp_path, series, {expr_of(BOARD, "Units that looped"): {f"{{{looped}}}": 1, f"{{{twice}}}": 1}}, at="65m")
+    shown = expr_of(BOARD, "Units that looped")
+    answers(tmp_path, series, {shown: {f"{{{looped}}}": 1, f"{{{twice}}}": 1}}, at="65m")
+    # Also before they looped, which three of this fleet do from its third hour on.
+    found = shared("fleet").over(0, 6 * 3600, 60, shown)
+    hosts = {one["metric"]["instance"].partition(".")[0]: one["values"] for one in found}
+    assert hosts.keys() == {"gpu-03", "gpu-07", "gpu-11"}
+    assert {len(values) for values in hosts.values()} == {361}
+    assert {values[0][1] for values in hosts.values()} == {"1"}
 
 
 def test_no_panel_draws_all_hosts_or_units() -> None:
