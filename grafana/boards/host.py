@@ -25,7 +25,7 @@ def board() -> Json:
     layout.line(4, *host_now.banner())
     layout.line(6, host_now.units_now())
     layout.line(6, host_now.units_timeline())
-    layout.line(8, shared.holders_now(hosts=True), shared.alerts_now(HOST, whose=("instance", "unit")))
+    layout.line(8, shared.holders_now(hosts=True), shared.alerts_now(HOST, whose=("instance", "unit")), widths=(10, 14))
     layout.heading("GPU memory")
     layout.line(7, host_gpus.memory_of_a_gpu())
     layout.line(8, host_gpus.memory_that_nobody_holds(), host_gpus.need_and_free())
