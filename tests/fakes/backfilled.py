@@ -20,8 +20,10 @@ text in place of its name.
 
 import argparse
 import atexit
+import contextlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -170,13 +172,11 @@ def main(arguments: Sequence[str]) -> int:
     given = asked.parse_args(arguments)
     history = HISTORIES[given.history]()
     end = time.time() // history.every * history.every if given.now else END
-    with Backfilled(history, end=end, port=given.port) as prometheus:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that nothing stays behind
+    with Backfilled(history, end=end, port=given.port) as prometheus, contextlib.suppress(KeyboardInterrupt):
         print(f"http://127.0.0.1:{prometheus.port} has {history.name}, until {end:.0f}", flush=True)
-        try:
-            prometheus.process.wait()
-        except KeyboardInterrupt:
-            return 0
-    return 1
+        return prometheus.process.wait()
+    return 0
 
 
 if __name__ == "__main__":

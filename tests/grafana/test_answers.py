@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 from tests.grafana.answered import BOARDS
-from tests.grafana.asked import View, empty, opened
-from tests.grafana.written.incident import ENDS, GLM, RESTARTS
-from tests.grafana.written.series import END
+from tests.grafana.asked import View, chosen, empty, opened
+from tests.grafana.written.incident import CRASH, EMBED, ENDS, GLM, RESTARTS, START
+from tests.grafana.written.series import DAY, END
 
 ONE, LOOPING, SPARK = (f"{name}.example.com:10061" for name in ("gpu-1", "gpu-03", "spark-1"))
 
@@ -274,3 +274,29 @@ def test_several_hosts_can_be_chosen() -> None:
     answers = opened(dead_and_failing, "llmhost-host")
     assert [one.values[0] for one in answers["Exporters now", "A"]] == [0, 1]
     assert {dict(one.labels)["instance"] for one in answers["Units now", "A"]} == {"gpu-3.example.com:10061"}
+
+
+def test_annotations_mark_each_moment_once() -> None:
+    began = VIEWS["over"].span.start
+    answers = opened(VIEWS["over"], "llmhost-incident")
+
+    def marked(name: str) -> set[float]:
+        found = answers[f"annotation {name}", "A"]
+        return {value / 1000 - began for one in found for value in one.values}
+
+    assert marked("Starts that found memory held") == set(RESTARTS)
+    assert marked("Starts") == {-3 * DAY, *RESTARTS, START}
+    assert marked("XIDs") == {CRASH}
+    assert marked("Pages") == {10_830, 10_950}
+
+
+def test_variables_find_what_there_is() -> None:
+    found = chosen(View("fleet", 21_540), "llmhost-host")
+    assert found["cluster"].values == ("osaka", "tokyo")
+    assert found["instance"].values == tuple(f"gpu-{number:02}.example.com:10061" for number in range(1, 21))
+    assert chosen(View("quiet", 86_400), "llmhost-engines")["model"].values == ("llama-70b",)
+    incident = chosen(View("incident", 21_600), "llmhost-incident")
+    assert incident["unit"].values == (EMBED,)  # one that was not asked for: the first
+    assert chosen(VIEWS["over"], "llmhost-incident")["unit"].as_promql() == r"vllm@glm\\.service"
+    # The dead host can be chosen still: it was there in the time shown.
+    assert len(chosen(VIEWS["blind"], "llmhost-host")["instance"].values) == 3
