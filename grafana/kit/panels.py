@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grafana.kit.queries import STATES
+from grafana.kit.queries import CALM, STATES
 
 Json = dict[str, Any]
 
@@ -117,11 +117,13 @@ def stat(
 ) -> Json:
     """Big numbers; the background has the colour where there are thresholds or mappings, that is a judgement."""
     judged = steps is not None or bool(mappings)
+    # Where there is no data Grafana takes the colour of what is below all steps: it must not be one that calms.
+    told = [(step["value"] or 0, step["color"]) for step in steps["steps"]] if steps else []
     defaults: Json = {
         "unit": unit,
         "color": {"mode": "thresholds"},
         "mappings": list(mappings),
-        "thresholds": steps or thresholds((None, "text")),
+        "thresholds": thresholds((None, CALM if judged else "text"), *told),
         "links": list(links),
     }
     if decimals is not None:
@@ -208,10 +210,8 @@ def state_timeline(
         targets,
         defaults={
             "unit": "none",
-            "color": {
-                "fixedColor": "text",
-                "mode": "fixed",
-            },  # with thresholds their ranges would be shown, not the texts
+            # With thresholds their ranges would be shown, not the texts.
+            "color": {"fixedColor": "text", "mode": "fixed"},
             "custom": {"fillOpacity": 80, "lineWidth": 0, "spanNulls": False},
             "mappings": list(mappings),
         },
