@@ -74,7 +74,8 @@ class Prometheus:
             time.sleep(0.1)
 
     def api(self, path: str) -> Any:  # noqa: ANN401 - JSON
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
+        # A fleet's hours take seconds to be asked for, and more where the machine is busy.
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             connection.request("GET", f"/api/v1/{path}")
             answer = connection.getresponse()
             body = answer.read()
