@@ -14,6 +14,31 @@ _DOWN = 'ALERTS{alertname="LlmhostExporterDown",alertstate="firing",severity="cr
 
 Change = tuple[str, str] | tuple[str, str, int]
 
+# When a unit is well again, so that what was counted before is over.
+_WELL: list[Change] = [
+    ("==\n                last_over_time(", "<=\n                last_over_time("),
+    ("last_over_time(\n", "max_over_time(\n"),
+    ("[1h:5m]", "[20m:5m]"),
+    ("llmhost_engine_up == 1", "llmhost_engine_up >= 0"),
+    ("llmhost_engine_up == 1", NEVER),
+    ("offset 15m", "offset 10m"),
+    ("offset 15m", "offset 20m"),
+    ('{state=~"active|reloading|refreshing"} == 1', '{state=~"active|reloading|refreshing"} >= 0'),
+    ('"active|reloading|refreshing"', '"reloading|refreshing"'),
+    ('"active|reloading|refreshing"', '"active|reloading|refreshing|activating"'),
+    ("offset 25m", "offset 20m"),
+    ("offset 25m", "offset 30m"),
+    ('"starting|', '"'),
+    ("|refused|", "|"),
+    ("|timeout|", "|"),
+    ("|http_status", ""),
+    ("|http_status", "|http_status|unauthorized"),
+    ("|http_status", "|http_status|not_found"),
+    ("|http_status", "|http_status|no_metrics"),
+    ("llmhost_unit_wanted == 0", NEVER, 0),
+    ("llmhost_unit_wanted == 0", NEVER, 1),
+]
+
 CHANGES: dict[str, list[Change]] = {
     "LlmhostRestartLoop": [
         (") >= 2", ") >= 1"),
@@ -24,12 +49,8 @@ CHANGES: dict[str, list[Change]] = {
         ('{trigger="auto"}', '{trigger="auto",verdict="clean"}'),
         ("sum by", "max by"),
         (_COUNTED, f"0 * {_COUNTED}"),
-        ("llmhost_engine_up == 1", "llmhost_engine_up >= 0"),
-        ("llmhost_engine_up == 1", NEVER),
-        ("offset 15m", "offset 10m"),
-        ("offset 15m", "offset 20m"),
         ("offset 15m", "offset 1m"),
-        ("llmhost_unit_wanted == 0", NEVER),
+        *_WELL,
         ("keep_firing_for: 10m", "keep_firing_for: 5m"),
         ("keep_firing_for: 10m", "keep_firing_for: 15m"),
     ],
@@ -40,11 +61,9 @@ CHANGES: dict[str, list[Change]] = {
         (f"min_over_time({_RESIDENT}", f"0 * min_over_time({_RESIDENT}"),
         ("[1h]", "[30m]"),
         ("[1h]", "[2h]"),
-        ("llmhost_engine_up == 1", "llmhost_engine_up >= 0"),
-        ("llmhost_engine_up == 1", NEVER),
-        ("offset 15m", "offset 10m"),
-        ("llmhost_unit_wanted == 0", NEVER),
+        *_WELL,
         ("keep_firing_for: 12m", "keep_firing_for: 10m"),
+        ("keep_firing_for: 12m", "keep_firing_for: 14m"),
     ],
     "LlmhostUnitDown": [
         ('"failed|inactive"', '"failed"'),

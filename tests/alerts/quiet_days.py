@@ -229,6 +229,48 @@ QUIET = (
     ),
 )
 
+# Two starts that found memory in their way are told of. It then serves, or is stopped, for so long that this is over by
+# T; what it does from then on, by hand, is within the hour in which they are counted, and is nobody's business.
+_INCIDENT = (
+    Span(at=T - 50 * MINUTE, does="waits to restart"),
+    Span(at=T - 50 * MINUTE + 30, does="loads", start=("auto", "resident")),
+    Span(at=T - 49 * MINUTE, does="waits to restart"),
+    Span(at=T - 49 * MINUTE + 30, does="loads", start=("auto", "resident")),
+)
+_BY_HAND = (
+    Span(at=T, does="stops"),
+    Span(at=T + 60, does="loads", start=("manual", "clean")),
+    Span(at=T + 20 * MINUTE, does="serves"),
+)
+_SERVES_AGAIN = Span(at=T - 45 * MINUTE, does="serves")
+_STOPPED = (Span(at=T - 40 * MINUTE, does="stops"), Span(at=T - 39 * MINUTE, does="rests"))
+_GUARDED = {f"llmhost_unit_gives_up{{{_U}}}": 1}
+
+AFTER_INCIDENTS = (
+    Day(name="restarted-by-hand", spans=going_on(*_INCIDENT, _SERVES_AGAIN, *_BY_HAND), series=_GUARDED),
+    Day(name="started-by-hand", spans=going_on(*_INCIDENT, *_STOPPED, *_BY_HAND[1:]), series=_GUARDED),
+    # the exporter is not there as the host boots
+    Day(
+        name="host-rebooted",
+        scraped=away(T, T + 9 * MINUTE),
+        spans=going_on(
+            *_INCIDENT,
+            _SERVES_AGAIN,
+            Span(at=T, does="has yet to start"),
+            Span(at=T + 8 * MINUTE, does="loads", start=("manual", "clean")),
+            Span(at=T + 20 * MINUTE, does="serves"),
+        ),
+        series=_GUARDED,
+    ),
+    # an engine without metrics
+    Day(
+        name="no-metrics",
+        spans=going_on(*_INCIDENT, _SERVES_AGAIN, *_BY_HAND),
+        without=("llmhost_engine",),
+        series=_GUARDED,
+    ),
+)
+
 ALMOST = {
     ("host-rebooted", "LlmhostUnitDown"),
     ("host-rebooted", "LlmhostFabricNotReady"),

@@ -118,7 +118,6 @@ def test_each_cause_is_one_page_and_its_end_another_and_nobody_is_told_of_what_i
     assert log.count("unit=vllm-incident.service attempt=2 trigger=auto verdict=resident") == 1
 
 
-@pytest.mark.xfail(reason="for an hour the rules count what was mended, and tell of it anew", strict=False)
 def test_a_planned_restart_soon_after_an_incident_pages_nobody(scene: Scene) -> None:
     """Within the hour, here two minutes, in which the rules count what went wrong before."""
     before = len(scene.seen.pages())

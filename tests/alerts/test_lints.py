@@ -68,10 +68,16 @@ def test_it_takes_no_shape_that_breaks_later(rule: dict[str, Any]) -> None:
 
 
 def counters_out_of_place(expr: str) -> Iterator[str]:
-    """Give the counters that stand neither in a rate nor in `c - min_over_time(c[w])`, which is as safe and exact."""
+    """Give the counters that stand neither in a rate nor in a shape that is as safe, and exact.
+
+    These are `c - min_over_time(c[w])`, and a sum that equals what it last was when something held: one that was set
+    back since does not.
+    """
     selector = r"llmhost_\w+_total(?!\w)(?:\{[^}]*\})?"
     left = re.sub(rf"\b(?:rate|increase)\({selector}\[\w+\]\)", "", expr)
     left = re.sub(rf"({selector})\s+-\s+min_over_time\(\1\[\w+\]\)", "", left)
+    total = rf"sum by \([^)]*\) \({selector}\)"
+    left = re.sub(rf"({total})\s+==\s+last_over_time\(\s*\(\s*\1\s+and\b", "", left)
     yield from re.findall(selector, left)
 
 
@@ -87,6 +93,9 @@ def test_a_counter_out_of_place_is_found() -> None:
     assert list(counters_out_of_place("sum(rate(llmhost_a_total[5m])) + delta(llmhost_a_total[5m])")) == [
         "llmhost_a_total"
     ]
+    was = "sum by (b) (llmhost_a_total) {} last_over_time((sum by (b) (llmhost_a_total) and c)[1h:1m])"
+    assert list(counters_out_of_place(was.format("=="))) == []
+    assert list(counters_out_of_place(was.format("<="))) == ["llmhost_a_total"] * 2
 
 
 @every_rule
