@@ -38,6 +38,7 @@ class View:
 class Answer(NamedTuple):
     labels: Labels
     values: tuple[float, ...]
+    lasts: bool = True  # it has a value at the end of what is shown
 
 
 Answers = Mapping[tuple[str, str], Sequence[Answer]]  # by title and refId; of a repeated panel, all together
@@ -88,7 +89,8 @@ def _answers(view: View, target: Json, values: Mapping[str, Variable]) -> Iterat
     else:
         start, end = aligned(view.span, steps.step)
         for one in matrix(view.prometheus, expr, start, end, steps.step):
-            yield Answer(without_name(one["metric"]), tuple(float(value) for _, value in one["values"]))
+            shown = tuple(float(value) for _, value in one["values"])
+            yield Answer(without_name(one["metric"]), shown, lasts=one["values"][-1][0] == end)
 
 
 def _label_values(view: View, selector: str, label: str) -> list[str]:

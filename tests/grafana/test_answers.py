@@ -3,6 +3,8 @@
 A panel that shows nothing is listed in QUIET, for the view in which nothing is the truth; every other one must answer.
 """
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
@@ -11,7 +13,9 @@ from tests.grafana.asked import View, chosen, empty, opened
 from tests.grafana.written.incident import CRASH, EMBED, ENDS, GLM, RESTARTS, START
 from tests.grafana.written.series import DAY, END
 
-ONE, LOOPING, SPARK = (f"{name}.example.com:10061" for name in ("gpu-1", "gpu-03", "spark-1"))
+ONE, TWO, THREE, LOOPING, SPARK = (
+    f"{name}.example.com:10061" for name in ("gpu-1", "gpu-2", "gpu-3", "gpu-03", "spark-1")
+)
 
 
 def _view(history: str, now: int, unit: str = "", *instances: str) -> View:
@@ -22,9 +26,11 @@ VIEWS = {
     "height": _view("incident", 11_430, GLM, ONE),  # the sixth restart loads, in vain
     "over": _view("incident", 21_600, GLM, ONE),
     "quiet": _view("quiet", 86_400),
+    "quiet hosts": _view("quiet", 86_400, "vllm.service", ONE, TWO),
     "hung": _view("lost_gpu", 8_700),
     "failed": _view("lost_gpu", 14_400),
     "blind": _view("blind", 14_400),
+    "blind hosts": _view("blind", 14_400, "vllm.service", ONE, TWO, THREE),
     "fleet": _view("fleet", 21_540),
     "looping": _view("fleet", 21_540, "vllm.service", LOOPING),
     "absences": _view("absences", 7_200, "vllm.service", SPARK),
@@ -68,7 +74,7 @@ SILENT: Mapping[tuple[str, str], set[str]] = {
     ("over", "incident"): _FIRING,
     ("quiet", "engines"): _RANKS | _PAGES,
     ("quiet", "fleet"): _BLIND | _STUCK | _LOOPS | _LOOPED,
-    ("quiet", "host"): _DROPPED | _FIRING | _PAGES | _XIDS | _ORPHAN,
+    ("quiet hosts", "host"): _DROPPED | _FIRING | _PAGES | _XIDS | _ORPHAN,
     ("quiet", "incident"): _FIRING | _PAGES | _XIDS - {"XID errors"} | _RESIDENT | _FAILURES | _IN_THE_WAY,
     ("hung", "engines"): _RANKS | {"From start to first answer/B"},  # of what loads
     ("hung", "fleet"): _BLIND | _STUCK | _LOOPS | _LOOPED | _LOST,
@@ -80,7 +86,7 @@ SILENT: Mapping[tuple[str, str], set[str]] = {
     ("failed", "incident"): _GUARD | _RESIDENT | _IN_THE_WAY | _HOLDERS | {"Tokens generated"},
     ("blind", "engines"): _RANKS | {"From start to first answer/B"},
     ("blind", "fleet"): _STUCK | _LOOPS | _LOOPED | _LOST,
-    ("blind", "host"): _XIDS | _ORPHAN,
+    ("blind hosts", "host"): _XIDS | _ORPHAN,
     # The first host is the dead one: of now nothing is told but that it cannot be seen, and its page.
     ("blind", "incident"): _GUARD
     | _RESIDENT
@@ -136,7 +142,7 @@ def test_every_board_is_opened_on_every_history() -> None:
     assert {f"llmhost-{board}" for _, board in SILENT} == BOARDS.keys()
 
 
-# View, board, panel (and reference), the values that it shows last, each series', from the least.
+# View, board, panel (and query), the values that it shows at the end, each series', from the least.
 NOW: tuple[tuple[str, str, str, list[float]], ...] = (
     # At the incident's height.
     ("height", "incident", "Can it be seen?", [2]),
@@ -149,7 +155,17 @@ NOW: tuple[tuple[str, str, str, list[float]], ...] = (
     ("height", "incident", "Who holds GPU memory", [2e9, 2e9, 5e9, *[90e9] * 8]),
     ("height", "incident", "GPU memory of the host by kind of holder", [4e9, 5e9, 90e9, 630e9]),
     ("height", "incident", "In the way of the last start", [4e9, 5e9, 720e9]),
+    ("height", "incident", "GPU $gpu", [*[0] * 7, 2e9, 2e9, 5e9, *[90e9] * 8]),  # 0: nobody's, of the other GPUs
     ("height", "host", "Stuck on GPUs", [724e9]),
+    ("height", "host", "Who holds GPU memory", [2e9, 2e9, 5e9, *[90e9] * 8]),
+    # embed and glm: restarts and failures, processes left, memory
+    ("height", "host", "Units now/D", [0, 6]),
+    ("height", "host", "Units now/E", [0, 6]),
+    ("height", "host", "Units now/F", [0, 8]),
+    ("height", "host", "Units now/G", [5e9, 630e9]),
+    ("height", "host", "Files in /dev/shm now", [11, 25]),
+    ("height", "host", "Files in /dev/shm now/C", [12, 18]),
+    ("height", "host", "Used in /dev/shm", [23 * 40_960 + 43 * 4096]),
     ("height", "host", "Restarts, 1 h", [6]),
     ("height", "host", "Stale segments", [6 * 5]),  # of the ends until a minute ago
     ("height", "host", "Resource trackers", [0, 0, 2, 6]),
@@ -164,15 +180,17 @@ NOW: tuple[tuple[str, str, str, list[float]], ...] = (
     ("over", "engines", "From start to first answer", [540]),
     ("over", "fleet", "Lost", [0]),
     # A quiet day: two hosts, three units, one of which nobody wants.
-    ("quiet", "host", "What is not seen", [0]),
-    ("quiet", "host", "What is not seen/B", [0]),
-    ("quiet", "host", "GPUs", [4]),
-    ("quiet", "host", "GPUs missing", [0]),
-    ("quiet", "host", "Down unasked", [0]),
-    ("quiet", "host", "Restarts, 1 h", [0]),
-    ("quiet", "host", "Stuck on GPUs", [0]),
-    ("quiet", "host", "Stale segments", [0]),
-    ("quiet", "host", "Units now", [1, 1, 7]),
+    ("quiet hosts", "host", "What is not seen", [0]),
+    ("quiet hosts", "host", "What is not seen/B", [0]),
+    ("quiet hosts", "host", "GPUs", [4]),
+    ("quiet hosts", "host", "GPUs missing", [0]),
+    ("quiet hosts", "host", "Down unasked", [0]),
+    ("quiet hosts", "host", "Restarts, 1 h", [0]),
+    ("quiet hosts", "host", "Stuck on GPUs", [0]),
+    ("quiet hosts", "host", "Stale segments", [0]),
+    ("quiet hosts", "host", "Units now", [1, 1, 7]),
+    ("quiet hosts", "host", "Units now/B", [0, 1, 1]),
+    ("quiet hosts", "host", "Units now/C", [-1, -1, 0]),  # two are up; the third would not find room
     ("quiet", "fleet", "Hosts", [2]),
     ("quiet", "fleet", "Wanted", [2]),
     ("quiet", "fleet", "Generated", [1600]),
@@ -187,12 +205,14 @@ NOW: tuple[tuple[str, str, str, list[float]], ...] = (
     ("failed", "incident", "A start now", [0]),
     # Trouble in each banner, though nothing else is told of it.
     ("blind", "incident", "Can it be seen?", [0]),
-    ("blind", "host", "Can it be seen?", [0]),
-    ("blind", "host", "What is not seen", [1]),
-    ("blind", "host", "What is not seen/B", [1]),
+    ("blind hosts", "host", "Can it be seen?", [0]),
+    ("blind hosts", "host", "What is not seen", [1]),
+    ("blind hosts", "host", "What is not seen/B", [1]),
     ("blind", "engines", "Can it be seen?", [0]),
     ("blind", "fleet", "Blind", [2]),
-    ("blind", "host", "Exporters now", [0, 1, 1]),
+    ("blind hosts", "host", "Exporters now", [0, 1, 1]),
+    ("blind hosts", "host", "Exporters now/C", [-2, 1, 1]),  # -2: it cannot be told
+    ("blind hosts", "host", "Exporters now/E", [-2, -2, 0]),
     # The fleet.
     ("fleet", "fleet", "Hosts", [40]),
     ("fleet", "fleet", "Blind", [1]),
@@ -203,6 +223,14 @@ NOW: tuple[tuple[str, str, str, list[float]], ...] = (
     ("fleet", "fleet", "Stuck memory", [130e9]),
     ("fleet", "fleet", "Where memory is stuck", [60e9, 70e9]),
     ("fleet", "fleet", "Generated", [35 * 500]),
+    # of either cluster: hosts, blind, wanted, lost, automatic starts, stuck memory, tokens/s
+    ("fleet", "fleet", "Clusters", [20, 20]),
+    ("fleet", "fleet", "Clusters/B", [0, 1]),
+    ("fleet", "fleet", "Clusters/C", [19, 19]),
+    ("fleet", "fleet", "Clusters/D", [1, 2]),
+    ("fleet", "fleet", "Clusters/E", [6, 12]),
+    ("fleet", "fleet", "Clusters/F", [60e9, 70e9]),
+    ("fleet", "fleet", "Clusters/G", [8_500, 9_000]),
     ("looping", "incident", "Restarts, 1 h", [6]),
     ("looping", "incident", "… memory held", [6]),
 )
@@ -210,9 +238,45 @@ NOW: tuple[tuple[str, str, str, list[float]], ...] = (
 
 @pytest.mark.parametrize(("view", "board", "panel", "values"), NOW)
 def test_a_panel_shows_what_is_known(view: str, board: str, panel: str, values: list[float]) -> None:
-    title, _, ref = panel.partition("/")
-    found = opened(VIEWS[view], f"llmhost-{board}")[title, ref or "A"]
-    assert sorted(one.values[-1] for one in found) == pytest.approx(values)
+    titled = re.fullmatch(r"(.+?)(?:/([A-Z]))?", panel)
+    assert titled
+    found = opened(VIEWS[view], f"llmhost-{board}")[titled[1], titled[2] or "A"]
+    assert sorted(one.values[-1] for one in found if one.lasts) == pytest.approx(values)
+
+
+@pytest.mark.parametrize(
+    ("view", "board", "panel", "labels", "spans"),
+    [
+        # 7 waits to restart are seen, 2 scrapes in start-pre, and 77 while it is stopped: 11490 to 13770.
+        ("over", "incident", "What the unit was doing", {}, {1: 635, 4: 2, 6: 7, 7: 77}),
+        # 6 waits, and failed from 10230 on.
+        ("failed", "host", "What the units were doing", {}, {1: 335, 6: 6, 8: 140}),
+        ("failed", "host", "Whether GPUs answer", {"gpu": "4"}, {1: 481}),
+        ("failed", "host", "Whether GPUs answer", {"gpu": "5"}, {1: 240, 17: 241}),  # lost at 7200
+        ("blind hosts", "host", "Whether collectors succeed", {"collector": "nvml", "instance": ONE}, {1: 240}),
+        (
+            "blind hosts",
+            "host",
+            "Whether collectors succeed",
+            {"collector": "nvml", "instance": THREE},
+            {1: 180, 14: 301},
+        ),
+    ],
+)
+def test_a_timeline_shows_each_state_for_as_long_as_it_lasted(
+    view: str, board: str, panel: str, labels: Mapping[str, str], spans: Mapping[int, int]
+) -> None:
+    """Each view has a step of 30 s, as long as scrapes are apart."""
+    found = opened(VIEWS[view], f"llmhost-{board}")[panel, "A"]
+    (one,) = (one for one in found if labels.items() <= dict(one.labels).items())
+    assert Counter(one.values) == spans
+
+
+@pytest.mark.parametrize(("instance", "seen"), [(ONE, 0), (TWO, 2), (THREE, 1)])
+@pytest.mark.parametrize("board", ["incident", "host", "engines"])
+def test_a_banner_says_whether_its_host_can_be_seen(board: str, instance: str, seen: int) -> None:
+    view = _view("blind", 14_400, "vllm.service", instance)
+    assert [one.values[0] for one in opened(view, f"llmhost-{board}")["Can it be seen?", "A"]] == [seen]
 
 
 @pytest.mark.parametrize(
@@ -269,13 +333,6 @@ def test_hours_are_lost_while_a_unit_that_is_wanted_does_not_serve(view: str, ho
     assert [one.values[0] for one in found] == pytest.approx(hours, rel=0.01)
 
 
-def test_several_hosts_can_be_chosen() -> None:
-    dead_and_failing = _view("blind", 14_400, "vllm.service", ONE, "gpu-3.example.com:10061")
-    answers = opened(dead_and_failing, "llmhost-host")
-    assert [one.values[0] for one in answers["Exporters now", "A"]] == [0, 1]
-    assert {dict(one.labels)["instance"] for one in answers["Units now", "A"]} == {"gpu-3.example.com:10061"}
-
-
 def test_annotations_mark_each_moment_once() -> None:
     began = VIEWS["over"].span.start
     answers = opened(VIEWS["over"], "llmhost-incident")
@@ -291,7 +348,7 @@ def test_annotations_mark_each_moment_once() -> None:
 
 
 def test_variables_find_what_there_is() -> None:
-    found = chosen(View("fleet", 21_540), "llmhost-host")
+    found = chosen(View("fleet", 21_540), "llmhost-engines")
     assert found["cluster"].values == ("osaka", "tokyo")
     assert found["instance"].values == tuple(f"gpu-{number:02}.example.com:10061" for number in range(1, 21))
     assert chosen(View("quiet", 86_400), "llmhost-engines")["model"].values == ("llama-70b",)
@@ -299,4 +356,4 @@ def test_variables_find_what_there_is() -> None:
     assert incident["unit"].values == (EMBED,)  # one that was not asked for: the first
     assert chosen(VIEWS["over"], "llmhost-incident")["unit"].as_promql() == r"vllm@glm\\.service"
     # The dead host can be chosen still: it was there in the time shown.
-    assert len(chosen(VIEWS["blind"], "llmhost-host")["instance"].values) == 3
+    assert len(chosen(VIEWS["blind"], "llmhost-engines")["instance"].values) == 3
