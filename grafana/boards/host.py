@@ -1,4 +1,4 @@
-"""Hosts, down to one: units, who holds GPU memory, GPUs, what is left in shared memory, engines, the exporter."""
+"""A host, or a few: units, who holds GPU memory, GPUs, what is left in shared memory, engines, the exporter."""
 
 from grafana.boards import host_gpus, host_now, host_rest, shared
 from grafana.kit.dashboard import Layout, annotation, dashboard, of_hosts, pages
@@ -45,8 +45,8 @@ def board() -> Json:
     return dashboard(
         "llmhost-host",
         "llmhost / Host",
-        "LLM inference services on hosts, their GPUs, and what is in the way of a start.",
+        "The LLM inference services of a host, its GPUs, and what is in the way of a start.",
         layout,
-        variables=[*of_hosts(), shared.gpus()],
+        variables=[*of_hosts(every=False), shared.gpus()],
         annotations=_annotations(),
     )

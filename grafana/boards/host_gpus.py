@@ -123,7 +123,8 @@ def readings() -> list[Json]:
     def of_each(title: str, metric: str, description: str, unit: str) -> Json:
         expr = f"max by ({_BY_GPU}) ({metric}{{{HOST}}})"
         highest: Json = {"max": 1} if unit == "percentunit" else {}
-        return timeseries(title, description, [target(expr, _OF_A_GPU)], unit=unit, calcs=(), **highest)
+        # Eight names of GPUs do not fit below; the tooltip has them.
+        return timeseries(title, description, [target(expr, _OF_A_GPU)], unit=unit, legend=False, **highest)
 
     return [
         of_each(

@@ -163,8 +163,8 @@ def units_now() -> Json:
         ("a start now", startable(HOST)),
         ("restarts, 1 h", counted("llmhost_unit_starts_total", f'trigger="auto", {HOST}', BY_UNIT, "1h")),
         ("failures, 1 h", counted("llmhost_unit_failures_total", HOST, BY_UNIT, "1h")),
-        ("leftover processes", most("llmhost_unit_leftover_processes")),
-        ("GPU memory held", _held()),
+        ("left over", most("llmhost_unit_leftover_processes")),
+        ("holds", _held()),
         ("since", f"{most('llmhost_unit_state_change_timestamp_seconds')} * 1000"),
     )
     to_incident = link("What happened", row_url("llmhost-incident", "cluster", "instance", "unit"))
@@ -213,13 +213,13 @@ def units_now() -> Json:
                 **coloured,
             ),
             only(
-                "^leftover processes$",
+                "^left over$",
                 mappings=_NOT_KNOWN,
                 thresholds=thresholds((None, "text"), (1, BAD)),
                 custom__width=140,
                 **coloured,
             ),
-            only("^GPU memory held$", unit="bytes", decimals=1, mappings=_NOT_KNOWN, custom__width=130),
+            only("^holds$", unit="bytes", decimals=1, mappings=_NOT_KNOWN, custom__width=130),
             only("^since$", unit="dateTimeFromNow", mappings=_NOT_KNOWN, custom__width=150),
         ],
         sort=("restarts, 1 h", True),

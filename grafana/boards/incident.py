@@ -194,7 +194,7 @@ def board() -> Json:
     layout = Layout()
     layout.line(4, *incident_now.banner())
     layout.line(
-        9,
+        12,
         shared.holders_now(),
         shared.alerts_now(f'{HOST}, unit=~"$unit|"'),  # those of its host have no unit
         incident_now.what_to_do(),

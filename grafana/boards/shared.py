@@ -81,7 +81,7 @@ def holders_now(*, hosts: bool = False) -> Json:
                 custom__cellOptions=dict(COLOURED_TEXT),
             ),
         ],
-        sort=("memory", True),
+        sort=("kind", True),  # `current`, which is as it should be, comes last
     )
 
 

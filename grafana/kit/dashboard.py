@@ -114,7 +114,7 @@ def pages(matchers: str, *, text: str, shown: bool = True) -> Json:
     of_ours = f'alertname=~"Llmhost.+", severity="critical", {matchers}'
     return annotation(
         "Pages",
-        "red",
+        "orange",
         f'ALERTS_FOR_STATE{{{of_ours}}} * 1000 and ignoring (alertstate) ALERTS{{alertstate="firing", {of_ours}}}',
         title="{{alertname}}",
         text=text,

@@ -26,6 +26,8 @@ _SIX_HOURS = Span(0, 6 * 3600)
 _STEPS = Steps(60, 240)
 # What the variables of a board find, of which those without "All" take the first; hosts and units of tests are these.
 _FOUND = {"cluster": "c", "job": "j", "instance": "a", "unit": "v.service", "gpu": "0"}
+# The board of a host shows several where they are chosen; tests of it have these.
+_CHOSEN: Mapping[str, Mapping[str, Sequence[str]]] = {"llmhost-host": {"instance": ("a", "b", "c", "d")}}
 _RECORDED = re.compile(r"\b[a-z_]+:[a-z_]+:\w+\b")
 _OF_ALERTS = frozenset({"alertname", "alertstate", "severity"})
 
@@ -56,8 +58,8 @@ def expr_of(board: str, title: str, ref: str = "A") -> str:
 
 
 def asked(board: Json, expr: str) -> str:
-    """Put in what Grafana would where the board was opened without choices: All, else the first of what is found."""
-    chosen = variables(board, lambda _, label: [_FOUND.get(label, "x")])
+    """Put in what Grafana would for what is chosen, else where nothing is: All, or the first of what is found."""
+    chosen = variables(board, lambda _, label: [_FOUND.get(label, "x")], _CHOSEN.get(board["uid"], {}))
     found = substituted(expr, chosen, _SIX_HOURS, _STEPS)
     assert "$" not in found
     return found

@@ -155,14 +155,14 @@ def test_a_units_row_says_what_is_known(tmp_path: Path) -> None:
         f'llmhost_gpu_holder_memory_bytes{{{UNIT},{gpu},kind="leftover"}}': 2,
         f'llmhost_gpu_holder_memory_bytes{{{strange},{gpu},kind="current"}}': 9,
     }
-    expected = {"state": 1, "a start now": IT_IS_UP, "restarts, 1 h": 2, "failures, 1 h": 1, "GPU memory held": 7}
+    expected = {"state": 1, "a start now": IT_IS_UP, "restarts, 1 h": 2, "failures, 1 h": 1, "holds": 7}
     checks = {column("Units now", name): {row(UNIT): float(value)} for name, value in expected.items()}
     answers(tmp_path, series, checks, at="40m")
 
 
 def test_a_unit_holds_0_only_where_the_holders_of_gpus_are_known(tmp_path: Path) -> None:
     known = f'llmhost_gpu_unattributed_memory_bytes{{{A},gpu="0",uuid="GPU-0"}}'
-    query = column("Units now", "GPU memory held")
+    query = column("Units now", "holds")
     answers(tmp_path, {f"llmhost_unit_info{{{UNIT}}}": 1, known: 0}, {query: {row(UNIT): 0}})
 
 

@@ -134,7 +134,7 @@ function Rows({ panel, board, frames, width, height }) {
       data={frames[0]}
       noHeader={options.showHeader === false}
       showTypeIcons={false}
-      initialSortBy={options.sortBy ?? []}
+      sortBy={options.sortBy ?? []}
       cellHeight={options.cellHeight ?? 'sm'}
       frozenColumns={options.frozenColumns?.left ?? 0}
       fieldConfig={panel.fieldConfig}
