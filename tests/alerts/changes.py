@@ -272,12 +272,11 @@ CHANGES: dict[str, list[Change]] = {
     ],
     "LlmhostEndlessLoop": [
         ("llmhost_unit_gives_up == 0", "llmhost_unit_gives_up >= 0"),
-        (") >= 2", ") >= 1"),
-        (") >= 2", ") >= 3"),
+        (") >= 3", ") >= 2"),
+        (") >= 3", ") >= 4"),
         ('{trigger="auto"}', '{trigger!="x"}'),
-        ("[1h]", "[2h]"),
-        ("keep_firing_for: 2h", "keep_firing_for: 1h"),
-        ("keep_firing_for: 2h", "keep_firing_for: 3h"),
+        ("[2h]", "[1h]"),
+        ("[2h]", "[3h]"),
     ],
     "LlmhostCollectorFailing": [
         ("nvml|systemd|procfs", "systemd|procfs"),

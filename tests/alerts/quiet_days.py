@@ -244,11 +244,10 @@ _BY_HAND = (
 )
 _SERVES_AGAIN = Span(at=T - 45 * MINUTE, does="serves")
 _STOPPED = (Span(at=T - 40 * MINUTE, does="stops"), Span(at=T - 39 * MINUTE, does="rests"))
-_GUARDED = {f"llmhost_unit_gives_up{{{_U}}}": 1}
 
 AFTER_INCIDENTS = (
-    Day(name="restarted-by-hand", spans=going_on(*_INCIDENT, _SERVES_AGAIN, *_BY_HAND), series=_GUARDED),
-    Day(name="started-by-hand", spans=going_on(*_INCIDENT, *_STOPPED, *_BY_HAND[1:]), series=_GUARDED),
+    Day(name="restarted-by-hand", spans=going_on(*_INCIDENT, _SERVES_AGAIN, *_BY_HAND)),
+    Day(name="started-by-hand", spans=going_on(*_INCIDENT, *_STOPPED, *_BY_HAND[1:])),
     # the exporter is not there as the host boots
     Day(
         name="host-rebooted",
@@ -260,14 +259,12 @@ AFTER_INCIDENTS = (
             Span(at=T + 8 * MINUTE, does="loads", start=("manual", "clean")),
             Span(at=T + 20 * MINUTE, does="serves"),
         ),
-        series=_GUARDED,
     ),
     # an engine without metrics
     Day(
         name="no-metrics",
         spans=going_on(*_INCIDENT, _SERVES_AGAIN, *_BY_HAND),
         without=("llmhost_engine",),
-        series=_GUARDED,
     ),
 )
 
