@@ -303,7 +303,7 @@ def test_bars_count_each_event_once(view: str, panel: str, label: str, counted: 
             {
                 "LlmhostRestartLoop": 10_950,
                 "LlmhostRestartedWhileMemoryResident": 10_830,
-                "LlmhostEndlessLoop": 10_950,
+                "LlmhostEndlessLoop": 11_070,
                 "LlmhostMemoryHeldByDownUnit": 10_800,
                 "LlmhostMemoryHeldByOrphan": 11_040,
                 "LlmhostOrphanEngines": 11_040,

@@ -141,8 +141,8 @@ def _alerts(history: History, host: dict[str, str]) -> None:
     glm = host | {"unit": GLM, "manager": "system"}
     history.fires("LlmhostRestartLoop", "critical", glm, (10950, 12060))
     history.fires("LlmhostRestartedWhileMemoryResident", "critical", glm, (10830, 12180))
-    # Until systemd would give up (13710), and 2 hours more.
-    history.fires("LlmhostEndlessLoop", "warning", glm, (10950, 20880))
+    # From the third restart, seen at 11070, until systemd would give up, seen at 13710.
+    history.fires("LlmhostEndlessLoop", "warning", glm, (11070, 13680))
     # For 5 minutes.
     history.fires("LlmhostMemoryHeldByDownUnit", "warning", glm, (CRASH, 13170), wait=300)
     history.fires("LlmhostMemoryHeldByOrphan", "warning", host, (11040, 13170), wait=300)
