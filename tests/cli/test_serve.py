@@ -98,7 +98,7 @@ def test_a_driver_that_appears_later_is_picked_up(fake_nvml: FakeNvml) -> None:
     with Daemon(env=fake_nvml.environment()) as daemon:
         assert value(daemon.get()[2], 'llmhost_collector_fault{cause="no_driver",collector="nvml"}') == 1
         fake_nvml.write(GPUS)
-        until = time.monotonic() + 10
+        until = time.monotonic() + 30
         while "llmhost_gpus 4.0" not in daemon.get()[2]:
             assert time.monotonic() < until, daemon.log
             time.sleep(0.2)

@@ -50,7 +50,7 @@ def look(booted: Booted, name: str) -> dict[str, Any]:
 
 
 def until(booted: Booted, name: str, state: str, sleepers: int) -> dict[str, Any]:
-    patience = time.monotonic() + 10
+    patience = time.monotonic() + 30
     while True:
         told = look(booted, name)
         if told["state"] == state and len(told["present"]) == sleepers:

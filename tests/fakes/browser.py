@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from tests.fakes.needs import needs
 
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 _LAUNCH = (
     "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
 )

@@ -46,15 +46,18 @@ class Daemon:
         self._news = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        found = self.logged(r"serves on http://127\.0\.0\.1:(\d+)")
-        self.port = int(found[1])
+        try:
+            self.port = int(self.logged(r"serves on http://127\.0\.0\.1:(\d+)")[1])
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
 
     @property
     def log(self) -> str:
         with self._news:
             return "".join(self._lines)
 
-    def logged(self, pattern: str, seconds: float = 10.0) -> re.Match[str]:
+    def logged(self, pattern: str, seconds: float = 60.0) -> re.Match[str]:
         """Wait until the log has the pattern."""
         until = time.monotonic() + seconds
         with self._news:

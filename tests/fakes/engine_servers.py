@@ -22,7 +22,7 @@ from llmhost.sources.procfs_files import parse_stat
 PROGRAM = Path(__file__).with_name("engine_program.py")
 BODY = b'vllm:generation_tokens_total{engine="0",model_name="m"} 5.0\n'
 PROC = Path("/proc")
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

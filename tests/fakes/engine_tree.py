@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 SERVER = Path(__file__).with_name("standin_engine.py")
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 # Become a subreaper (prctl(2), kept over exec), in the process group that the engine will be in.
 _SUBREAPER = "import ctypes, os, sys; assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0; "

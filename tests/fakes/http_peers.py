@@ -13,7 +13,7 @@ import pytest
 from llmhost.serve.http import HttpServer
 from llmhost.serve.routes import Request, Response, application, text
 
-WAIT_SECONDS = 5.0  # what no test should come near
+WAIT_SECONDS = 15.0  # what no test should come near
 
 
 class Starter(Protocol):

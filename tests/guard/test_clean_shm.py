@@ -43,7 +43,7 @@ class Shm:
         program = f"ExecStart=\nExecStart={sys.executable} /opt/test/holds.py {name}\n"
         self._host.unit(name, "0", options=options, prefix=prefix, more=program + more)
         self._host.start(name)
-        until = time.monotonic() + 10
+        until = time.monotonic() + 30
         while not (found := self._host.booted.run(["cat", f"/run/{name}.files"], check=False).stdout):
             assert time.monotonic() < until, self._host.log(name)
             time.sleep(0.02)

@@ -24,7 +24,7 @@ def scope(booted: Booted, name: str, slice_: str) -> Iterator[int]:
     """Run a process in a scope of this name; give its pid in there."""
     run = f"systemd-run --scope --quiet --unit={name} --slice={slice_} sleep 1000 >/dev/null 2>&1 </dev/null &"
     booted.run(["sh", "-c", run])
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30
     while not (group := booted.show(name, "ControlGroup").get("ControlGroup", "")):
         assert time.monotonic() < until, f"no {name}"
     (pid,) = booted.run(["cat", f"/sys/fs/cgroup{group}/cgroup.procs"]).stdout.split()
@@ -97,10 +97,10 @@ def test_of_eight_gpus_the_busy_one_alone_is_waited_for(host: Host) -> None:
     host.use({6: "80G"})
     host.unit("vllm-a", ",".join(map(str, range(8))))
     host.start("vllm-a")
-    line = host.says("vllm-a", r"vllm-a\.service waits for (.*); 0 s of 85 s\n")[1]
+    line = host.says("vllm-a", r"vllm-a\.service waits for (.*); \d+ s of 85 s\n")[1]
     assert line == "GPU 6 (15.0 of 85.5 GiB free): 80.0 GiB with no visible owner"
     host.use({6: "0"})
-    host.becomes("vllm-a", "running", 5)
+    host.becomes("vllm-a", "running")
     assert "85.5 GiB or more free on GPUs 0, 1, 2, 3, 4, 5, 6, 7, steady" in last_line(host, "vllm-a")
 
 
@@ -112,17 +112,17 @@ def test_two_units_that_boot_at_once_on_gpus_of_their_own_do_not_wait_for_each_o
     host.booted.systemctl("daemon-reload")
     host.booted.systemctl("start", "--no-block", "fleet.target")
     for name in ("vllm-a", "vllm-b"):
-        host.becomes(name, "running", 5)
-        assert re.search(r"free after [12]\.\d s", last_line(host, name))
+        host.becomes(name, "running")
+        assert re.search(r"free after \d+\.\d s", last_line(host, name))
     with moving(host, range(4)):
         host.booted.systemctl("restart", "--no-block", "vllm-a.service", "vllm-b.service")
         host.says("vllm-a", "waits for memory to stand still on GPUs 0, 1, 2, 3")
         host.says(
-            "vllm-b", r"free after \d\.\d s(?s:.*)free after [12]\.\d s: 85\.5 GiB or more free on GPUs 4, 5, 6, 7"
+            "vllm-b", r"free after \d+\.\d s(?s:.*)free after \d+\.\d s: 85\.5 GiB or more free on GPUs 4, 5, 6, 7"
         )
-        host.becomes("vllm-b", "running", 2)
+        host.becomes("vllm-b", "running")
         assert host.state("vllm-a") == "start-pre"
-    host.becomes("vllm-a", "running", 5)
+    host.becomes("vllm-a", "running")
     host.booted.systemctl("stop", "fleet.target")
     host.booted.run(["rm", "/etc/systemd/system/fleet.target"])
 
@@ -136,14 +136,14 @@ def test_a_leftover_that_nothing_ends_is_told_as_that(
     """
     host.unit("vllm-a", "0", options="--reap --timeout 17s", more="TimeoutStopSec=500ms")
     host.start("vllm-a")
-    host.becomes("vllm-a", "running", 5)
+    host.becomes("vllm-a", "running")
     pid = int(host.booted.show("vllm-a.service", "MainPID")["MainPID"])
     host.use({0: "80G"}, f"proc 0 {pid} mem=79G")
     let_die = keep_from_dying(pid_outside(host.booted, pid))
     host.booted.systemctl("stop", "vllm-a.service", check=False)
     host.start("vllm-a")
     host.says("vllm-a", rf"waits for GPU 0 .*79\.0 GiB sleep pid {pid} of vllm-a\.service \(leftover")
-    last = host.says("vllm-a", r"held after 17\.\d s .*", 20)[0]
+    last = host.says("vllm-a", r"held after 1[78]\.\d s .*", 20)[0]
     let_die()
     assert f"process {pid} sleep of an ended run does not die, and only a GPU reset or a reboot ends it" in last
     host.says("vllm-a", rf"ERROR vllm-a\.service: could not end leftover {pid} sleep, of an ended run: ")
@@ -157,5 +157,5 @@ def test_a_broken_virtualenv_keeps_a_service_from_starting_but_where_the_drop_in
     for name, prefix in (("vllm-a", "+"), ("vllm-b", "-+")):
         host.unit(name, "0", more=BROKEN.format(prefix=prefix, python=python))
     host.start("vllm-a", "vllm-b")
-    host.becomes("vllm-b", "running", 5)
-    host.becomes("vllm-a", "failed", 5)
+    host.becomes("vllm-b", "running")
+    host.becomes("vllm-a", "failed")

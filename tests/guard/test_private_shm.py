@@ -74,7 +74,7 @@ def shmem_mib() -> int:
 
 def out_of(host: Host, name: str, word: str, times: int) -> list[str]:
     """Wait until the service has said this so often; give what followed it each time."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while True:
         lines = host.booted.run(["cat", f"/run/{name}.out"]).stdout.splitlines()
         said = [line.removeprefix(word).strip() for line in lines if line.startswith(word)]
@@ -115,7 +115,7 @@ def test_what_a_killed_service_leaves_in_its_own_shared_memory_goes_with_it_and_
     assert first in out_of(host, "vllm-a", "at start:", 2)[1].split()
     out_of(host, "vllm-a", "made", 2)
     own = set(out_of(host, "vllm-b", "made", 2))
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30
     while segments(exporter) != {("live",): 1, ("stale",): 1}:  # both vllm-a's
         assert time.monotonic() < until, segments(exporter)
         time.sleep(0.1)
@@ -124,7 +124,7 @@ def test_what_a_killed_service_leaves_in_its_own_shared_memory_goes_with_it_and_
     left = in_host_shm(booted)
     assert (first in left, left & own) == (True, set())
     booted.run(["sh", "-c", "rm -f /dev/shm/*"])
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30
     while shmem_mib() > before + SEGMENT_MIB // 2:  # vllm-b's two are given back, and nobody has removed them
         assert time.monotonic() < until, (before, shmem_mib())
         time.sleep(0.05)

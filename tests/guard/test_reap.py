@@ -51,7 +51,7 @@ class Tree:
 
 def told(host: Host, path: str) -> str:
     """Read a file in there that somebody is about to write."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while not (found := host.booted.run(["cat", path], check=False).stdout):
         assert time.monotonic() < until, f"no {path}"
         time.sleep(0.02)
@@ -94,7 +94,7 @@ def test_what_an_ended_run_has_left_is_ended_and_the_service_starts(host: Host, 
     host.use({0: "80G"}, f"proc 0 {tree.pids['adopted']} mem=79G")
     started_at = host.start("vllm-a")
     host.says("vllm-a", r"ended leftover \d+ \S+, of an ended run: by SIGKILL", seconds=20)
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while tree.living():
         assert time.monotonic() < until, tree.living()
         time.sleep(0.05)

@@ -122,7 +122,7 @@ def units(source: SystemdSource) -> dict[str, Unit]:
 
 
 def eventually(source: SystemdSource, condition: Callable[[dict[str, Unit]], bool]) -> dict[str, Unit]:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while True:
         with contextlib.suppress(SourceError):
             found = units(source)
