@@ -196,7 +196,7 @@ def board() -> Json:
     layout.line(
         12,
         shared.holders_now(),
-        shared.alerts_now(f'{HOST}, unit=~"$unit|"'),  # those of its host have no unit
+        shared.alerts_now(f'{HOST}, unit=~"$unit|"', whose=("gpu",)),  # those of its host have no unit
         incident_now.what_to_do(),
         widths=(9, 9, 6),
     )

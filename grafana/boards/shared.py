@@ -87,7 +87,7 @@ def holders_now(*, hosts: bool = False) -> Json:
 
 def alerts_now(matchers: str, *, whose: Sequence[str] = ()) -> Json:
     """Give the table; `whose` are labels that tell of what each alert is."""
-    shown = ("alertname", "severity", *whose, "gpu")
+    shown = ("alertname", "severity", *whose)
     kept = ", ".join(shown)
     of_ours = f'alertname=~"Llmhost.+", severity!="none", {matchers}'
     firing = f'ALERTS{{alertstate="firing", {of_ours}}}'

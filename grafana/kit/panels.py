@@ -163,7 +163,9 @@ def timeseries(
     Lines are drawn in steps: a reading holds until the next, and nothing is drawn between.
     """
     custom: Json = {
-        **({"axisSoftMax": 1} if unit in {"none", "short"} else {}),  # where all is 0, Grafana would draw up to 100
+        **(
+            {"axisSoftMax": 2 if bars else 1} if unit in {"none", "short"} else {}
+        ),  # where all is 0, Grafana would draw up to 100
         "axisWidth": AXIS_WIDTH,
         "drawStyle": "bars" if bars else "line",
         "fillOpacity": 80 if bars else 50 if stacked else 0,

@@ -47,6 +47,7 @@ class Resolver:
             "variables": [
                 {"label": one.get("label") or one["name"], "text": found[one["name"]].as_text()}
                 for one in board.get("templating", {}).get("list", [])
+                if one.get("hide") != 2  # not even its label is shown
             ],
             "layers": [
                 {"name": one["name"], "colour": one.get("iconColor", "red"), "on": one["enable"]} for one in layers
