@@ -7,8 +7,10 @@ ARGS ?=
 export PYTHON
 
 python := .venv/bin/python
-# all tests, in several processes (tests/conftest.py says how many), each of which has a file at a time
-all_at_once := -n auto --dist loadfile --no-loadscope-reorder
+# All tests run in several processes (tests/conftest.py says how many), each of which has a file at a time; then those
+# that keep the whole machine busy.
+in_company := -n auto --dist loadfile --no-loadscope-reorder
+alone := tests/starts/test_restart_loops.py
 
 .PHONY: help
 help: ## this list
@@ -29,7 +31,12 @@ lint: ready-to-test ## formatting, lints and types alone
 
 .PHONY: check
 check: ready-to-test ## the tests alone, alert rules and dashboards too; some in one process (ARGS="-k resident")
-	$(python) -m pytest $(or $(ARGS),$(all_at_once))
+ifeq ($(ARGS),)
+	$(python) -m pytest $(in_company) $(alone:%=--ignore=%)
+	$(python) -m pytest $(alone)
+else
+	$(python) -m pytest $(ARGS)
+endif
 
 .PHONY: test-vllm
 test-vllm: ready-to-test ## hold it to a real vLLM on this CPU, as root; installs about 4 GB into .venv-vllm

@@ -7,35 +7,33 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-# What takes longest, beginning with that: pytest-xdist gives each process a file at a time, and none should be left
-# with a long one when the others are done.
+# What takes long, beginning with that: pytest-xdist gives each process a file at a time, and none should be left with
+# a long one when the others are done. Those that compute are put among those that mostly wait.
 LONG = (
-    "starts/test_restart_loops.py",
     "alerts/test_end_to_end.py",
     "alerts/test_rules.py",
-    "cli/test_hostile_use.py",
     "cli/test_release.py",
-    "alerts/test_time_to_fire.py",
     "prometheus/test_scraping.py",
+    "cli/test_hostile_use.py",
     "guard/test_reap.py",
+    "alerts/test_time_to_fire.py",
+    "starts/test_incident.py",
+    "guard/test_incident.py",
     "cli/test_clean.py",
     "cli/test_status.py",
-    "hosts/test_hosts.py",
+    "guard/test_holders.py",
     "alerts/test_quiet_days.py",
-    "guard/test_incident.py",
-    "starts/test_incident.py",
+    "guard/test_clean_shm.py",
+    "grafana/test_written.py",
     "guard/test_install.py",
     "act/test_removing_force.py",
     "guard/test_command.py",
-    "hosts/test_schemas.py",
-    "guard/test_holders.py",
-    "guard/test_clean_shm.py",
-    "cli/test_state_dir.py",
-    "hosts/test_status.py",
+    "hosts/test_hosts.py",
     "guard/test_on_systemd.py",
     "guard/test_private_shm.py",
-    "architecture/test_text.py",
+    "hosts/test_schemas.py",
     "page/test_in_chromium.py",
+    "chaos/test_chaos.py",
 )
 
 # Whoever is started in the background by a script has SIGINT ignored, and so has all that it starts; what is tested

@@ -13,6 +13,7 @@ from tests.fakes.booted import Booted
 from tests.fakes.watched_units import Watched
 
 from llmhost.derive.ledger.record import Trigger, Verdict
+from llmhost.sources.systemd.bus import CallTimeoutError
 from llmhost.sources.systemd.calls import Systemd
 
 _ACTIONS = {
@@ -136,8 +137,14 @@ class Chaos:
         assert source._loop is not None
         assert source._session is not None
         assert source._session.bus is not None
-        pinging = Systemd(source._session.bus, source._session._owner).ping()
-        asyncio.run_coroutine_threadsafe(pinging, source._loop).result(_LAG_SECONDS)
+        systemd = Systemd(source._session.bus, source._session._owner)
+        while True:
+            try:
+                asyncio.run_coroutine_threadsafe(systemd.ping(), source._loop).result(_LAG_SECONDS)
+            except CallTimeoutError:
+                assert time.monotonic() < until, "systemd does not answer"
+            else:
+                return
 
     def _jobs(self) -> set[str]:
         """Give the ids of systemd's jobs."""
