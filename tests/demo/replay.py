@@ -37,14 +37,22 @@ PROGRAMS_OF_ROOT = {"systemctl": "systemd", "nsenter": "util-linux", "pgrep": "p
 
 
 class Interrupts:
-    """SIGINT, SIGTERM and SIGHUP end the demo by an exception, but for where they are held back."""
+    """SIGINT, SIGTERM and SIGHUP end the demo by an exception, but for where they are held back.
+
+    The demo is started with them blocked, until `let_in`: before, an exception would find nobody who takes it.
+    """
+
+    NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self) -> None:
         self._came = threading.Event()
         self._held = False
         self.early = True  # nothing is worth keeping yet
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in self.NUMBERS:
             signal.signal(number, self._take)
+
+    def let_in(self) -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self.NUMBERS)
 
     def _take(self, *_: object) -> None:
         again = self._came.is_set()
@@ -146,9 +154,7 @@ def run(tell: Teller, interrupts: Interrupts, directory: Path, *, real_systemd: 
             signal.pause()
 
 
-def main() -> int:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    interrupts, tell = Interrupts(), Teller()
+def play(tell: Teller, interrupts: Interrupts) -> int:
     real_systemd = os.geteuid() == 0
     missing = what_is_missing(real_systemd=real_systemd)
     if missing:
@@ -159,14 +165,24 @@ def main() -> int:
     try:
         run(tell, interrupts, directory, real_systemd=real_systemd, wait="--wait" in sys.argv)
     except KeyboardInterrupt:
-        print("\ndemo: ended; nothing of it runs any more", file=sys.stderr)
         if interrupts.early:
             shutil.rmtree(directory)
-        return 130
+        raise
     except (pytest.skip.Exception, pytest.fail.Exception, AssertionError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def main() -> int:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    interrupts, tell = Interrupts(), Teller()
+    try:
+        interrupts.let_in()
+        return play(tell, interrupts)
+    except KeyboardInterrupt:
+        print("\ndemo: ended; nothing of it runs any more", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":
