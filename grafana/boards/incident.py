@@ -132,7 +132,7 @@ def guard() -> list[Json]:
             "Runs of the guard by what it found",
             "`free`: the start could go on. `held`: memory was not free in time. `unknown`: the driver could not "
             "serve. `fault`: the guard itself failed.",
-            [target(events("llmhost_guard_runs_total", UNIT, "verdict"), "{{verdict}}", step=STEP)],
+            [target(events("llmhost_guard_runs_total", UNIT, "verdict", from_0=True), "{{verdict}}", step=STEP)],
             overrides=colours(GUARD_VERDICTS),
         ),
     ]

@@ -93,15 +93,18 @@ def unit_state(matchers: str) -> str:
 # and shows one start as 1.25 or as 2.5. The next two count exactly; all other counters are inside rate().
 
 
-def events(counter: str, matchers: str, by: str) -> str:
+def events(counter: str, matchers: str, by: str, *, from_0: bool = False) -> str:
     """Ask what a counter counted in each step; draw it with a least step, one that is longer than scrapes are apart.
 
-    At the first step on which there is a series it counts from its first sample; a counter that is set back counts
-    nothing in that step.
+    A counter that is set back counts from there. At the first step on which there is a series it counts from its first
+    sample; with `from_0`, for counters that are not there until they have counted, from 0 where its host was seen.
     """
     series = f"{counter}{{{matchers}}}"
-    before = f"({series} offset $__interval or min_over_time({series}[$__interval]))"
-    return f"sum by ({by}) (clamp_min({series} - {before}, 0))"
+    seen_before = (
+        f"0 * {series} and on ({BY_HOST}) llmhost_build_info{{{HOST}}} offset $__interval or " if from_0 else ""
+    )
+    before = f"({series} offset $__interval or {seen_before}min_over_time({series}[$__interval]))"
+    return f"sum by ({by}) ({series} < {before} or {series} - {before})"
 
 
 def counted(counter: str, matchers: str, by: str, window: str) -> str:

@@ -98,12 +98,15 @@ def _closing(expr: str, place: int) -> int:
 def counters_out_of_place(expr: str) -> list[str]:
     """Give the counters that stand neither in a rate, nor are counted exactly.
 
-    That is `c - min_over_time(c[w])`, and, over each step of a drawing, `c - (c offset w or min_over_time(c[w]))` with
-    nothing below 0, for the same series and window.
+    That is `c - min_over_time(c[w])`, and, over each step of a drawing, `c < b or c - b`, where b was before:
+    `(c offset w or min_over_time(c[w]))`, with 0 between the two where its host was seen before; of the same series and
+    window throughout.
     """
     series = rf"(\w+_total(?:\{{(?:[^{{}}\"]|{_TEXT})*\}})?)"
     window = r"([\w$]+)"
     left = re.sub(rf"\b(?:rate|increase)\({series}\[[\w$]+\]\)", "", expr)
-    left = re.sub(rf"clamp_min\({series} - \(\1 offset {window} or min_over_time\(\1\[\2\]\)\), 0\)", "", left)
+    from_0 = r"(?:0 \* \1 and on \([\w, ]+\) llmhost_build_info\{[^}]*\} offset \3 or )?"
+    before = rf"\(\1 offset {window} or {from_0}min_over_time\(\1\[\3\]\)\)"
+    left = re.sub(rf"{series} < (?P<before>{before}) or \1 - (?P=before)", "", left)
     left = re.sub(rf"{series} - min_over_time\(\1\[{window}\]\)", "", left)
     return [one.name for one in selectors(left) if one.name.endswith("_total")]

@@ -287,6 +287,8 @@ def test_a_banner_says_whether_its_host_can_be_seen(board: str, instance: str, s
         ("height", "Failures by result", "result", {"exit-code": 6}),
         ("over", "Failures by result", "result", {"exit-code": len(ENDS)}),
         ("quiet", "Starts by what they found", "verdict", {"resident": 0, "clean": 1, "unknown": 0, "not_started": 0}),
+        # The guard's first run in this boot: before it there was no such counter.
+        ("over", "Runs of the guard by what it found", "verdict", {"free": 1, "held": 0, "unknown": 0, "fault": 0}),
         ("failed", "Failures by result", "result", {"watchdog": 1, "exit-code": 5, "start-limit-hit": 1}),
     ],
 )

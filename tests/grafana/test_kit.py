@@ -8,7 +8,7 @@ from grafana.kit import causes
 from grafana.kit.panels import STATE_VALUES
 from grafana.kit.queries import BY_UNIT, counted, events, unit_state
 from tests.alerts.label_values import SUB_STATES
-from tests.grafana.answered import RECORDINGS, answers
+from tests.grafana.answered import BOARDS, RECORDINGS, answers, asked
 
 from llmhost.model.reading import Cause
 from llmhost.model.unit import ACTIVE_STATES
@@ -80,7 +80,7 @@ def test_what_fails_shows_its_cause_where_one_is_told_that_can_be(tmp_path: Path
     answers(tmp_path, series, {query: {f'{{instance="a",gpu="{gpu}"}}': code for gpu, code in expected.items()}})
 
 
-def test_counts_are_exact_and_a_counter_that_is_set_back_counts_nothing(tmp_path: Path) -> None:
+def test_counts_are_exact_and_a_counter_that_is_set_back_counts_from_there(tmp_path: Path) -> None:
     of_it = f'{HOST},unit="v.service",manager="system"'
     starts = f'llmhost_unit_starts_total{{{of_it},trigger="auto",verdict="resident"}}'
     unit = f"{{{of_it}}}"
@@ -92,4 +92,19 @@ def test_counts_are_exact_and_a_counter_that_is_set_back_counts_nothing(tmp_path
     answers(tmp_path, series, {within: {unit: 3}, step: {unit: 2}}, at="40m")
     answers(tmp_path, series, {within: {unit: 1}, step: {unit: 1}}, at="30m")
     # From minute 30 on the counter is anew at 1.
-    answers(tmp_path, {starts: "4x29 1x60"}, {step: {unit: 0}}, at="30m")
+    answers(tmp_path, {starts: "4x29 1x60"}, {step: {unit: 1}}, at="30m")
+    answers(tmp_path, {starts: "4x29 1x60"}, {step: {unit: 0}}, at="31m")
+
+
+def test_a_counter_that_is_there_only_once_it_has_counted_counts_from_0_on_a_host_that_was_seen(tmp_path: Path) -> None:
+    of_it = f'{HOST},unit="v.service",manager="system"'
+    build = f"llmhost_build_info{{{HOST}}}"
+    runs = f'llmhost_guard_runs_total{{{of_it},verdict="free"}}'
+    step = asked(BOARDS["llmhost-incident"], events("llmhost_guard_runs_total", HOST, BY_UNIT, from_0=True))
+    unit = f"{{{of_it}}}"
+    new: dict[str, float | str] = {build: "1x60", runs: "_x30 1x30"}
+    answers(tmp_path, new, {step: {}}, at="29m")
+    answers(tmp_path, new, {step: {unit: 1}}, at="30m")
+    answers(tmp_path, new, {step: {unit: 0}}, at="31m")
+    # Prometheus begins to scrape the host: what was counted before is history.
+    answers(tmp_path, {build: "_x30 1x30", runs: "_x29 5x30"}, {step: {unit: 0}}, at="30m")

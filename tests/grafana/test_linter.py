@@ -283,10 +283,14 @@ def test_counters_stand_where_a_reset_does_no_harm(board: Json) -> None:
 
 def test_a_counter_out_of_place_is_found() -> None:
     a, b = 'llmhost_a_total{x="1"}', 'llmhost_a_total{x="2"}'
+    before = f"({a} offset 1m or min_over_time({a}[1m]))"
+    seen = 'on (instance) llmhost_build_info{x=~"$x"} offset 1m'
+    before_from_0 = f"({a} offset 1m or 0 * {a} and {seen} or min_over_time({a}[1m]))"
     for good in (
         f"sum(rate({a}[$__rate_interval]))",
         f"{a} - min_over_time({a}[1h])",
-        f"clamp_min({a} - ({a} offset $__interval or min_over_time({a}[$__interval])), 0)",
+        f"sum({a} < {before} or {a} - {before})",
+        f"sum({a} < {before_from_0} or {a} - {before_from_0})",
     ):
         assert counters_out_of_place(good) == []
     for bad in (
@@ -294,8 +298,10 @@ def test_a_counter_out_of_place_is_found() -> None:
         f"sum(rate({a}[1m])) / {a}",
         f"delta({a}[1h])",
         f"{a} - min_over_time({b}[1h])",
-        f"{a} - ({a} offset $__interval or min_over_time({a}[$__interval]))",
-        f"clamp_min({a} - ({a} offset $__interval or min_over_time({a}[1h])), 0)",
+        f"{a} - {before}",
+        f"{a} < {before} or {a} - {before_from_0}",
+        f"{a} < {before} or {a} - {before}".replace("[1m]", "[1h]"),
+        f"{a} < {before} or {a} - {before}".replace(f"min_over_time({a}", f"min_over_time({b}"),
     ):
         assert set(counters_out_of_place(bad)) == {"llmhost_a_total"}, bad
 
