@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 from tests.cli.test_status import ESCAPE, host, llmhost, terminal
+from tests.fakes.alone import Alone, alone
 from tests.fakes.daemon import LLMHOST, environment
 from tests.fakes.needs import needs, needs_root
-from tests.fakes.opened import open_to_all
+
+__all__ = ["alone"]
 
 Standing = tuple[list[str], dict[str, str]]
 
@@ -141,25 +143,25 @@ def test_a_unit_named_twice_is_told_of_once(incident: Standing) -> None:
     assert checks == sorted(set(checks), key=checks.index) != []
 
 
-def test_without_a_bus_a_named_unit_cannot_be_told_of_and_it_says_why() -> None:
-    done = llmhost("doctor", "vllm")
+def test_without_a_bus_a_named_unit_cannot_be_told_of_and_it_says_why(alone: Alone) -> None:
+    done = llmhost("doctor", "vllm", *alone.options, prefix=alone.prefix)
     assert (done.returncode, done.stderr) == (3, "")
     assert "systemd cannot be read (no bus:" in " ".join(done.stdout.split())
     for address in ("nonsense", "tcp:host=127.0.0.1,port=1", ""):
-        done = llmhost("doctor", "vllm", env={"DBUS_SYSTEM_BUS_ADDRESS": address})
+        env = {"DBUS_SYSTEM_BUS_ADDRESS": address}
+        done = llmhost("doctor", "vllm", *alone.options, env=env, prefix=alone.prefix)
         assert (done.returncode, done.stderr) == (3, "")
 
 
-def test_without_privilege_a_history_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_without_privilege_a_history_that_cannot_be_read_is_told(tmp_path: Path, alone: Alone) -> None:
     needs_root()
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     (state / "ledger.json").write_text("{}")
-    open_to_all(tmp_path)
     nobody = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     for command, code in (("status", 3), ("doctor", 3)):
         done = subprocess.run(
-            [*nobody, *LLMHOST, command, "--state-dir", str(state)],
+            [*alone.prefix, *nobody, *LLMHOST, command, *alone.options, "--state-dir", str(state)],
             env=environment(),
             capture_output=True,
             text=True,

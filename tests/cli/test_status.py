@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.fakes.alone import Alone, alone
 from tests.fakes.daemon import LLMHOST, environment
 from tests.fakes.needs import needs, needs_root
 from tests.fakes.written_history import ledger_of
@@ -22,12 +23,16 @@ from tests.hosts.written import read, standing
 
 from llmhost.state.store import LedgerStore
 
+__all__ = ["alone"]
+
 ESCAPE = "\x1b"
 LEAVE = "\x1b[?25h\x1b[?1049l"
 
 
-def llmhost(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [*LLMHOST, *arguments]
+def llmhost(
+    *arguments: str, env: Mapping[str, str] | None = None, prefix: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    command = [*prefix, *LLMHOST, *arguments]
     return subprocess.run(command, env=environment(env), capture_output=True, text=True, check=False, timeout=30)
 
 
@@ -52,16 +57,16 @@ def host(name: str, directory: Path) -> Iterator[tuple[list[str], dict[str, str]
         )
 
 
-def test_with_nothing_to_see_they_say_so() -> None:
-    done = llmhost("status")
+def test_with_nothing_to_see_they_say_so(alone: Alone) -> None:
+    done = llmhost("status", *alone.options, prefix=alone.prefix)
     assert (done.returncode, done.stderr) == (3, "")
     assert done.stdout.splitlines()[0] == "cannot tell whether all is well"
     assert "GPUs: no library" in done.stdout
     assert "units: no bus" in done.stdout
     assert ESCAPE not in done.stdout
-    told = json.loads(llmhost("status", "--json").stdout)
+    told = json.loads(llmhost("status", "--json", *alone.options, prefix=alone.prefix).stdout)
     assert (told["schema_version"], told["health"], told["gpus"], told["units"]) == (1, "cannot_tell", None, None)
-    done = llmhost("doctor")
+    done = llmhost("doctor", *alone.options, prefix=alone.prefix)
     assert (done.returncode, done.stderr) == (3, "")
     assert done.stdout.splitlines()[-1] == "nothing found in what could be checked"
 
@@ -158,13 +163,11 @@ def test_an_encoding_that_lacks_a_character_is_no_fault(tmp_path: Path) -> None:
     assert "vllm ? 1 core" in done.stdout
 
 
-def test_they_run_without_any_privilege() -> None:
+def test_they_run_without_any_privilege(alone: Alone) -> None:
     needs_root()
     nobody = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     for command in ("status", "doctor"):
-        done = subprocess.run(
-            [*nobody, *LLMHOST, command], env=environment(), capture_output=True, text=True, check=False, timeout=30
-        )
+        done = llmhost(command, *alone.options, prefix=(*alone.prefix, *nobody))
         assert (done.returncode, done.stderr) == (3, "")
 
 
