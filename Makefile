@@ -8,9 +8,9 @@ export PYTHON
 
 python := .venv/bin/python
 # All tests run in several processes (tests/conftest.py says how many), each of which has a file at a time; then those
-# that keep the whole machine busy.
+# that keep the whole machine busy, or live by its clock: a minute is two seconds there.
 in_company := -n auto --dist loadfile --no-loadscope-reorder
-alone := tests/starts/test_restart_loops.py
+alone := tests/starts/test_restart_loops.py tests/alerts/test_end_to_end.py
 
 .PHONY: help
 help: ## this list

@@ -10,7 +10,6 @@ HERE = Path(__file__).parent
 # What takes long, beginning with that: pytest-xdist gives each process a file at a time, and none should be left with
 # a long one when the others are done. Those that compute are put among those that mostly wait.
 LONG = (
-    "alerts/test_end_to_end.py",
     "alerts/test_rules.py",
     "cli/test_release.py",
     "prometheus/test_scraping.py",

@@ -1,6 +1,7 @@
 """A real systemd whose units fail and are started, stopped and killed at random, and what was counted of it."""
 
 import asyncio
+import contextlib
 import random
 import time
 from collections import Counter
@@ -13,7 +14,7 @@ from tests.fakes.booted import Booted
 from tests.fakes.watched_units import Watched
 
 from llmhost.derive.ledger.record import Trigger, Verdict
-from llmhost.sources.systemd.bus import CallTimeoutError
+from llmhost.sources.systemd.bus import BusClosedError, CallTimeoutError
 from llmhost.sources.systemd.calls import Systemd
 
 _ACTIONS = {
@@ -135,15 +136,15 @@ class Chaos:
             time.sleep(_LOOK_SECONDS)
         source = self.watched.source
         assert source._loop is not None
-        assert source._session is not None
-        assert source._session.bus is not None
-        systemd = Systemd(source._session.bus, source._session._owner)
         while True:
-            try:
-                asyncio.run_coroutine_threadsafe(systemd.ping(), source._loop).result(_LAG_SECONDS)
-            except CallTimeoutError:
-                assert time.monotonic() < until, "systemd does not answer"
-            else:
+            assert time.monotonic() < until, "systemd does not answer"
+            session = source._session
+            if session is None or session.bus is None:  # it connects anew
+                time.sleep(_LOOK_SECONDS)
+                continue
+            with contextlib.suppress(CallTimeoutError, BusClosedError):
+                pinging = Systemd(session.bus, session._owner).ping()
+                asyncio.run_coroutine_threadsafe(pinging, source._loop).result(_LAG_SECONDS)
                 return
 
     def _jobs(self) -> set[str]:

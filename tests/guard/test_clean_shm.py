@@ -53,9 +53,12 @@ class Shm:
     def kill(self, name: str, all_but: str = "") -> None:
         """End a unit with all that it has, resource trackers too: nobody cleans up."""
         cgroup = self._host.booted.show(f"{name}.service", "ControlGroup")["ControlGroup"]
-        kill = (
-            'for pid in $(cat "$1/cgroup.procs"); do grep -qx "$2" /proc/$pid/comm || echo $pid; done | xargs kill -9'
-        )
+        # All are stopped first: a tracker that outlives its owner by a moment would remove what it knows.
+        kill = """
+            pids=$(for pid in $(cat "$1/cgroup.procs"); do grep -qx "$2" /proc/$pid/comm || echo $pid; done)
+            kill -STOP $pids
+            kill -KILL $pids
+        """
         self._host.booted.run(["sh", "-c", kill, "sh", f"/sys/fs/cgroup{cgroup}", all_but])
         self._host.becomes(name, "failed")
 

@@ -97,7 +97,7 @@ def test_of_eight_gpus_the_busy_one_alone_is_waited_for(host: Host) -> None:
     host.use({6: "80G"})
     host.unit("vllm-a", ",".join(map(str, range(8))))
     host.start("vllm-a")
-    line = host.says("vllm-a", r"vllm-a\.service waits for (.*); \d+ s of 85 s\n")[1]
+    line = host.says("vllm-a", r"vllm-a\.service waits for (.* with .*); \d+ s of 85 s\n")[1]
     assert line == "GPU 6 (15.0 of 85.5 GiB free): 80.0 GiB with no visible owner"
     host.use({6: "0"})
     host.becomes("vllm-a", "running")
