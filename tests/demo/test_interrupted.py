@@ -14,10 +14,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def _blocks(pid: int, number: signal.Signals) -> bool:
-    """Say whether the process holds the signal back."""
+    """Say whether the process holds the signal back, or has already: that may be too short to be seen."""
     status = Path(f"/proc/{pid}/status").read_text()
     (mask,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigBlk:")]
-    return bool(int(mask, 16) >> (number - 1) & 1)
+    return bool(int(mask, 16) >> (number - 1) & 1) or bool(children_of(pid))
 
 
 def _has_child(pid: int, _: signal.Signals) -> bool:
