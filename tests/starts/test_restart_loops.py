@@ -118,8 +118,7 @@ def test_the_starts_of_each_unit_are_its_runs_and_its_attempts_exactly(
             else:
                 assert total(starts[name], "resident") == 0, name
             known = total(starts[name], "clean", "resident")
-            # Some stay unknown where the machine has no time for a look at the right moment.
-            assert known >= 0.9 * runs[name], f"{name}: {starts[name]}"
+            assert known >= 0.99 * runs[name], f"{name}: {starts[name]}"
 
 
 def test_an_exporter_that_is_killed_again_and_again_loses_nothing_that_it_has_told(
