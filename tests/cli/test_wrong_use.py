@@ -23,7 +23,9 @@ def llmhost(*arguments: str) -> subprocess.CompletedProcess[str]:
     [
         ((), r"llmhost: error: .*COMMAND"),
         (("sevre",), r"llmhost: error: .*invalid choice: 'sevre'.*serve"),
-        (("serve", "--conf", "x"), r"llmhost: error: unrecognized arguments: --conf x"),
+        (("serve", "--conf", "x"), r"llmhost serve: error: unrecognized arguments: --conf x$"),
+        (("--loud", "status"), r"llmhost status: error: unrecognized arguments: --loud$"),
+        (("guard", "--tiemout=5s"), r"llmhost guard: error: unrecognized arguments: --tiemout=5s$"),
         (("serve", "--config", "/nonexistent.yml"), r"llmhost: /nonexistent\.yml: .*[Nn]o such file"),
         (("serve", "--path.procfs", "/nonexistent"), r"--path\.procfs: /nonexistent is no directory"),
         (("serve", "--web.listen-address", "10061"), r"did you mean \":10061\"\?"),
@@ -38,6 +40,12 @@ def test_wrong_use_is_told_and_exits_2(arguments: tuple[str, ...], complaint: st
     assert done.stdout == ""
     assert re.search(complaint, done.stderr.splitlines()[-1]), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_option_that_a_command_does_not_know_is_told_beside_those_that_it_knows() -> None:
+    usage = llmhost("status", "--wach").stderr
+    assert usage.startswith("usage: llmhost status ")
+    assert "--watch" in usage
 
 
 def test_a_bad_config_names_file_line_and_key(tmp_path: Path) -> None:

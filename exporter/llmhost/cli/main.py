@@ -53,11 +53,14 @@ def _run(given: Sequence[str]) -> int:
 def _parsed(given: Sequence[str]) -> argparse.Namespace | int:
     """Parse; or give the exit code, after --help, --version and wrong use."""
     try:
-        return _parser(guard_alone=given[:1] == ["guard"]).parse_args(given)
+        found, unknown = _parser(guard_alone=given[:1] == ["guard"]).parse_known_args(given)
+        if unknown:
+            found.wrong_use(f"unrecognized arguments: {' '.join(unknown)}")
     except SystemExit as ended:
         if not ended.code:
             write_out("")  # what argparse has written is still in a buffer
         return ended.code if isinstance(ended.code, int) else Exit.GOOD
+    return found
 
 
 def _parser(*, guard_alone: bool) -> argparse.ArgumentParser:
@@ -71,6 +74,8 @@ def _parser(*, guard_alone: bool) -> argparse.ArgumentParser:
     if not guard_alone:
         _add_others(commands)
     guard.add_parser(commands)
+    for command in commands.choices.values():
+        command.set_defaults(wrong_use=command.error)  # with the usage of that command; parse_args shows only ours
     return parser
 
 
