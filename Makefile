@@ -78,12 +78,12 @@ golden: ready-to-test ## write the expected pages of tests/hosts anew; then read
 	$(python) -m pytest tests/hosts --update-golden
 
 .PHONY: docs
-docs: ready-to-test ## write docs/metrics.md from the catalogue
+docs: ready-to-build ## write docs/metrics.md from the catalogue
 	@$(python) -m llmhost.metrics.docs >.metrics.md || { rm -f .metrics.md; exit 1; }
 	mv .metrics.md docs/metrics.md
 
 .PHONY: dashboards
-dashboards: ready-to-test ## write grafana/*.json from grafana/generate.py
+dashboards: ready-to-build ## write grafana/*.json from grafana/generate.py
 	$(python) -m grafana.generate
 
 .PHONY: pictures
@@ -91,7 +91,8 @@ pictures: ready-to-test ## draw the dashboards' pictures, grafana/pictures, with
 	@$(python) -m tests.grafana.render.pictures $(ARGS)
 
 .PHONY: wheel
-wheel: ready-to-test ## build the wheel into dist/
+wheel: ready-to-build ## build the wheel into dist/
+	rm -f dist/llmhost_exporter-*.whl
 	$(python) -m pip wheel --quiet --no-input --no-deps --no-build-isolation -w dist .
 
 .PHONY: clean
@@ -102,6 +103,10 @@ clean: ## remove what the other targets made
 .PHONY: ready-to-run
 ready-to-run: ## set up .venv for run
 	@tests/setup/venv
+
+.PHONY: ready-to-build
+ready-to-build: ## set up .venv for wheel, docs and dashboards
+	@tests/setup/venv dev
 
 .PHONY: ready-to-test
 ready-to-test: ## set up .venv, .tools and Debian packages for test

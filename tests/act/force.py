@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.fakes.needs import needs, needs_root
+from tests.fakes.needs import needs, needs_root, run_by_hand
 from tests.fakes.shm import mounted
 
 from llmhost.act.removing import Remover
@@ -160,4 +160,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_by_hand(main))

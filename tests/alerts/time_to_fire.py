@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from tests.alerts.days import written
 from tests.alerts.rule_files import source_of
-from tests.fakes.needs import needs
+from tests.fakes.needs import needs, run_by_hand
 
 from llmhost.model.unit import ACTIVE_STATES
 
@@ -175,5 +175,10 @@ def _told(seconds: int | None) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
-if __name__ == "__main__":
+def main() -> int:
     sys.stdout.write(table(measured()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_by_hand(main))

@@ -6,6 +6,7 @@ import sys
 import time
 
 from tests.chaos.chaos import Chaos
+from tests.fakes.needs import needs_root, run_by_hand
 
 
 def main() -> int:
@@ -13,6 +14,7 @@ def main() -> int:
     arguments.add_argument("--seconds", type=float, default=180.0)
     arguments.add_argument("--seed", type=int, default=None)
     given = arguments.parse_args()
+    needs_root()
     seed = random.randrange(1 << 32) if given.seed is None else given.seed
     print(f"seed {seed}, {given.seconds:g} s")
     cpu = time.process_time()
@@ -26,4 +28,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_by_hand(main))

@@ -18,6 +18,9 @@ REPLAY = (sys.executable, "-m", "tests.demo.replay")
 
 
 def main() -> int:
+    if set(sys.argv[1:]) - {"--no-wait"}:
+        sys.stderr.write("demo: it takes --no-wait, and nothing else\n")
+        return 2
     wait = ["--wait"] if sys.stdin.isatty() and "--no-wait" not in sys.argv else []
     replay = subprocess.Popen([*REPLAY, *wait], stdin=subprocess.DEVNULL, start_new_session=True)  # inherits the mask
     for number in SIGNALS:

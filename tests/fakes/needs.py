@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,12 @@ def needs(tool: str) -> str:
 def needs_root() -> None:
     if os.geteuid() != 0:
         missing("root")
+
+
+def run_by_hand(main: Callable[[], int]) -> int:
+    """Run what is no test: what it needs and is missing is one line and exit 2."""
+    try:
+        return main()
+    except (pytest.skip.Exception, pytest.fail.Exception) as why:
+        sys.stderr.write(f"{why}\n")
+        return 2

@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.architecture.checkout import ROOT
 from tests.fakes.backfilled import Backfilled
+from tests.fakes.needs import run_by_hand
 from tests.grafana.render.resolve import Resolver
 from tests.grafana.render.studio import Studio, studio
 from tests.grafana.substitution import Span
@@ -116,4 +117,4 @@ def _scene(name: str, given: argparse.Namespace) -> Scene:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_by_hand(lambda: main(sys.argv[1:])))

@@ -1,5 +1,6 @@
 // The panels that our boards use. What draws them is Grafana's; how their options go in is as in Grafana's own panels.
 import {
+  applyNullInsertThreshold,
   dateTime,
   getDisplayValueAlignmentFactors,
   getFieldDisplayValues,
@@ -108,11 +109,15 @@ function Bars(given) {
 }
 
 function Lines({ panel, board, frames, width, height, theme }) {
+  const shown = timeRange(board);
+  // As Grafana's panel does: what has ended has nothing at the end, and the legend's last value is none.
+  const [refFieldPseudoMin, refFieldPseudoMax] = [shown.from.valueOf(), shown.to.valueOf()];
+  const gaps = frames.map((frame) => applyNullInsertThreshold({ frame, refFieldPseudoMin, refFieldPseudoMax }));
   return (
     <TimeSeries
-      frames={frames}
+      frames={gaps}
       structureRev={1}
-      timeRange={timeRange(board)}
+      timeRange={shown}
       timeZone="utc"
       legend={{ ...LEGEND, ...panel.options.legend }}
       options={panel.options}
