@@ -6,7 +6,7 @@ linked from each of ours.
 
 from grafana.boards.engines_now import banner, engines_now
 from grafana.boards.engines_queries import BY_MODEL, MODEL, STATES, engine_state, rate, summed
-from grafana.kit.dashboard import Layout, annotation, dashboard, of_hosts, pages, variable
+from grafana.kit.dashboard import Layout, annotation, dashboard, of_hosts, of_units, pages, variable
 from grafana.kit.panels import DASHED, Json, colours, only, state_timeline, target, timeseries, values
 from grafana.kit.queries import BAD, BY_UNIT, CALM, GOOD, HOST, ODD, UNIT
 
@@ -22,7 +22,7 @@ def states() -> Json:
         "Of each unit, the worst of its servers. `starting`: it is up and has not answered yet. `hangs`: it has "
         "requests and does nothing, for five minutes. `unit is down`: it should be up. A gap: no server is found, or "
         "nobody looks.",
-        [target(f"max by ({BY_UNIT}) ({engine_state(UNIT)})", "{{instance}} {{unit}}")],
+        [target(engine_state(UNIT, BY_UNIT), "{{instance}} {{unit}}")],
         STATES,
     )
 
@@ -35,7 +35,7 @@ def throughput() -> list[Json]:
             "As the engines count them, data-parallel ranks together. A gap: the engine does not answer.",
             [target(rate("generation_tokens"), OF_MODEL)],
             unit=TOKENS,
-            calcs=("mean", "lastNotNull"),
+            calcs=("mean", "last"),
         ),
         timeseries(
             "Prompt tokens",
@@ -43,14 +43,14 @@ def throughput() -> list[Json]:
             "does not answer.",
             [target(rate("prompt_tokens"), OF_MODEL)],
             unit=TOKENS,
-            calcs=("mean", "lastNotNull"),
+            calcs=("mean", "last"),
         ),
         timeseries(
             "Tokens generated per running request",
             "About how fast one reader sees text come. A gap: nothing runs, or the engine does not answer.",
             [target(f"{rate('generation_tokens')} / ({each} > 0)", OF_MODEL)],
             unit=TOKENS,
-            calcs=("mean", "lastNotNull"),
+            calcs=("mean", "last"),
         ),
     ]
 
@@ -61,13 +61,13 @@ def requests() -> list[Json]:
             "Requests that run",
             "What the engines work on. A gap: the engine does not answer.",
             [target(summed("requests_running"), OF_MODEL)],
-            calcs=("max", "lastNotNull"),
+            calcs=("max", "last"),
         ),
         timeseries(
             "Requests that wait",
             "What the engines have not begun yet, or have set back. A gap: the engine does not answer.",
             [target(summed("requests_waiting"), OF_MODEL)],
-            calcs=("max", "lastNotNull"),
+            calcs=("max", "last"),
         ),
         timeseries(
             "Requests that ended, by reason",
@@ -90,7 +90,7 @@ def cache() -> list[Json]:
             [target(f"max by ({BY_MODEL}) (llmhost_engine_kv_cache_usage_ratio{{{MODEL}}})", OF_MODEL)],
             unit="percentunit",
             max=1,
-            calcs=("max", "lastNotNull"),
+            calcs=("max", "last"),
         ),
         timeseries(
             "Preemptions",
@@ -98,7 +98,7 @@ def cache() -> list[Json]:
             "tells.",
             [target(rate("preemptions"), OF_MODEL)],
             unit="suffix: /s",
-            calcs=("max", "lastNotNull"),
+            calcs=("max", "last"),
         ),
         timeseries(
             "Steps",
@@ -185,7 +185,7 @@ def board() -> Json:
         layout,
         variables=[
             *of_hosts(),
-            variable("unit", "Unit", f"label_values(llmhost_engine_up{{{HOST}}}, unit)"),
+            *of_units("llmhost_engine_up"),
             # An engine that does not say which model it serves has an empty one.
             variable(
                 "model", "Model", f"label_values(llmhost_engine_requests_running{{{UNIT}}}, model)", everything=".*"

@@ -22,7 +22,7 @@ def banner() -> list[Json]:
             unit="none",
         ),
         stat(
-            "Servers silent",
+            "… silent",
             "Servers whose metrics were not read, other than those that load. One whose process has ended is in "
             "neither number: the unit's state tells of it.",
             [now(zero_where(up, f"{up} == 0 unless on ({BY_ENGINE}) {loads}"))],
@@ -30,7 +30,7 @@ def banner() -> list[Json]:
             steps=thresholds((None, GOOD), (1, BAD)),
         ),
         stat(
-            "Servers loading",
+            "… loading",
             "Servers of units that are up which have not answered yet.",
             [now(zero_where(up, loads))],
             unit="none",
@@ -67,7 +67,7 @@ def banner() -> list[Json]:
             unit="none",
         ),
         stat(
-            "Fullest KV cache",
+            "KV cache",
             "Share in use on the engine core that has least of it left. Near 100 % is well under load, unless requests "
             "wait. No data: no engine tells.",
             [now(f"max(llmhost_engine_kv_cache_usage_ratio{{{MODEL}}})")],
@@ -107,21 +107,27 @@ def engines_now() -> Json:
             ),
         ],
         shown=("cluster", "instance", "unit", "model", "engine", "endpoint"),
+        for_links=("manager",),
         overrides=[
-            only("^unit$", links=[link("The unit", row_url("llmhost-incident", "cluster", "instance", "unit"))]),
-            only("^cluster$", custom__width=100),
-            only("^instance$", custom__minWidth=200),
-            only("^engine$", custom__width=90),
+            only("^(unit|model)$", custom__minWidth=110),
+            only("^endpoint$", custom__minWidth=150),
+            only(
+                "^unit$",
+                links=[link("The unit", row_url("llmhost-incident", "cluster", "instance", "unit", "manager"))],
+            ),
+            only("^cluster$", custom__width=80),
+            only("^instance$", custom__minWidth=140),
+            only("^engine$", custom__width=65),
             only(
                 "^state$",
                 mappings=[*STATES, *_NOT_KNOWN],
-                custom__width=140,
+                custom__width=115,
                 custom__cellOptions=dict(COLOURED_CELL),
             ),
-            only("^generated$", unit="suffix: tok/s", decimals=0, custom__width=110, mappings=_NOT_KNOWN),
-            only("^(running|waiting)$", decimals=0, custom__width=80, mappings=_NOT_KNOWN),
-            only("^KV cache$", unit="percentunit", decimals=0, custom__width=90, mappings=_NOT_KNOWN),
-            only("^ready in$", unit="s", decimals=0, custom__width=90, mappings=_NOT_KNOWN),
+            only("^generated$", unit="suffix: tok/s", decimals=0, custom__width=100, mappings=_NOT_KNOWN),
+            only("^(running|waiting)$", decimals=0, custom__width=75, mappings=_NOT_KNOWN),
+            only("^KV cache$", unit="percentunit", decimals=0, custom__width=85, mappings=_NOT_KNOWN),
+            only("^ready in$", unit="s", decimals=0, custom__width=80, mappings=_NOT_KNOWN),
         ],
         sort=("generated", True),
     )

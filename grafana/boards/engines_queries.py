@@ -1,6 +1,6 @@
 """PromQL of the board of engines: by unit and model, data-parallel ranks together."""
 
-from grafana.kit.causes import OF_ENGINES, OK_OR_WHY, ok_or_why
+from grafana.kit.causes import OF_ENGINES, OK_OR_WHY, why_not
 from grafana.kit.panels import values
 from grafana.kit.queries import BAD, BY_UNIT, CALM, UNIT, WORSE
 
@@ -19,13 +19,18 @@ STATES = OK_OR_WHY + values(
 )
 
 
-def engine_state(matchers: str) -> str:
-    """One number per server, one of STATES; and per unit that runs an engine, where it is down and has no server."""
-    asleep = f"max by ({BY_ENGINE}) (llmhost_engine_sleeping{{{matchers}}} == 1)"
-    why = ok_or_why("llmhost_engine_up", "llmhost_engine_fault", matchers, BY_ENGINE, OF_ENGINES)
+def engine_state(matchers: str, by: str = BY_ENGINE) -> str:
+    """One number per server, one of STATES; and per unit that runs an engine, where it is down and has no server.
+
+    By unit it is the worst of its servers: that one hangs, why one is silent, that one is asleep, that all are ok.
+    """
+    asleep = f"max by ({by}) (llmhost_engine_sleeping{{{matchers}}} == 1)"
+    why = why_not("llmhost_engine_fault", matchers, by, OF_ENGINES)
+    up = f"llmhost_engine_up{{{matchers}}}"
     wanted = f"max by ({BY_UNIT}) (llmhost_unit_wanted{{{matchers}}})"
     return (
-        f"{_ASLEEP} * {asleep} or {_HANGS} * {_hung(matchers)} or {why}"
+        f"{_HANGS} * {_hung(matchers, by)} or {why} or min by ({by}) ({up} == 0)"
+        f" or {_ASLEEP} * {asleep} or min by ({by}) ({up})"
         f" or {_STOPPED} - ({wanted} and on ({BY_UNIT}) {down(matchers)})"
     )
 
@@ -39,9 +44,10 @@ def down(matchers: str) -> str:
     )
 
 
-def _hung(matchers: str) -> str:
-    """1 for servers that have requests and do nothing about them, as in LlmhostEngineHung."""
+def _hung(matchers: str, by: str) -> str:
+    """1 for servers that answer, have requests and do nothing about them, as in LlmhostEngineHung."""
     each = f"{BY_MODEL}, engine_index"
+    asleep = f"llmhost_engine_sleeping{{{matchers}}} == 1"
 
     def least(gauge: str) -> str:
         return f"min_over_time(llmhost_engine_requests_{gauge}{{{matchers}}}[5m]) > 0"
@@ -50,9 +56,10 @@ def _hung(matchers: str) -> str:
         return f"increase(llmhost_engine_{counter}_total{{{matchers}}}[5m])"
 
     return (
-        f"max by ({BY_ENGINE}) (({least('running')} or {least('waiting')})"
+        f"max by ({by}) (({least('running')} or {least('waiting')})"
         f" and on ({each}) {more('generation_tokens')} == 0"
-        f" unless on ({each}) ({more('steps')} > 0 or {more('prompt_tokens')} > 0)) ^ 0"
+        f" unless on ({each}) ({more('steps')} > 0 or {more('prompt_tokens')} > 0 or {asleep})"
+        f" and on ({BY_ENGINE}) llmhost_engine_up{{{matchers}}} == 1) ^ 0"
     )
 
 

@@ -41,7 +41,7 @@ from grafana.kit.queries import BAD, BY_UNIT, GOOD, KINDS, ODD, zero_where
 RED_ABOVE_ZERO = thresholds((None, GOOD), (1, BAD))
 
 
-def banner() -> list[Json]:
+def hosts_now() -> list[Json]:
     return [
         stat(
             "Rules",
@@ -59,6 +59,27 @@ def banner() -> list[Json]:
             unit="none",
             steps=RED_ABOVE_ZERO,
         ),
+        stat(
+            "Stuck memory",
+            "GPU memory of ended runs, orphans, processes that are gone, and nobody, where it is more than "
+            "policy.resident. No data: no host tells of its GPUs' memory.",
+            [now(stuck_by(""))],
+            unit="bytes",
+            steps=RED_ABOVE_ZERO,
+            decimals=0,
+        ),
+        stat(
+            "Generated",
+            "Tokens, as all engines count them. No data: no engine answers.",
+            [now(f"sum({GENERATED})")],
+            unit="suffix: tok/s",
+            decimals=0,
+        ),
+    ]
+
+
+def units_now() -> list[Json]:
+    return [
         stat(
             "Wanted",
             "Units that should run: those that an operator has stopped are not among them.",
@@ -88,27 +109,11 @@ def banner() -> list[Json]:
             steps=RED_ABOVE_ZERO,
         ),
         stat(
-            "… memory held",
+            "… resident",
             "Those of them of which such a start found memory held that should not have been there.",
             [now(zero_where(AUTOMATIC, f"{LOOPS} and on ({BY_UNIT}) {RESIDENT} > 0"))],
             unit="none",
             steps=RED_ABOVE_ZERO,
-        ),
-        stat(
-            "Stuck memory",
-            "GPU memory of ended runs, orphans, processes that are gone, and nobody, where it is more than "
-            "policy.resident. No data: no host tells of its GPUs' memory.",
-            [now(stuck_by(""))],
-            unit="bytes",
-            steps=RED_ABOVE_ZERO,
-            decimals=0,
-        ),
-        stat(
-            "Generated",
-            "Tokens, as all engines count them. No data: no engine answers.",
-            [now(f"sum({GENERATED})")],
-            unit="suffix: tok/s",
-            decimals=0,
         ),
     ]
 
@@ -120,7 +125,7 @@ def lost() -> Json:
         [target(f"sum by (cluster) ({LOST_BY_CLUSTER})", "lost {{cluster}}")],
         unit="none",
         stacked=True,
-        calcs=("max", "lastNotNull"),
+        calcs=("max", "last"),
         decimals=0,
     )
 
@@ -132,7 +137,7 @@ def blind() -> Json:
         [target(f"sum by (cluster) ({BLIND_BY_CLUSTER})", "blind {{cluster}}")],
         unit="none",
         stacked=True,
-        calcs=("max", "lastNotNull"),
+        calcs=("max", "last"),
         decimals=0,
     )
 
@@ -145,7 +150,7 @@ def starts() -> Json:
         [target(f"sum by (cluster) ({STARTS_BY_CLUSTER})", "starts {{cluster}}")],
         unit="none",
         stacked=True,
-        calcs=("max", "lastNotNull"),
+        calcs=("max", "last"),
         decimals=0,
     )
 
@@ -158,7 +163,7 @@ def stuck() -> Json:
         [target(stuck_by("cluster"), "stuck {{cluster}}")],
         unit="bytes",
         stacked=True,
-        calcs=("max", "lastNotNull"),
+        calcs=("max", "last"),
     )
 
 
@@ -198,9 +203,10 @@ def looped() -> Json:
 
 def board() -> Json:
     layout = Layout()
-    layout.line(4, *banner(), widths=(2, 2, 2, 2, 2, 2, 3, 3, 3, 3))
-    layout.line(8, fleet_tables.looping(), fleet_tables.stuck(), widths=(15, 9))
-    layout.line(8, fleet_tables.lost(), fleet_tables.blind(), widths=(15, 9))
+    layout.line(3, *hosts_now(), widths=(5, 5, 5, 5, 4))
+    layout.line(3, *units_now(), widths=(5, 5, 5, 5, 4))
+    layout.line(8, fleet_tables.looping(), fleet_tables.stuck(), widths=(16, 8))
+    layout.line(8, fleet_tables.lost(), fleet_tables.blind(), widths=(16, 8))
     layout.line(8, looped())
     layout.line(7, lost(), starts(), blind())
     layout.line(7, stuck(), memory())

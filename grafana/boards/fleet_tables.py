@@ -30,11 +30,15 @@ _STATE = only(
     custom__width=130,
     custom__cellOptions=dict(COLOURED_CELL),
 )
-_CLUSTER = only("^cluster$", custom__width=100)
+_CLUSTER = only("^cluster$", custom__width=80)
 _TO_HOST = only(
-    "^instance$", links=[link("The host", row_url("llmhost-host", "cluster", "instance"))], custom__minWidth=200
+    "^instance$", links=[link("The host", row_url("llmhost-host", "cluster", "instance"))], custom__minWidth=150
 )
-_TO_UNIT = only("^unit$", links=[link("The unit", row_url("llmhost-incident", "cluster", "instance", "unit"))])
+_TO_UNIT = only(
+    "^unit$",
+    links=[link("The unit", row_url("llmhost-incident", "cluster", "instance", "unit", "manager"))],
+    custom__minWidth=120,
+)
 
 
 def _number(name: str, width: int, **more: object) -> Json:
@@ -59,12 +63,13 @@ def looping() -> Json:
             ("failures 1 h", of_those(FAILURES)),
         ],
         shown=("cluster", "instance", "unit"),
+        for_links=("manager",),
         overrides=[
             _CLUSTER,
             _TO_HOST,
             _TO_UNIT,
             _STATE,
-            _number("starts 1 h", 90),
+            _number("starts 1 h", 95),
             _number(
                 "memory held",
                 110,
@@ -112,6 +117,7 @@ def lost() -> Json:
             ("state", with_cluster(state)),
         ],
         shown=("cluster", "instance", "unit"),
+        for_links=("manager",),
         overrides=[
             _CLUSTER,
             _TO_HOST,

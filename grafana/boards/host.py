@@ -34,14 +34,14 @@ def board() -> Json:
     layout.line(8, host_gpus.gpus_over_time(), host_gpus.fabric(), host_gpus.xids())
     layout.line(9, *host_gpus.readings())
     layout.heading("Shared memory, and processes left over")
-    layout.line(8, host_rest.files_now(), *host_rest.files_over_time(), widths=(10, 7, 7))
+    layout.line(8, host_rest.files_now(), *host_rest.files_over_time(), widths=(12, 6, 6))
     layout.line(8, *host_rest.filling(), shared.stale_segments())
     layout.line(7, shared.trackers(), shared.orphans(), host_rest.oldest_orphan())
     layout.heading("Engines")
     layout.line(6, host_rest.engines_over_time())
     layout.line(9, *host_rest.engines())
     layout.heading("Exporter")
-    layout.line(8, host_rest.collectors_over_time(), host_rest.exporters_now(), widths=(9, 15))
+    layout.line(8, host_rest.collectors_over_time(), host_rest.exporters_now(), widths=(8, 16))
     layout.line(7, *host_rest.health())
     return dashboard(
         "llmhost-host",

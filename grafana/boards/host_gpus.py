@@ -110,6 +110,7 @@ def xids() -> Json:
         shown=("instance", "gpu", "xid"),
         names={"gpu": "GPU", "xid": "XID"},
         overrides=[
+            only("^instance$", custom__minWidth=100),
             only("^XID$", custom__width=60, links=[link("NVIDIA's catalogue of XIDs", _XIDS)]),
             only("^GPU$", custom__width=60),
             only("^times$", custom__width=65),

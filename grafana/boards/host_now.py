@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from grafana.boards.shared import can_be_seen
+from grafana.boards.shared import can_be_seen, start_now
 from grafana.kit.dashboard import row_url
 from grafana.kit.panels import (
     COLOURED_TEXT,
@@ -26,7 +26,6 @@ from grafana.kit.queries import (
     CANNOT_TELL,
     GOOD,
     HOST,
-    NOT_APPLICABLE,
     ODD,
     WAITING_TO_RESTART,
     collectors_failing,
@@ -55,7 +54,7 @@ def _gpus() -> list[Json]:
             unit="none",
         ),
         stat(
-            "GPUs missing",
+            "… missing",
             "GPUs that should be there and do not answer, on hosts whose driver can be read.",
             [now(f"sum(clamp_min({expected} - ({up} or 0 * {expected}), 0))")],
             unit="none",
@@ -70,7 +69,7 @@ def _down() -> Json:
     waiting = f"llmhost_unit_sub_state{{{WAITING_TO_RESTART}, {HOST}}} == 1"
     unasked = f"count by ({BY_UNIT}) ({down} or {waiting}) and on ({BY_UNIT}) llmhost_unit_wanted{{{HOST}}} == 1"
     return stat(
-        "Down unasked",
+        "Units down",
         "Units that should run, and have failed, ended, or wait for systemd's next try. No data: no unit is watched, "
         "or systemd cannot be read.",
         [now(zero_where(f"llmhost_unit_wanted{{{HOST}}}", unasked))],
@@ -88,7 +87,7 @@ def _left_over() -> list[Json]:
     )
     return [
         stat(
-            "Stuck on GPUs",
+            "Stuck",
             "Memory of ended runs, orphans, processes that are gone, and nobody, on GPUs with more than "
             "policy.resident of it. No data: GPUs or processes cannot be read, or memory is unified.",
             [now(stuck)],
@@ -97,7 +96,7 @@ def _left_over() -> list[Json]:
             decimals=0,
         ),
         stat(
-            "Stale segments",
+            "Stale files",
             "Files in /dev/shm that ended engines have left. No data: /dev/shm is not read, or it cannot be told of "
             "all files whether somebody holds them.",
             [now(stale)],
@@ -112,7 +111,7 @@ def banner() -> list[Json]:
     return [
         can_be_seen(),
         stat(
-            "What is not seen",
+            "Not seen",
             "Hosts of which Prometheus gets nothing, and sources that an exporter cannot read and that are not "
             "switched off. Nothing below speaks of them.",
             [
@@ -167,7 +166,7 @@ def units_now() -> Json:
         ("holds", _held()),
         ("since", f"{most('llmhost_unit_state_change_timestamp_seconds')} * 1000"),
     )
-    to_incident = link("What happened", row_url("llmhost-incident", "cluster", "instance", "unit"))
+    to_incident = link("What happened", row_url("llmhost-incident", "cluster", "instance", "unit", "manager"))
     coloured = {"custom__cellOptions": dict(COLOURED_TEXT)}
     return table(
         "Units now",
@@ -176,26 +175,20 @@ def units_now() -> Json:
         "systemd cannot be read.",
         [(name, _column(expr)) for name, expr in columns],
         shown=("cluster", "instance", "unit"),
+        for_links=("manager",),
         overrides=[
             only("^unit$", links=[to_incident]),
-            only("^cluster$", custom__width=90),
-            only("^state$", mappings=STATE_VALUES + _NOT_KNOWN, custom__width=150, **coloured),
+            only("^cluster$", custom__width=80),
+            only("^state$", mappings=STATE_VALUES + _NOT_KNOWN, custom__width=135, **coloured),
             only(
                 "^wanted$",
                 mappings=values({0: ("no", CALM), 1: ("yes", "text"), CANNOT_TELL: ("n/a", CALM)}),
-                custom__width=80,
+                custom__width=70,
             ),
             only(
                 "^a start now$",
-                mappings=values(
-                    {
-                        0: ("would be refused", BAD),
-                        1: ("would find it free", GOOD),
-                        NOT_APPLICABLE: ("it is up", CALM),
-                        CANNOT_TELL: ("n/a", CALM),
-                    }
-                ),
-                custom__width=140,
+                mappings=start_now("n/a"),
+                custom__width=135,
                 **coloured,
             ),
             only(
@@ -216,11 +209,11 @@ def units_now() -> Json:
                 "^left over$",
                 mappings=_NOT_KNOWN,
                 thresholds=thresholds((None, "text"), (1, BAD)),
-                custom__width=140,
+                custom__width=80,
                 **coloured,
             ),
-            only("^holds$", unit="bytes", decimals=1, mappings=_NOT_KNOWN, custom__width=130),
-            only("^since$", unit="dateTimeFromNow", mappings=_NOT_KNOWN, custom__width=150),
+            only("^holds$", unit="bytes", decimals=1, mappings=_NOT_KNOWN, custom__width=90),
+            only("^since$", unit="dateTimeFromNow", mappings=_NOT_KNOWN, custom__width=115),
         ],
         sort=("restarts, 1 h", True),
     )
@@ -229,7 +222,8 @@ def units_now() -> Json:
 def units_timeline() -> Json:
     return state_timeline(
         "What the units were doing",
-        "At each scrape; what is shorter than a scrape interval can be missed. A gap: not known.",
+        "At each step of the drawing: a scrape, or over a long time as long as a pixel. What is shorter can be missed. "
+        "A gap: not known.",
         [target(unit_state(HOST), "{{instance}} {{unit}}")],
         STATE_VALUES,
     )

@@ -4,6 +4,7 @@ from grafana.boards import shared
 from grafana.kit.causes import OF_COLLECTORS, OF_ENGINES, OK_OR_WHY, ok_or_why
 from grafana.kit.panels import (
     COLOURED_TEXT,
+    HIDDEN,
     Json,
     colours,
     only,
@@ -48,6 +49,7 @@ def files_now() -> Json:
         [*columns, *sizes],
         shown=("kind",),
         overrides=[
+            only("^kind$", custom__minWidth=100),
             *(only(f"^{state}$", mappings=not_known, custom__width=75) for state in SHM_STATES),
             only(
                 "^stale$",
@@ -111,6 +113,7 @@ def filling() -> list[Json]:
             ],
             unit="percentunit",
             max=1,
+            decimals=1,
             thresholds=thresholds((None, "transparent"), (0.9, BAD)),
             overrides=[only(".", custom__thresholdsStyle={"mode": "dashed"})],
         ),
@@ -221,20 +224,21 @@ def exporters_now() -> Json:
         shown=("instance", "version", "revision", "python_version"),
         names={"python_version": "Python"},
         overrides=[
-            only("^build$", custom__hidden=True, custom__hideFrom__viz=True),
-            only("^scraped$", mappings=values({0: ("NO", BAD), 1: ("yes", GOOD)}), custom__width=80, **coloured),
-            only("^(version|revision|Python)$", custom__width=85),
+            only("^build$", **HIDDEN),
+            only("^instance$", custom__minWidth=130),
+            only("^scraped$", mappings=values({0: ("NO", BAD), 1: ("yes", GOOD)}), custom__width=75, **coloured),
+            only("^(version|revision|Python)$", custom__width=70),
             only(
                 "^config$",
                 mappings=[*values({0: ("bad, old one runs", BAD), 1: ("good", GOOD)}), *not_known],
-                custom__width=130,
+                custom__width=120,
                 **coloured,
             ),
-            only("^config in force$", unit="dateTimeFromNow", mappings=not_known, custom__width=120),
+            only("^config in force$", unit="dateTimeFromNow", mappings=not_known, custom__width=110),
             only(
                 "^driver$",
-                mappings=[*values({0: ("as the library", GOOD), 1: ("upgraded: starts will fail", BAD)}), *not_known],
-                custom__width=180,
+                mappings=[*values({0: ("as the library", GOOD), 1: ("upgraded: starts fail", BAD)}), *not_known],
+                custom__width=160,
                 **coloured,
             ),
         ],

@@ -35,9 +35,9 @@ STEP = "1m"  # at least a scrape interval, so that no event falls between two st
 def what_it_was_doing() -> Json:
     return state_timeline(
         "What the unit was doing",
-        "At each scrape; what is shorter than a scrape interval can be missed, its starts below cannot. A gap: not "
-        "known.",
-        [target(unit_state(UNIT), "{{unit}}")],
+        "At each step of the drawing: a scrape, or over a long time as long as a pixel. What is shorter can be missed, "
+        "its starts below cannot. A gap: not known.",
+        [target(unit_state(UNIT), incident_now.OF_UNIT)],
         STATE_VALUES,
     )
 
@@ -125,7 +125,7 @@ def guard() -> list[Json]:
         timeseries(
             "How long the guard waited",
             "In its last run. No data: the unit has no guard, or it has not run in this boot.",
-            [target(f"max by ({BY_UNIT}) (llmhost_guard_last_wait_seconds{{{UNIT}}})", "{{unit}}")],
+            [target(f"max by ({BY_UNIT}) (llmhost_guard_last_wait_seconds{{{UNIT}}})", incident_now.OF_UNIT)],
             unit="s",
         ),
         event_bars(
@@ -198,7 +198,7 @@ def board() -> Json:
         shared.holders_now(),
         shared.alerts_now(f'{HOST}, unit=~"$unit|"', whose=("gpu",)),  # those of its host have no unit
         incident_now.what_to_do(),
-        widths=(9, 9, 6),
+        widths=(8, 9, 7),
     )
     layout.line(4, what_it_was_doing())
     layout.line(6, starts())
@@ -213,6 +213,6 @@ def board() -> Json:
         "llmhost / Incident",
         "One unit on one host: what it is doing, what holds its GPUs, since when, and what to do.",
         layout,
-        variables=[*of_hosts(every=False), of_units(every=False), shared.gpus()],
+        variables=[*of_hosts(every=False), *of_units(every=False), shared.gpus()],
         annotations=annotations(),
     )

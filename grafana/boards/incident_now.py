@@ -1,16 +1,15 @@
 """What the board of an incident says first: how it stands at the end of the time shown, and what to do."""
 
-from grafana.boards.shared import can_be_seen
-from grafana.kit.panels import RUNBOOK, STATE_VALUES, Json, now, stat, text, thresholds, values
+from grafana.boards.engines_queries import STATES as ENGINE_STATES
+from grafana.boards.engines_queries import engine_state
+from grafana.boards.shared import can_be_seen, start_now
+from grafana.kit.panels import RUNBOOK, STATE_VALUES, Json, now, stat, text, thresholds
 from grafana.kit.queries import (
     BAD,
     BY_HOST,
     BY_UNIT,
-    CALM,
-    CANNOT_TELL,
     GOOD,
     HOST,
-    NOT_APPLICABLE,
     ODD,
     UNIT,
     counted,
@@ -19,15 +18,19 @@ from grafana.kit.queries import (
     unit_state,
 )
 
+OF_UNIT = "{{unit}} {{manager}}"  # shown where two managers have one of that name
+
 _WHAT_TO_DO = f"""\
 **Memory is stuck**: no start can succeed
-1. `systemctl stop $unit`
+1. `systemctl stop '$unit'`
 2. `llmhost status` says who holds it
-3. `llmhost clean --unit $unit` shows what can go, `--apply` does it
-4. once *A start now* is green: `systemctl start $unit`
-5. that it waits next time: `llmhost guard --install $unit`
+3. `llmhost clean --unit '$unit'` shows what can go, `--apply` does it
+4. once *A start now* is green: `systemctl start '$unit'`
+5. that it waits next time: `llmhost guard --install '$unit'`
 
-**Nothing is stuck**: `journalctl -u $unit -n 200`
+**Nothing is stuck**: `journalctl -u '$unit' -n 200`
+
+Of a user's own manager: `--user`, as that user.
 
 [Runbook]({RUNBOOK})
 """
@@ -50,34 +53,34 @@ def banner() -> list[Json]:
         stat(
             "State",
             "What systemd says that the unit is doing.",
-            [now(unit_state(UNIT), "{{unit}}")],
+            [now(unit_state(UNIT), OF_UNIT)],
             mappings=STATE_VALUES,
         ),
         stat(
             "Since",
             "When the unit came into this state.",
-            [now(since, "{{unit}}")],
+            [now(since, OF_UNIT)],
             unit="dateTimeFromNow",
         ),
         stat(
             "Restarts, 1 h",
             "Automatic starts by systemd within the last hour, each of them, also those between two scrapes. Red from "
             "2 on: LlmhostRestartLoop goes by it.",
-            [now(automatic, "{{unit}}")],
+            [now(automatic, OF_UNIT)],
             unit="none",
             steps=thresholds((None, GOOD), (1, ODD), (2, BAD)),
             decimals=0,
         ),
         stat(
-            "… memory held",
+            "… resident",
             "Those of them that found more than policy.resident on the unit's GPUs that should not have been there.",
-            [now(resident, "{{unit}}")],
+            [now(resident, OF_UNIT)],
             unit="none",
             steps=thresholds((None, GOOD), (1, BAD)),
             decimals=0,
         ),
         stat(
-            "Stuck memory",
+            "Stuck",
             "On the host's GPUs: memory of ended runs, orphans, processes that are gone, and nobody, on GPUs with "
             "more than policy.resident of it. No data: GPUs or processes cannot be read, or memory is unified.",
             [now(stuck)],
@@ -87,28 +90,16 @@ def banner() -> list[Json]:
         ),
         stat(
             "A start now",
-            "Whether the unit's GPUs have free what it will ask for. `it is up`: there is nothing to tell. `not "
-            "known`: what it needs, or where, is not.",
-            [now(startable(UNIT), "{{unit}}")],
-            mappings=values(
-                {
-                    0: ("would be refused", BAD),
-                    1: ("would find it free", GOOD),
-                    NOT_APPLICABLE: ("it is up", CALM),
-                    CANNOT_TELL: ("not known", CALM),
-                }
-            ),
+            "Whether the unit's GPUs have free what it will ask for. `it is up`: there is nothing to tell. `starts or "
+            "stops`: it may wait in its guard for memory. `not known`: what it needs, or where, is not.",
+            [now(startable(UNIT), OF_UNIT)],
+            mappings=start_now("not known"),
         ),
         stat(
-            "Tokens generated",
-            "By the unit's engines, as they count. No data: no engine answers.",
-            [
-                now(
-                    f"sum by ({BY_UNIT}) (rate(llmhost_engine_generation_tokens_total{{{UNIT}}}[$__rate_interval]))",
-                    "{{unit}}",
-                )
-            ],
-            unit="suffix: tok/s",
-            decimals=0,
+            "Engine",
+            "The worst of the unit's servers: an active unit may load still, or hang, that is have requests and do "
+            "nothing for five minutes. No data: no server is found, or nobody looks.",
+            [now(engine_state(UNIT, BY_UNIT), OF_UNIT)],
+            mappings=ENGINE_STATES,
         ),
     ]

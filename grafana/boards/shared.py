@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from grafana.kit.dashboard import variable
 from grafana.kit.panels import (
     COLOURED_CELL,
-    COLOURED_TEXT,
     RUNBOOK,
     Json,
     colours,
@@ -19,9 +18,30 @@ from grafana.kit.panels import (
     timeseries,
     values,
 )
-from grafana.kit.queries import BAD, BY_HOST, CANNOT_TELL, GOOD, HOST, KINDS, ODD, TRACKER_STATES, or_cannot_tell, seen
+from grafana.kit.queries import (
+    BAD,
+    BY_HOST,
+    CALM,
+    CANNOT_TELL,
+    GOOD,
+    GUARDING,
+    HOST,
+    KINDS,
+    NOT_APPLICABLE,
+    ODD,
+    TRACKER_STATES,
+    UNDER_WAY,
+    or_cannot_tell,
+    seen,
+)
 
-SEVERITIES = {"critical": BAD, "warning": ODD, "info": "blue", "none": "text"}
+# As numbers, so that what pages comes first: of their names, `info` is before `warning`. What is none of ours is 0.
+SEVERITIES: Sequence[tuple[int, str, str]] = (
+    (3, "critical", BAD),
+    (2, "warning", ODD),
+    (1, "info", "blue"),
+    (0, "other", CALM),
+)
 
 
 def gpus() -> Json:
@@ -41,11 +61,25 @@ def line_over(pattern: str, **more: object) -> Json:
     )
 
 
+def start_now(cannot_tell: str) -> list[Json]:
+    """Texts of what startable() answers."""
+    return values(
+        {
+            0: ("would be refused", BAD),
+            1: ("would find it free", GOOD),
+            NOT_APPLICABLE: ("it is up", CALM),
+            UNDER_WAY: ("starts or stops", GUARDING),
+            CANNOT_TELL: (cannot_tell, CALM),
+        }
+    )
+
+
 def can_be_seen() -> Json:
     return stat(
-        "Can it be seen?",
+        "Is it seen?",
         "What is shown is as good as what the exporter can read. `NOT SCRAPED`: Prometheus gets nothing from the "
-        "host, and what is drawn is old. `PARTLY`: a collector fails, and what it would tell is absent.",
+        "host, and what is drawn is old. `PARTLY`: a collector fails, or a GPU does not answer, and what they would "
+        "tell is absent.",
         [now(f"min({seen(HOST)})")],
         mappings=values({0: ("NOT SCRAPED", BAD), 1: ("PARTLY", ODD), 2: ("yes", GOOD)}),
     )
@@ -62,23 +96,24 @@ def holders_now(*, hosts: bool = False) -> Json:
     return table(
         "Who holds GPU memory",
         "At the end of the time shown, by GPU, systemd unit and kind of holder. `current`: the unit's present run; "
-        "`leftover`: an ended one; `unattributed`: no process is seen to hold it. Empty where GPUs cannot be read, or "
-        "nobody holds any.",
+        "`leftover`: an ended one; `unattributed`: no process is seen to hold it. procs: how many "
+        "processes do. Empty where GPUs cannot be read, or nobody holds any.",
         [
             ("memory", memory),
-            ("processes", f"sum by ({kept}) (llmhost_gpu_holder_processes{{{HOST}}})"),
+            ("procs", f"sum by ({kept}) (llmhost_gpu_holder_processes{{{HOST}}})"),
         ],
         shown=(*(("instance",) if hosts else ()), "gpu", "unit", "kind"),
         names={"gpu": "GPU"},
         overrides=[
-            only("^memory$", unit="bytes", decimals=1, custom__width=100),
-            only("^GPU$", custom__width=60),
-            only("^processes$", custom__width=90),
+            only("^(instance|unit)$", custom__minWidth=100),
+            only("^memory$", unit="bytes", decimals=1, custom__width=85),
+            only("^GPU$", custom__width=45),
+            only("^procs$", custom__width=54),
             only(
                 "^kind$",
                 mappings=names_in_colour(KINDS),
-                custom__width=110,
-                custom__cellOptions=dict(COLOURED_TEXT),
+                custom__width=105,
+                custom__cellOptions=dict(COLOURED_CELL),
             ),
         ],
         sort=("kind", True),  # `current`, which is as it should be, comes last
@@ -87,15 +122,21 @@ def holders_now(*, hosts: bool = False) -> Json:
 
 def alerts_now(matchers: str, *, whose: Sequence[str] = ()) -> Json:
     """Give the table; `whose` are labels that tell of what each alert is."""
-    shown = ("alertname", "severity", *whose)
+    shown = ("alertname", *whose)
     kept = ", ".join(shown)
     of_ours = f'alertname=~"Llmhost.+", severity!="none", {matchers}'
     firing = f'ALERTS{{alertstate="firing", {of_ours}}}'
     since = f"max by ({kept}) (ALERTS_FOR_STATE{{{of_ours}}} * 1000) and on ({kept}) {firing}"
+    severity = " or ".join(
+        f'{code} * max by ({kept}) (ALERTS{{alertstate="firing", severity="{name}", {of_ours}}})'
+        for code, name, _ in SEVERITIES
+        if code
+    )
     return table(
         "Alerts that fire",
         "Each links to what to do about it. Empty: none fires, or llmhost's rules are not loaded in this Prometheus.",
         [
+            ("severity", f"{severity} or 0 * max by ({kept}) ({firing})"),
             # where the series are kept elsewhere, ALERTS_FOR_STATE may not be among them
             ("since", or_cannot_tell(since, f"max by ({kept}) ({firing})")),
         ],
@@ -105,8 +146,9 @@ def alerts_now(matchers: str, *, whose: Sequence[str] = ()) -> Json:
             only(
                 "^alert$",
                 links=[link("Runbook", f"{RUNBOOK}#${{__value.raw}}")],
-                **({"custom__width": 260} if whose else {}),
+                custom__minWidth=140,
             ),
+            only("^(instance|unit)$", custom__width=115),
             only(
                 "^since$",
                 unit="dateTimeFromNow",
@@ -116,12 +158,12 @@ def alerts_now(matchers: str, *, whose: Sequence[str] = ()) -> Json:
             only("^GPU$", custom__width=50),
             only(
                 "^severity$",
-                mappings=names_in_colour(SEVERITIES),
-                custom__width=80,
+                mappings=values({code: (name, colour) for code, name, colour in SEVERITIES}),
+                custom__width=85,
                 custom__cellOptions=dict(COLOURED_CELL),
             ),
         ],
-        sort=("severity", False),
+        sort=("severity", True),
     )
 
 

@@ -78,8 +78,13 @@ OF_COLLECTORS = (
 
 def ok_or_why(ok: str, fault: str, matchers: str, by: str, causes: Sequence[str]) -> str:
     """1 where it can be read, a cause's code where one of these is told, 0 where another is, or none."""
+    return f"{why_not(fault, matchers, by, causes)} or min by ({by}) ({ok}{{{matchers}}})"
+
+
+def why_not(fault: str, matchers: str, by: str, causes: Sequence[str]) -> str:
+    """Give a cause's code where one of these is told."""
     told = " or ".join(f'{_CODES[cause]} * {fault}{{cause="{cause}", {matchers}}}' for cause in causes)
-    return f"max by ({by}) ({told}) or min by ({by}) ({ok}{{{matchers}}})"
+    return f"max by ({by}) ({told})"
 
 
 OK_OR_WHY = values(

@@ -88,8 +88,13 @@ def of_hosts(*, every: bool = True) -> list[Json]:
     return [*of_clusters(), variable("instance", "Instance", hosts, every=every)]
 
 
-def of_units(*, every: bool = True) -> Json:
-    return variable("unit", "Unit", f"label_values(llmhost_unit_info{{{HOST}}}, unit)", every=every)
+def of_units(told_by: str = "llmhost_unit_info", *, every: bool = True) -> list[Json]:
+    """Choose among units, and where two managers have one of that name, between these."""
+    managers = f'label_values({told_by}{{{HOST}, unit=~"$unit"}}, manager)'
+    return [
+        variable("unit", "Unit", f"label_values({told_by}{{{HOST}}}, unit)", every=every),
+        variable("manager", "Manager", managers),
+    ]
 
 
 def annotation(

@@ -154,18 +154,19 @@ def timeseries(
     stacked: bool = False,
     bars: bool = False,
     overrides: Sequence[Json] = (),
-    calcs: Sequence[str] = ("lastNotNull",),
+    calcs: Sequence[str] = ("last",),
     legend: bool = True,
     **defaults: object,
 ) -> Json:
     """Draw lines, areas that are stacked, or bars that are.
 
-    Lines are drawn in steps: a reading holds until the next, and nothing is drawn between.
+    Lines are drawn in steps: a reading holds until the next, and nothing is drawn between. Legends have the last value
+    of the time shown, if any: `lastNotNull` would tell what was, as if it were still so.
     """
+    # Where all is 0, Grafana would draw up to 100.
+    counts = unit in {"none", "short"} or unit.startswith("suffix:")
     custom: Json = {
-        **(
-            {"axisSoftMax": 2 if bars else 1} if unit in {"none", "short"} else {}
-        ),  # where all is 0, Grafana would draw up to 100
+        **({"axisSoftMax": 2 if bars else 1} if counts else {}),
         "axisWidth": AXIS_WIDTH,
         "drawStyle": "bars" if bars else "line",
         "fillOpacity": 80 if bars else 50 if stacked else 0,
@@ -189,22 +190,14 @@ def timeseries(
     )
 
 
-def event_bars(
-    title: str,
-    description: str,
-    targets: Sequence[Json],
-    *,
-    overrides: Sequence[Json] = (),
-) -> Json:
+def event_bars(title: str, description: str, targets: Sequence[Json], *, overrides: Sequence[Json] = ()) -> Json:
     """Bars of whole numbers, with their sum over the time shown in the legend."""
     return timeseries(
         title, description, targets, unit="none", bars=True, overrides=overrides, calcs=("sum",), decimals=0
     )
 
 
-def state_timeline(
-    title: str, description: str, targets: Sequence[Json], mappings: Sequence[Json], *, row_height: float = 0.8
-) -> Json:
+def state_timeline(title: str, description: str, targets: Sequence[Json], mappings: Sequence[Json]) -> Json:
     """Draw what something was at each step; a gap is where it was not known."""
     return panel(
         "state-timeline",
@@ -222,7 +215,7 @@ def state_timeline(
             "alignValue": "left",
             "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
             "mergeValues": True,
-            "rowHeight": row_height,
+            "rowHeight": 0.8,
             "showValue": "auto",
             "tooltip": {"mode": "single", "sort": "none"},
         },
@@ -235,20 +228,22 @@ def table(
     columns: Sequence[tuple[str, str]],
     *,
     shown: Sequence[str],
+    for_links: Sequence[str] = (),
     names: Mapping[str, str] | None = None,
     overrides: Sequence[Json] = (),
     sort: tuple[str, bool] | None = None,
 ) -> Json:
     """One query per column, by its name; `shown` are the labels that are columns, in order, before these.
 
-    Rows are those of all queries, joined on the labels; `sort` names a column and says whether it falls.
+    Rows are those of all queries, joined on the labels; `for_links` are labels that no column shows and that links use;
+    `sort` names a column and says whether it falls.
     """
     refs = [chr(ord("A") + number) for number in range(len(columns))]
     renamed = {f"Value #{ref}": name for ref, (name, _) in zip(refs, columns, strict=True)}
     if len(columns) == 1:
         renamed = {"Value": columns[0][0], **renamed}
     order = [*shown, *(f"Value #{ref}" for ref in refs)] if len(columns) > 1 else [*shown, "Value"]
-    hidden = [one for one in ("cluster", "job", "instance", "manager", "uuid") if one not in shown]
+    hidden = [one for one in ("cluster", "job", "instance", "manager", "uuid") if one not in (*shown, *for_links)]
     options: Json = {"cellHeight": "sm", "footer": {"show": False}, "showHeader": True}
     if sort:
         options["sortBy"] = [{"displayName": sort[0], "desc": sort[1]}]
@@ -262,7 +257,7 @@ def table(
             "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "inspect": False},
             "thresholds": thresholds((None, "text")),
         },
-        overrides=overrides,
+        overrides=[*overrides, *(only(f"^{one}$", **HIDDEN) for one in for_links)],
         options=options,
     )
     made["transformations"] = [
@@ -290,6 +285,8 @@ def text(title: str, description: str, markdown: str) -> Json:
 
 COLOURED_TEXT: Mapping[str, str] = {"type": "color-text"}
 COLOURED_CELL: Mapping[str, str] = {"type": "color-background", "mode": "basic"}
+# A column that is there and not shown, for Grafana before 12 and after.
+HIDDEN: Mapping[str, bool] = {"custom__hidden": True, "custom__hideFrom__viz": True}
 
 
 def repeated(one: Json, variable: str, per_row: int) -> Json:

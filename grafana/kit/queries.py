@@ -6,7 +6,8 @@ from dataclasses import dataclass
 # Whom a query asks. `cluster` is a label that many set-ups do not have: its variable's "All" matches that, too.
 CLUSTERS = 'cluster=~"$cluster", job=~"$job"'
 HOST = f'{CLUSTERS}, instance=~"$instance"'
-UNIT = f'{HOST}, unit=~"$unit"'
+# Two managers of a host may have units of one name: the system's, and a user's own.
+UNIT = f'{HOST}, unit=~"$unit", manager=~"$manager"'
 BY_HOST = "cluster, job, instance"
 BY_UNIT = f"{BY_HOST}, unit, manager"
 
@@ -65,7 +66,7 @@ STATES: Sequence[State] = (
 )
 WAITING_TO_RESTART = 'state=~"auto-restart.*|(failed|dead)-before-auto-restart"'
 # Below all real numbers, for what is no reading, so that tables keep their rows and stats say which it is.
-NOT_APPLICABLE, CANNOT_TELL = -1, -2
+NOT_APPLICABLE, CANNOT_TELL, UNDER_WAY = -1, -2, -3
 
 
 def unit_state(matchers: str) -> str:
@@ -114,14 +115,22 @@ def counted(counter: str, matchers: str, by: str, window: str) -> str:
 
 
 def startable(matchers: str) -> str:
-    """1, 0, NOT_APPLICABLE while the unit is up, or CANNOT_TELL."""
-    up = (
-        f'llmhost_unit_active_state{{state=~"active|reloading|refreshing|activating|deactivating", {matchers}}} == 1'
+    """1, 0, NOT_APPLICABLE while the unit is up, UNDER_WAY while it starts or stops, or CANNOT_TELL.
+
+    One that starts may wait in its guard for memory that never comes: that is not to be up.
+    """
+
+    def is_one_of(states: str) -> str:
+        return f'llmhost_unit_active_state{{state=~"{states}", {matchers}}} == 1'
+
+    under_way = (
+        f"{is_one_of('activating|deactivating')}"
         f" unless on ({BY_UNIT}) llmhost_unit_sub_state{{{WAITING_TO_RESTART}, {matchers}}}"
     )
     return (
         f"max by ({BY_UNIT}) (llmhost_unit_startable{{{matchers}}})"
-        f" or (0 * max by ({BY_UNIT}) ({up}) - {-NOT_APPLICABLE})"
+        f" or (0 * max by ({BY_UNIT}) ({is_one_of('active|reloading|refreshing')}) - {-NOT_APPLICABLE})"
+        f" or (0 * max by ({BY_UNIT}) ({under_way}) - {-UNDER_WAY})"
         f" or (0 * max by ({BY_UNIT}) (llmhost_unit_info{{{matchers}}}) - {-CANNOT_TELL})"
     )
 
@@ -170,10 +179,10 @@ def scraped(matchers: str) -> str:
 
 
 def seen(matchers: str) -> str:
-    """Per host: 0 where Prometheus cannot scrape it, 1 where a collector fails, 2 where all is read."""
+    """Per host: 0 where it is not scraped, 1 where a collector fails or a GPU does not answer, 2 where all is read."""
     return (
         f"0 * max by ({BY_HOST}) ({scraped(matchers)} == 0)"
-        f" or 0 * max by ({BY_HOST}) ({collectors_failing(matchers)}) + 1"
+        f" or 0 * max by ({BY_HOST}) ({collectors_failing(matchers)} or llmhost_gpu_up{{{matchers}}} == 0) + 1"
         f" or 2 * max by ({BY_HOST}) ({scraped(matchers)})"
     )
 

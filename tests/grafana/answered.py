@@ -1,17 +1,15 @@
 """The boards as they are written, and what promtool answers to their queries.
 
-answers(tmp_path, {'up{job="j",instance="a"}': 1}, {expr_of("llmhost-host", "GPUs missing"): {}})
+answers(tmp_path, {'up{job="j",instance="a"}': 1}, {expr_of("llmhost-host", "… missing"): {}})
 """
 
 import json
-import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.alerts.expressions import OTHER_METRICS, TARGET_LABELS, catalogue, metrics_in, unknown_in
 from tests.fakes.needs import needs
 from tests.grafana.substitution import Span, Steps, substituted, variables
 
@@ -28,8 +26,6 @@ _STEPS = Steps(60, 240)
 _FOUND = {"cluster": "c", "job": "j", "instance": "a", "unit": "v.service", "gpu": "0"}
 # The board of a host shows several where they are chosen; tests of it have these.
 _CHOSEN: Mapping[str, Mapping[str, Sequence[str]]] = {"llmhost-host": {"instance": ("a", "b", "c", "d")}}
-_RECORDED = re.compile(r"\b[a-z_]+:[a-z_]+:\w+\b")
-_OF_ALERTS = frozenset({"alertname", "alertstate", "severity"})
 
 
 def everything_in(value: object) -> Iterator[Json]:
@@ -63,35 +59,6 @@ def asked(board: Json, expr: str) -> str:
     found = substituted(expr, chosen, _SIX_HOURS, _STEPS)
     assert "$" not in found
     return found
-
-
-def recordings() -> dict[str, str]:
-    """Give name → expression of each recording rule."""
-    groups = yaml.safe_load(RECORDINGS.read_text(encoding="utf-8"))["groups"]
-    return {rule["record"]: rule["expr"] for group in groups for rule in group["rules"]}
-
-
-def unknown(expr: str) -> list[str]:
-    """Name the metrics, recorded series, labels and values in it that neither the exporter has nor our rules."""
-    rules = recordings()
-    recorded = set(_RECORDED.findall(re.sub(r'"[^"]*"', '""', expr)))
-    allowed = {f"metric {name}" for name in rules} | {"metric ALERTS_FOR_STATE"}
-    labels = _labels_of(recorded & rules.keys(), rules)
-    if any(metric in expr for metric in OTHER_METRICS - {"up"}):
-        labels |= _OF_ALERTS | {label for metric in catalogue().values() for label in metric.labels}
-    allowed |= {f"label {label}" for label in labels}
-    return [what for what in unknown_in(expr, catalogue()) if what not in allowed]
-
-
-def _labels_of(recorded: set[str], rules: Mapping[str, str]) -> set[str]:
-    """Give the labels that recorded series have: of those that their rules group by, all."""
-    found: set[str] = set()
-    for name in recorded:
-        found |= {
-            label for listed in re.findall(r"\bby \(([^)]*)\)", rules[name]) for label in re.findall(r"\w+", listed)
-        }
-        found |= {label for metric in metrics_in(rules[name]) for label in catalogue()[metric].labels}
-    return found - TARGET_LABELS
 
 
 def answers(

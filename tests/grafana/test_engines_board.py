@@ -87,14 +87,14 @@ ALL: Series = {
 
 def test_the_banner_counts_servers_and_units(tmp_path: Path) -> None:
     expected = {
-        "Can it be seen?": 2,
+        "Is it seen?": 2,
         "Servers up": 6,
-        "Servers silent": 2,
-        "Servers loading": 1,
+        "… silent": 2,
+        "… loading": 1,
         "Units down": 1,
         "Generated": 11,  # 600 and 60 a minute
         "Requests": 8,
-        "Fullest KV cache": 0.6,
+        "KV cache": 0.6,
     }
     assert list(expected) == BANNER
     checks = {expr_of(BOARD, title): {"{}": float(value)} for title, value in expected.items()}
@@ -120,6 +120,25 @@ def test_each_unit_shows_as_the_worst_of_its_servers_also_while_it_has_none(tmp_
     }
     shown = {f"{{{unit(name)}}}": CODES[text] for name, text in states.items()}
     answers(tmp_path, ALL, {expr_of(BOARD, "Whether engines answer"): shown}, at="10m")
+
+
+def test_a_unit_of_several_servers_is_not_well_while_one_of_them_is_not(tmp_path: Path) -> None:
+    """A cause that is none of an engine's has no code; a server that hung and went silent hangs no more."""
+    asleep = f'llmhost_engine_sleeping{{{server("naps")},model="m",engine_index="0"}}'
+    series: Series = {
+        **serving(server("half"), running=0, generated="7x90"),
+        **silent(server("half", 8001), "unknown"),
+        **serving(server("naps"), running=0, generated="7x90"),
+        asleep: 1,
+        **silent(server("naps", 8001), "refused"),
+        **serving(server("hung"), running=1, generated="7x90"),
+        **silent(server("hung"), "timeout"),  # its requests were told of within the last five minutes
+        **serving(server("hangs"), running=1, generated="7x90"),
+        **silent(server("hangs", 8001), "starting"),
+    }
+    states = {"half": "fails", "naps": "refused", "hung": "timeout", "hangs": "hangs"}
+    shown = {f"{{{unit(name)}}}": CODES[text] for name, text in states.items()}
+    answers(tmp_path, series, {expr_of(BOARD, "Whether engines answer"): shown}, at="10m")
 
 
 def test_the_table_has_a_row_for_each_model_each_silent_server_and_each_unit_that_is_down(tmp_path: Path) -> None:

@@ -54,14 +54,14 @@ def test_the_banner_counts_what_is_wrong(tmp_path: Path) -> None:
         "Rules": 2,
         "Hosts": 3,
         "Blind": 2,
+        "Stuck memory": 3_000_000_000,
+        "Generated": 150,
         "Wanted": 5,
         "Lost": 2,
         # Of 46 samples in 45 minutes, the last 16 say 2.
         "… hours": 2 * 16 * (45 * 60 / 46) / 3600,
         "Units that loop": 2,
-        "… memory held": 1,
-        "Stuck memory": 3_000_000_000,
-        "Generated": 150,
+        "… resident": 1,
     }
     assert list(expected) == BANNER
     answers(tmp_path, series, {expr_of(BOARD, title): {"{}": value} for title, value in expected.items()}, at="45m")
@@ -76,7 +76,7 @@ def test_the_banner_says_0_where_all_is_well(tmp_path: Path) -> None:
         f"{RESIDENT}{{{unit('v')}}}": 1,
         f'{KINDS}{{{A},kind="unattributed"}}': 7,
     }
-    titles = ("Blind", "Lost", "… hours", "Units that loop", "… memory held", "Stuck memory")
+    titles = ("Blind", "Lost", "… hours", "Units that loop", "… resident", "Stuck memory")
     answers(tmp_path, series, {expr_of(BOARD, title): {"{}": 0} for title in titles})
 
 
