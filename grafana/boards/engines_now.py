@@ -125,9 +125,9 @@ def engines_now() -> Json:
                 custom__cellOptions=dict(COLOURED_CELL),
             ),
             only("^generated$", unit="suffix: tok/s", decimals=0, custom__width=100, mappings=_NOT_KNOWN),
-            only("^(running|waiting)$", decimals=0, custom__width=75, mappings=_NOT_KNOWN),
+            only("^(running|waiting)$", decimals=0, custom__width=70, mappings=_NOT_KNOWN),
             only("^KV cache$", unit="percentunit", decimals=0, custom__width=85, mappings=_NOT_KNOWN),
-            only("^ready in$", unit="s", decimals=0, custom__width=80, mappings=_NOT_KNOWN),
+            only("^ready in$", unit="s", decimals=0, custom__width=78, mappings=_NOT_KNOWN),
         ],
-        sort=("generated", True),
+        sort=("state", True),  # what does not answer comes first
     )

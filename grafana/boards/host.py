@@ -26,7 +26,7 @@ def board() -> Json:
     layout.line(6, host_now.units_now())
     layout.line(6, host_now.units_timeline())
     alerts = shared.alerts_now(HOST, whose=("instance", "unit", "gpu"))
-    layout.line(8, shared.holders_now(hosts=True), alerts, widths=(11, 13))
+    layout.line(8, shared.holders_now(hosts=True), alerts, widths=(10, 14))
     layout.heading("GPU memory")
     layout.line(7, host_gpus.memory_of_a_gpu())
     layout.line(8, host_gpus.memory_that_nobody_holds(), host_gpus.need_and_free())

@@ -202,7 +202,7 @@ def units_now() -> Json:
                 "^failures, 1 h$",
                 mappings=_NOT_KNOWN,
                 thresholds=thresholds((None, "text"), (1, ODD)),
-                custom__width=110,
+                custom__width=100,
                 **coloured,
             ),
             only(
@@ -213,7 +213,7 @@ def units_now() -> Json:
                 **coloured,
             ),
             only("^holds$", unit="bytes", decimals=1, mappings=_NOT_KNOWN, custom__width=90),
-            only("^since$", unit="dateTimeFromNow", mappings=_NOT_KNOWN, custom__width=115),
+            only("^since$", unit="dateTimeFromNow", mappings=_NOT_KNOWN, custom__width=130),
         ],
         sort=("restarts, 1 h", True),
     )

@@ -148,12 +148,12 @@ def alerts_now(matchers: str, *, whose: Sequence[str] = ()) -> Json:
                 links=[link("Runbook", f"{RUNBOOK}#${{__value.raw}}")],
                 custom__minWidth=140,
             ),
-            only("^(instance|unit)$", custom__width=115),
+            only("^(instance|unit)$", custom__width=135),
             only(
                 "^since$",
                 unit="dateTimeFromNow",
                 mappings=values({CANNOT_TELL: ("n/a", "text")}),
-                custom__width=110,
+                custom__width=125,
             ),
             only("^GPU$", custom__width=50),
             only(
