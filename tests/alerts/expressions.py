@@ -2,14 +2,10 @@
 
 import importlib
 import re
-import subprocess
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-import yaml
 from tests.alerts.label_values import unknown_values
-from tests.fakes.needs import needs
 
 # What every target has, and what our rules keep of it.
 TARGET_LABELS = frozenset({"cluster", "job", "instance"})
@@ -59,15 +55,3 @@ def unknown_in(expr: str, families: Mapping[str, Family]) -> Iterator[str]:
 
 def _labels_of(metric: str, families: Mapping[str, Family]) -> frozenset[str]:
     return TARGET_LABELS | frozenset(families[metric].labels)
-
-
-def check_that_all_parse(expressions: Iterable[str], folder: Path) -> None:
-    """Let promtool read them: one recording rule each."""
-    rules = [{"record": f"checked:expression:{number}", "expr": expr} for number, expr in enumerate(expressions)]
-    file = folder / "expressions.yml"
-    file.write_text(yaml.safe_dump({"groups": [{"name": "checked", "rules": rules}]}), encoding="utf-8")
-    checked = subprocess.run(
-        [needs("promtool"), "check", "rules", "--lint=none", file], capture_output=True, text=True, check=False
-    )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert f"{len(rules)} rules found" in checked.stdout

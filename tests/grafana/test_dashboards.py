@@ -1,5 +1,6 @@
 """What holds for all boards: as generated, of no server, whole, and asking for what is exported of the chosen hosts."""
 
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tests.grafana.promql import selectors
 
 from grafana import generate
 
+RULES = FOLDER.parent / "alerts" / "llmhost.rules.yml"
 # Which exporters there are is asked of whole jobs: it tells targets of ours from others'.
 OF_WHOLE_JOBS = "llmhost_build_info"
 
@@ -107,3 +109,12 @@ def test_every_query_asks_of_what_is_chosen(name: str) -> None:
         for one in found:
             wanted = chosen[:2] if one.name == OF_WHOLE_JOBS else chosen
             assert all(one.matchers.get(label) == ("=~", f"${label}") for label in wanted), (one.name, expr)
+
+
+def test_links_of_alerts_lead_to_boards_and_choose_by_variables_that_they_have() -> None:
+    told = set(re.findall(r"dashboard_url: \S+?/d/(\S+?)(?:\?(.*))?$", RULES.read_text(encoding="utf-8"), re.MULTILINE))
+    assert {uid for uid, _ in told} == {"llmhost-incident", "llmhost-host", "llmhost-fleet"}
+    for uid, query in told:
+        variables = {one["name"] for one in BOARDS[uid]["templating"]["list"]}
+        chosen = set(re.findall(r"\bvar-(\w+)=", query))
+        assert chosen == (variables - {"datasource", "gpu"} if uid != "llmhost-fleet" else set()), uid
