@@ -112,14 +112,16 @@ def test_what_an_ended_run_has_left_is_ended_and_the_service_starts(host: Host, 
 
 
 def test_a_free_start_is_held_back_until_they_have_ended(host: Host) -> None:
-    leaves = "/bin/sh -c 'test -e /run/a.json || sleep 1000 & exec sleep 1001'"
+    host.booted.run(["rm", "-f", "/run/left.pid"])
+    leaves = "/bin/sh -c 'test -e /run/left.pid || { sleep 1000 & echo $$! >/run/left.pid; }; exec sleep 1001'"
     more = f"KillMode=process\nExecStart=\nExecStart={leaves}\n"
     host.unit("vllm-a", "0", options="--reap --settle 0s", more=more)
     host.start("vllm-a")
     host.becomes("vllm-a", "running")
+    sleeps = 'until grep -qx sleep /proc/"$(cat /run/left.pid)"/comm; do sleep 0.05; done 2>&-'
+    host.booted.run(["timeout", "30", "sh", "-c", sleeps])
     host.booted.systemctl("kill", "--kill-whom=main", "--signal=SIGKILL", "vllm-a.service")
     host.becomes("vllm-a", "failed")
-    host.booted.run(["touch", "/run/a.json"])
     host.start("vllm-a")
     host.becomes("vllm-a", "running")
     (ended,) = re.findall(r"ended leftover (\d+) sleep, of an ended run: after SIGTERM", host.log("vllm-a"))
@@ -131,7 +133,7 @@ def test_one_that_does_not_die_is_named_in_the_last_line(
 ) -> None:
     leaves = "/bin/sh -c 'sleep 1000 & echo $! >/run/a.pid; exec sleep 1001'"
     more = f"KillMode=process\nExecStart=\nExecStart={leaves}\n"
-    host.unit("vllm-a", "0", options="--reap --timeout 17s", more=more)
+    host.unit("vllm-a", "0", options="--reap --timeout 20s", more=more)
     host.start("vllm-a")
     pid = told(host, "/run/a.pid").strip()
     host.booted.systemctl("kill", "--kill-whom=main", "--signal=SIGKILL", "vllm-a.service")
@@ -144,7 +146,7 @@ def test_one_that_does_not_die_is_named_in_the_last_line(
     *_, stuck, last = [line for line in host.log("vllm-a").splitlines() if "ERROR" in line]
     assert re.search(rf"could not end leftover {pid} sleep, of an ended run: SIGKILL does not end it, state \S", stuck)
     assert re.search(
-        rf"held after 1[78]\.\d s .*; process {pid} sleep of an ended run does not die, and only a GPU reset or a "
+        rf"held after 2[01]\.\d s .*; process {pid} sleep of an ended run does not die, and only a GPU reset or a "
         r"reboot ends it\. Next step: reset the GPU \(nvidia-smi --gpu-reset\), or reboot$",
         last,
     )
