@@ -46,8 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Run twice as many processes as there are processors: many tests wait most of the time."""
-    return 2 * len(os.sched_getaffinity(0))
+    """Run one process more than there are processors: many tests wait most of the time, and some for others in time."""
+    return 1 + len(os.sched_getaffinity(0))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

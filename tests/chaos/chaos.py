@@ -139,7 +139,7 @@ class Chaos:
         while True:
             assert time.monotonic() < until, "systemd does not answer"
             session = source._session
-            if session is None or session.bus is None:  # it connects anew
+            if session is None or session.bus is None or not session._owner:  # it connects anew, or systemd does
                 time.sleep(_LOOK_SECONDS)
                 continue
             with contextlib.suppress(CallTimeoutError, BusClosedError):

@@ -53,9 +53,10 @@ class Shm:
     def kill(self, name: str, all_but: str = "") -> None:
         """End a unit with all that it has, resource trackers too: nobody cleans up."""
         cgroup = self._host.booted.show(f"{name}.service", "ControlGroup")["ControlGroup"]
-        # All are stopped first: a tracker that outlives its owner by a moment would remove what it knows.
+        # A tracker that outlives its owner by a moment would remove what it knows. So all are stopped first; and as
+        # systemd lets them go on once the first one, the owner, has ended, that one is killed last.
         kill = """
-            pids=$(for pid in $(cat "$1/cgroup.procs"); do grep -qx "$2" /proc/$pid/comm || echo $pid; done)
+            for pid in $(cat "$1/cgroup.procs"); do grep -qx "$2" /proc/$pid/comm || pids="$pid $pids"; done
             kill -STOP $pids
             kill -KILL $pids
         """

@@ -17,7 +17,7 @@ assert bus is not None  # a fixture
 
 @pytest.mark.parametrize("member", ["GetUnit", "GetAll", "ListUnitsByPatterns", "Subscribe", "Get"])
 def test_a_call_that_is_never_answered_is_a_timeout_that_names_it(bus: PrivateBus, member: str) -> None:
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, call_timeout_seconds=0.1) as source:
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, call_timeout_seconds=0.5) as source:
         systemd.answers[member] = SILENCE
         error = fault(source)
         assert error.cause is Cause.TIMEOUT
@@ -149,7 +149,7 @@ def test_a_restarted_bus_is_resynced_and_counted(bus: PrivateBus) -> None:
 
 
 def test_a_bus_that_stopped_answering_is_found_out_without_a_read(bus: PrivateBus) -> None:
-    with FakeSystemd(bus, [VLLM]), source_on(bus, call_timeout_seconds=0.1, ping_seconds=0.1) as source:
+    with FakeSystemd(bus, [VLLM]), source_on(bus, call_timeout_seconds=0.5, ping_seconds=0.1) as source:
         read(source)
         bus.pause()
         wait_until(lambda: source._units() is None)
