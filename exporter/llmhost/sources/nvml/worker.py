@@ -61,12 +61,15 @@ def _end_with(pipe: int) -> None:
 
 
 def serve(questions: BinaryIO, answers: BinaryIO, session: Session, crumb: CrumbWriter) -> None:
-    """Answer until the questions end or NVML does not work."""
+    """Answer until the questions end, nobody reads the answers any more, or NVML does not work."""
     for line in questions:
         answer = session.answer(json.loads(line))
         crumb.idle()
-        answers.write(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
-        answers.flush()
+        try:
+            answers.write(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
+            answers.flush()
+        except BrokenPipeError:  # who asked has ended meanwhile
+            return
         if answer["failed"] is not None:
             return
 

@@ -1,0 +1,37 @@
+"""The child, where who asked has gone."""
+
+import os
+import subprocess
+import sys
+
+from tests.fakes.nvml import FakeNvml, fake_nvml
+
+from llmhost.sources.nvml import crumb, tally
+
+__all__ = ["fake_nvml"]
+
+QUESTION = b'{"id": 1, "extent": "everything", "skip": [], "listed": 0}\n'
+
+
+def test_an_answer_that_nobody_waits_for_ends_it_without_a_word(fake_nvml: FakeNvml) -> None:
+    """As where a guard ends by a mistake in its config: what it then says must be its last line."""
+    fake_nvml.write(["gpu 0"])
+    descriptors = crumb.create(), tally.create()
+    options = ["--procfs", "/proc", "--crumb-fd", str(descriptors[0]), "--tally-fd", str(descriptors[1])]
+    with subprocess.Popen(
+        [sys.executable, "-m", "llmhost.sources.nvml.worker", *options],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=descriptors,
+        env={**os.environ, **fake_nvml.environment()},
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        child.stdin.write(QUESTION)
+        child.stdin.flush()  # and stays open
+        assert (child.wait(30), child.stderr.read()) == (0, b"")
+    for descriptor in descriptors:
+        os.close(descriptor)
