@@ -124,7 +124,10 @@ def test_a_free_start_is_held_back_until_they_have_ended(host: Host) -> None:
     host.becomes("vllm-a", "failed")
     host.start("vllm-a")
     host.becomes("vllm-a", "running")
-    (ended,) = re.findall(r"ended leftover (\d+) sleep, of an ended run: after SIGTERM", host.log("vllm-a"))
+    log = host.log("vllm-a")
+    found = re.search(r"ended leftover (\d+) sleep, of an ended run: after SIGTERM", log)
+    assert found, log
+    ended = found[1]
     assert host.booted.run(["kill", "-0", ended], check=False).returncode == 1
 
 
