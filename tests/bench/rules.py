@@ -39,6 +39,13 @@ groups:
 """
 
 
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: Prometheus is killed in the end."""
+
+
 @contextmanager
 def served(page: bytes) -> Iterator[int]:
     """Answer every GET with the page, on a port of loopback."""
@@ -56,8 +63,7 @@ def served(page: bytes) -> Iterator[int]:
         def log_message(self, *_arguments: object) -> None:
             """Say nothing: there are thousands."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
