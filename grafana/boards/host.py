@@ -1,7 +1,7 @@
 """A host, or a few: units, who holds GPU memory, GPUs, what is left in shared memory, engines, the exporter."""
 
 from grafana.boards import host_gpus, host_now, host_rest, shared
-from grafana.kit.dashboard import Layout, annotation, dashboard, of_hosts, pages
+from grafana.kit.dashboard import Layout, dashboard, of_hosts, pages
 from grafana.kit.panels import Json
 from grafana.kit.queries import HOST
 
@@ -9,14 +9,7 @@ from grafana.kit.queries import HOST
 def _annotations() -> list[Json]:
     return [
         pages(HOST, text="{{instance}} {{unit}} {{gpu}}"),
-        annotation(
-            "XIDs",
-            "purple",
-            f"max by (instance, gpu, xid) (llmhost_gpu_last_xid_timestamp_seconds{{{HOST}}}) * 1000",
-            title="XID {{xid}}",
-            text="{{instance}} GPU {{gpu}}",
-            at_value=True,
-        ),
+        shared.xids(hosts=True),
     ]
 
 

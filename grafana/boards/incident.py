@@ -179,14 +179,7 @@ def annotations() -> list[Json]:
             "llmhost_unit_last_resident_start_timestamp_seconds",
             title="start, memory held",
         ),
-        annotation(
-            "XIDs",
-            "purple",
-            f"max by (gpu, xid) (llmhost_gpu_last_xid_timestamp_seconds{{{HOST}}}) * 1000",
-            title="XID {{xid}}",
-            text="GPU {{gpu}}",
-            at_value=True,
-        ),
+        shared.xids(),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from grafana.kit.dashboard import variable
+from grafana.kit.dashboard import annotation, variable
 from grafana.kit.panels import (
     COLOURED_CELL,
     RUNBOOK,
@@ -164,6 +164,19 @@ def alerts_now(matchers: str, *, whose: Sequence[str] = ()) -> Json:
             ),
         ],
         sort=("severity", True),
+    )
+
+
+def xids(*, hosts: bool = False) -> Json:
+    """Mark when the driver reported XIDs; with `hosts` it says of which host each is."""
+    by = "instance, gpu, xid" if hosts else "gpu, xid"
+    return annotation(
+        "XIDs",
+        "purple",
+        f"max by ({by}) (llmhost_gpu_last_xid_timestamp_seconds{{{HOST}}}) * 1000",
+        title="XID {{xid}}",
+        text="{{instance}} GPU {{gpu}}" if hosts else "GPU {{gpu}}",
+        at_value=True,
     )
 
 
