@@ -22,7 +22,7 @@ from tests.fakes.shm import mounted
 
 from llmhost.act.removing import Remover
 from llmhost.config.schema import Policy
-from llmhost.decide.cleanup_plan import Outcome, Removal
+from llmhost.decide.cleanup.steps import Outcome, Removal
 from llmhost.derive.segments import SegmentState, advance_unheld, segment_states, unheld_changed_at
 from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Ok

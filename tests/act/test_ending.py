@@ -16,7 +16,7 @@ from tests.fakes.unkillable import keep_from_dying
 from tests.fakes.values import process
 
 from llmhost.act.ending import end
-from llmhost.decide.cleanup_plan import Condition, Ending, Outcome, Result
+from llmhost.decide.cleanup.steps import Condition, Ending, Outcome, Result
 from llmhost.model.ids import ProcessId
 from llmhost.sources.procfs_files import parse_stat
 

@@ -15,7 +15,7 @@ from tests.fakes.shm import Child
 
 from llmhost.act.lease_program import Asked, remove
 from llmhost.act.removing import BusyError, Remover
-from llmhost.decide.cleanup_plan import Outcome, Result
+from llmhost.decide.cleanup.steps import Outcome, Result
 from llmhost.model.segment_names import kind_of
 
 __all__ = ["shm"]

@@ -20,7 +20,7 @@ CLEAN: Mapping[str, str] = {
     "llmhost.sources": "",
     "llmhost.sources.base": "from llmhost.model.gpu import Gpu\n",
     "llmhost.sources.nvml": "import subprocess\nfrom llmhost.sources.base import SourceError\n",
-    "llmhost.sources.nvml.worker": "import pynvml\n",
+    "llmhost.sources.nvml.child.worker": "import pynvml\n",
     "llmhost.sources.systemd": "import asyncio\n",
     "llmhost.sources.systemd.bus": "from dbus_next import Message\nfrom . import wire\nfrom .wire import frame\n",
     "llmhost.sources.systemd.wire": "",
@@ -37,7 +37,7 @@ CLEAN: Mapping[str, str] = {
     "llmhost.serve": "",
     "llmhost.serve.http": "from prometheus_client import exposition\nfrom ..metrics import collector\n",
     "llmhost.cli": "",
-    "llmhost.cli.assemble": "from llmhost.sources import nvml\n",
+    "llmhost.assemble.exporter": "from llmhost.sources import nvml\n",
     "llmhost.cli.main": "from llmhost.cli import assemble\nfrom llmhost.sources.base import SourceError\n",
     "llmhost.__main__": "from llmhost.cli.main import main\n",
 }

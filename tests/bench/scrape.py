@@ -29,11 +29,11 @@ from tests.fakes.daemon import Daemon
 from tests.fakes.needs import TOOLS
 from tests.fakes.nvml import FakeNvml
 
-from llmhost.cli.assemble import SystemClock
+from llmhost.assemble.exporter import SystemClock
 from llmhost.collect.observer import Observation
 from llmhost.config.schema import Config
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import Ledger
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
 from llmhost.model.engine_command import is_engine_command

@@ -13,10 +13,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from llmhost.cli.assemble import Exporter, Paths, SystemClock
-from llmhost.collect.books import Books
+from llmhost.assemble.exporter import Exporter, Paths, SystemClock
+from llmhost.collect.history_keeper import Books
 from llmhost.config.schema import CollectorsConfig, Config, PidNamespace, UnitsConfig
-from llmhost.derive.ledger.record import Start, Verdict
+from llmhost.model.history.unit_history import Start, Verdict
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
 from llmhost.model.ids import UnitId

@@ -15,10 +15,10 @@ from tests.fakes.engine_tree import PYTHON, Tree
 from tests.fakes.needs import needs, needs_root
 from tests.fakes.shm import Child, Children, children  # noqa: F401 - a fixture
 
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import Ledger
 from llmhost.model.ids import UnitId
 from llmhost.model.segment import SegmentId
-from llmhost.state.store import LedgerStore
+from llmhost.state.history_file import LedgerStore
 from llmhost.views.text import columns
 
 MAKE = """

@@ -15,7 +15,7 @@ from tests.fakes.shm import at_dev_shm, tmpfs
 from tests.fakes.written_history import ledger_of
 from tests.hosts.written import read, standing, without_varying
 
-from llmhost.state.store import LedgerStore
+from llmhost.state.history_file import LedgerStore
 
 __all__ = ["fake_nvml", "tmpfs"]
 

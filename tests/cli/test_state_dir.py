@@ -13,9 +13,9 @@ from tests.fakes.ledgers import BIG, FILE_1, OLLAMA, WRITTEN_DOWN
 from tests.fakes.needs import needs, needs_root
 
 from llmhost.cli import memory
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.state.document import ledger_of
-from llmhost.state.store import LedgerStore
+from llmhost.model.history.history import Ledger
+from llmhost.state.history_document import ledger_of
+from llmhost.state.history_file import LedgerStore
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 

@@ -21,7 +21,7 @@ from tests.fakes.needs import needs, needs_root
 from tests.fakes.written_history import ledger_of
 from tests.hosts.written import read, standing
 
-from llmhost.state.store import LedgerStore
+from llmhost.state.history_file import LedgerStore
 
 __all__ = ["alone"]
 

@@ -6,9 +6,9 @@ import time
 import pytest
 from tests.fakes.values import snapshot
 
-from llmhost.collect.books import Books
+from llmhost.collect.history_keeper import Books
 from llmhost.config.schema import Policy
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import Ledger
 
 
 def test_what_was_looked_at_is_saved_when_it_is_to_be_kept() -> None:

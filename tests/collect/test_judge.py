@@ -10,14 +10,14 @@ from typing import Generic, TypeVar
 import pytest
 from tests.fakes.values import GIB, HOST, gpu, held, in_service, memory, process, report, table, unit
 
-from llmhost.cli.assemble import SystemClock
-from llmhost.collect.books import Books
-from llmhost.collect.judge import Judge
+from llmhost.assemble.exporter import SystemClock
+from llmhost.collect.history_keeper import Books
+from llmhost.starts.judge import Judge
 from llmhost.collect.worker import Worker
 from llmhost.config.schema import Config, Policy
-from llmhost.derive.ledger.events import MainStarted
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import Start, Trigger, UnitRecord, Verdict
+from llmhost.derive.history.events import MainStarted
+from llmhost.model.history.history import Ledger
+from llmhost.model.history.unit_history import Start, Trigger, UnitRecord, Verdict
 from llmhost.model.gpu import GpuHolder, NvmlReport
 from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Cause, Failed, Ok

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from llmhost.collect.letting_go import LettingGo
+from llmhost.collect.driver_pause import LettingGo
 
 
 class Driver:

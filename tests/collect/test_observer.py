@@ -8,13 +8,13 @@ from typing import Generic, TypeVar
 import pytest
 from tests.fakes.values import GIB, HOST, gpu, held, in_service, process, report, snapshot, table
 
-from llmhost.cli.assemble import SystemClock
-from llmhost.collect.books import Books
+from llmhost.assemble.exporter import SystemClock
+from llmhost.collect.history_keeper import Books
 from llmhost.collect.discover import units_of_interest
 from llmhost.collect.observer import Observation, Observer
 from llmhost.collect.worker import Worker
 from llmhost.config.schema import Policy
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import Ledger
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.host import Host
 from llmhost.model.process import ProcessTable, Role

@@ -7,8 +7,8 @@ import pytest
 from tests.fakes.values import snapshot
 
 from llmhost.collect.observer import Observation
-from llmhost.collect.recent import Recent
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.collect.recent_observations import Recent
+from llmhost.model.history.history import Ledger
 
 
 class Host:

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from tests.fakes.values import GIB, HOST, gpu, memory, report, unit
 
-from llmhost.cli.assemble import SystemClock
-from llmhost.collect.books import Books
-from llmhost.collect.judge import Judge
-from llmhost.collect.release import Release
-from llmhost.collect.watch import Watch
+from llmhost.assemble.exporter import SystemClock
+from llmhost.collect.history_keeper import Books
+from llmhost.starts.judge import Judge
+from llmhost.starts.memory_release import Release
+from llmhost.starts.watch import Watch
 from llmhost.collect.worker import Worker
 from llmhost.config.schema import Config, Policy
-from llmhost.derive.ledger.ledger import Holdings, Ledger
-from llmhost.derive.ledger.record import Verdict
+from llmhost.model.history.history import Holdings, Ledger
+from llmhost.model.history.unit_history import Verdict
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid, UnitId

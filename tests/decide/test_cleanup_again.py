@@ -11,9 +11,9 @@ from tests.fakes.orphan_trees import SPAWN, TRACKER, run
 from tests.fakes.values import segment, table, unit
 
 from llmhost.config.schema import Config
-from llmhost.decide.cleanup import plan
-from llmhost.decide.cleanup_plan import Condition, Ending, Plan, Step, Wish
-from llmhost.decide.look import Look
+from llmhost.decide.cleanup.plan import plan
+from llmhost.decide.cleanup.steps import Condition, Ending, Plan, Step, Wish
+from llmhost.derive.host_view import Look
 from llmhost.derive.facts import derive
 from llmhost.model.process import Process
 from llmhost.model.reading import Ok

@@ -5,8 +5,8 @@ from tests.fakes.cleanups import OWN_PID, ROOT, host, kept, pids, planned, waiti
 from tests.fakes.orphan_trees import ADOPTER_PIPES, SERVICE, SPAWN, TRACKER, run
 from tests.fakes.values import GIB, gpu, held, process, unit
 
-from llmhost.decide.cleanup_plan import Condition, Wish
-from llmhost.derive.ledger.ledger import Belonging
+from llmhost.decide.cleanup.steps import Condition, Wish
+from llmhost.model.history.history import Belonging
 from llmhost.model.ids import UnitId
 from llmhost.model.process import Home, Placement, Process
 from llmhost.model.reading import Ok

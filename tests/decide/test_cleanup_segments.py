@@ -8,7 +8,7 @@ from tests.fakes.cleanups import AT, ROOT, epoch, host, inodes, kept, pids, plan
 from tests.fakes.orphan_trees import SPAWN, TRACKER, run
 from tests.fakes.values import segment, unit
 
-from llmhost.decide.cleanup_plan import Condition, Wish
+from llmhost.decide.cleanup.steps import Condition, Wish
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
 from llmhost.model.segment import Segment, SegmentId, SegmentKind

@@ -18,11 +18,11 @@ from tests.fakes.values import (
     unit,
 )
 
-from llmhost.decide.doctor import COMPANIONS, diagnose, not_checked
-from llmhost.decide.doctor_settings import ADVISED_BURST, ADVISED_INTERVAL_SECONDS
-from llmhost.decide.finding import Finding, Severity
-from llmhost.derive.ledger.record import Trigger, Verdict
-from llmhost.model.confinement import Sandbox
+from llmhost.decide.doctor.diagnose import COMPANIONS, diagnose, not_checked
+from llmhost.decide.doctor.settings import ADVISED_BURST, ADVISED_INTERVAL_SECONDS
+from llmhost.decide.doctor.finding import Finding, Severity
+from llmhost.model.history.unit_history import Trigger, Verdict
+from llmhost.model.sandbox import Sandbox
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.model.unit import Unit, UnitSettings

@@ -6,9 +6,9 @@ import pytest
 from tests.fakes.diagnosed import GUARD, RECORD, found, of, settings
 from tests.fakes.values import unit
 
-from llmhost.decide.finding import Severity
-from llmhost.derive.ledger.record import Trigger, Verdict
-from llmhost.model.confinement import Sandbox
+from llmhost.decide.doctor.finding import Severity
+from llmhost.model.history.unit_history import Trigger, Verdict
+from llmhost.model.sandbox import Sandbox
 from llmhost.model.unit import UnitSettings
 
 PTRACE = 1 << 19  # CAP_SYS_PTRACE, capability.h

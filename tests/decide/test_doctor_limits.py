@@ -7,10 +7,10 @@ import pytest
 from tests.fakes.diagnosed import RECORD, SERVE, found, look, of, settings
 from tests.fakes.values import GIB, in_service, process, unit
 
-from llmhost.decide.doctor import diagnose
-from llmhost.decide.finding import Finding, Severity
-from llmhost.decide.look import Look
-from llmhost.model.confinement import Limits, Sandbox
+from llmhost.decide.doctor.diagnose import diagnose
+from llmhost.decide.doctor.finding import Finding, Severity
+from llmhost.derive.host_view import Look
+from llmhost.model.sandbox import Limits, Sandbox
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Ok
 from llmhost.model.unit import Logind, UnitSettings, UnitsReport

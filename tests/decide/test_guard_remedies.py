@@ -13,8 +13,8 @@ from tests.fakes.orphan_trees import TRACKER, run
 from tests.fakes.values import HOST, in_service, segment, shared_memory, unit
 
 from llmhost.config.schema import Policy
-from llmhost.decide.cleanup_plan import Condition
-from llmhost.decide.guard_remedies import (
+from llmhost.decide.cleanup.steps import Condition
+from llmhost.decide.guard.remedies import (
     Own,
     Reaping,
     UnprovenError,
@@ -24,7 +24,7 @@ from llmhost.decide.guard_remedies import (
     to_ask_for_listeners,
     unheard_of,
 )
-from llmhost.derive.ledger.ledger import Belonging, Ledger
+from llmhost.model.history.history import Belonging, Ledger
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Home, Placement, Process
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading

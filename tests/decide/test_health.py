@@ -22,10 +22,10 @@ from tests.fakes.values import (
 
 from llmhost.config.schema import Config
 from llmhost.decide.health import Health, Level, health_of
-from llmhost.decide.look import Look
+from llmhost.derive.host_view import Look
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import UnitRecord
+from llmhost.model.history.history import Ledger
+from llmhost.model.history.unit_history import UnitRecord
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
 from llmhost.model.ids import ProcessId, UnitId

@@ -6,8 +6,8 @@ import pytest
 from tests.fakes.values import GIB, gpu, held, in_service, memory, process, snapshot, table, unit
 
 from llmhost.derive.attribution import GpuAttribution, HolderKind, attribute
-from llmhost.derive.belonging import Belongings
-from llmhost.derive.ledger.ledger import Belonging
+from llmhost.derive.unit_membership import Belongings
+from llmhost.model.history.history import Belonging
 from llmhost.model.gpu import Gpu, GpuHolder
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Home, Placement, Process

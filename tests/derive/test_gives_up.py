@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.fakes.values import ended, started, unit
 
-from llmhost.derive.gives_up import gives_up
-from llmhost.derive.ledger.record import Start, UnitRecord
+from llmhost.derive.start_limit import gives_up
+from llmhost.model.history.unit_history import Start, UnitRecord
 from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import UnitSettings
 

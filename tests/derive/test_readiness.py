@@ -3,8 +3,8 @@
 from tests.fakes.values import snapshot, unit
 
 from llmhost.config.schema import Policy
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.looks import advance
+from llmhost.model.history.history import Ledger
+from llmhost.derive.history.observations import advance
 from llmhost.derive.readiness import Readiness, ready_budget_seconds
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.ids import UnitId

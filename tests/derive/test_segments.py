@@ -9,8 +9,8 @@ import pytest
 from tests.fakes.values import process, snapshot, table
 
 from llmhost.config.schema import Policy
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.looks import advance
+from llmhost.model.history.history import Ledger
+from llmhost.derive.history.observations import advance
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.model.ids import ProcessId
 from llmhost.model.process import ProcessTable

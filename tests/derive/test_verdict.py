@@ -7,8 +7,8 @@ from tests.fakes.judging import MAIN, ME, MINE, NOTEBOOK, in_use, judged, said, 
 from tests.fakes.values import GIB, HOST, MIB, gpu, held, in_service, memory, process, snapshot, table, unit
 
 from llmhost.config.schema import Config, UnitGpus, UnitsConfig
-from llmhost.derive.ledger.ledger import Belonging, LearntGpus, Ledger
-from llmhost.derive.ledger.record import Verdict
+from llmhost.model.history.history import Belonging, LearntGpus, Ledger
+from llmhost.model.history.unit_history import Verdict
 from llmhost.derive.verdict import judge
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import GpuUuid, ProcessId

@@ -5,8 +5,8 @@ from dataclasses import replace
 from tests.fakes.judging import MAIN, ME, MINE, in_use, judged, said, starting
 from tests.fakes.values import GIB, held, in_service, process, unit
 
-from llmhost.derive.ledger.ledger import Belonging, Holdings, Ledger
-from llmhost.derive.ledger.record import Verdict
+from llmhost.model.history.history import Belonging, Holdings, Ledger
+from llmhost.model.history.unit_history import Verdict
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.process import Role
 from llmhost.model.reading import Cause, Failed

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.fakes.values import ended, settings, started, unit
 
-from llmhost.derive.ledger.record import UnitRecord
-from llmhost.derive.wanted import wanted
+from llmhost.model.history.unit_history import UnitRecord
+from llmhost.derive.should_run import wanted
 from llmhost.model.reading import Failed, NotApplicable, Ok
 
 

@@ -22,7 +22,7 @@ from tests.fakes.needs import needs, needs_root
 
 from llmhost.model.engine import EngineAnswer, EngineSample
 from llmhost.model.reading import Cause, Ok
-from llmhost.sources.engine import visit
+from llmhost.sources.engine import server_client as visit
 from llmhost.sources.engine.source import EngineSource
 
 __all__ = ["run_engine", "source"]

@@ -13,8 +13,9 @@ from llmhost.model.engine import EngineAnswer, EngineServer
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Ok
 from llmhost.sources.base import SourceError
-from llmhost.sources.engine import locate, visit
-from llmhost.sources.engine.locate import Candidate
+from llmhost.sources.engine import discover as locate
+from llmhost.sources.engine import server_client as visit
+from llmhost.sources.engine.discover import Candidate
 from llmhost.sources.engine.source import MOST_PER_UNIT, MOST_SERVERS, EngineSource
 
 __all__ = ["run_engine", "source"]

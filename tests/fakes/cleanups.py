@@ -7,11 +7,11 @@ from tests.fakes.orphan_trees import INIT
 from tests.fakes.values import shared_memory, snapshot
 
 from llmhost.config.schema import Config, Policy
-from llmhost.decide.cleanup import Around, plan, to_ask_for_listeners
-from llmhost.decide.cleanup_plan import Plan, Removal, Wish
-from llmhost.decide.look import Look
+from llmhost.decide.cleanup.plan import Around, plan, to_ask_for_listeners
+from llmhost.decide.cleanup.steps import Plan, Removal, Wish
+from llmhost.derive.host_view import Look
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Belonging, Ledger
+from llmhost.model.history.history import Belonging, Ledger
 from llmhost.derive.orphans import orphan_conditions
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process

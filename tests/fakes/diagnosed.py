@@ -5,12 +5,12 @@ from typing import Any
 from tests.fakes.values import gpu, snapshot, unit
 
 from llmhost.config.schema import Config
-from llmhost.decide.doctor import diagnose
-from llmhost.decide.finding import Finding
-from llmhost.decide.look import Look
+from llmhost.decide.doctor.diagnose import diagnose
+from llmhost.decide.doctor.finding import Finding
+from llmhost.derive.host_view import Look
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import UnitRecord
+from llmhost.model.history.history import Ledger
+from llmhost.model.history.unit_history import UnitRecord
 from llmhost.derive.readiness import Readiness
 from llmhost.model.ids import UnitId
 from llmhost.model.unit import Unit, UnitSettings

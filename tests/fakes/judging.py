@@ -6,8 +6,8 @@ from dataclasses import replace
 from tests.fakes.values import gpu, in_service, memory, process, settings, snapshot, unit
 
 from llmhost.config.schema import Config
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import Verdict
+from llmhost.model.history.history import Ledger
+from llmhost.model.history.unit_history import Verdict
 from llmhost.derive.verdict import Judgement, judge
 from llmhost.model.gpu import Gpu, GpuHolder
 from llmhost.model.ids import GpuUuid, UnitId

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from llmhost.state.store import LedgerStore
+from llmhost.state.history_file import LedgerStore
 
 SAVED_AT = 1764468000.0  # 2025-11-30T02:00:00Z
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from llmhost.derive.ledger.ledger import Belonging, LearntGpus, Ledger
-from llmhost.derive.ledger.record import End, InTheWay, Start, Trigger, UnitRecord, Verdict
+from llmhost.model.history.history import Belonging, LearntGpus, Ledger
+from llmhost.model.history.unit_history import End, InTheWay, Start, Trigger, UnitRecord, Verdict
 from llmhost.derive.readiness import Readiness
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.segment import SegmentId

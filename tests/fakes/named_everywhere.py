@@ -18,10 +18,10 @@ from tests.fakes.values import (
 )
 
 from llmhost.config.schema import Config
-from llmhost.decide.look import Look
+from llmhost.derive.host_view import Look
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import InTheWay, Trigger, UnitRecord, Verdict
+from llmhost.model.history.history import Ledger
+from llmhost.model.history.unit_history import InTheWay, Trigger, UnitRecord, Verdict
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid, UnitId

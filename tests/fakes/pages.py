@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from llmhost.collect.observer import Observation
 from llmhost.collect.worker import Health
 from llmhost.config.schema import Config
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import Ledger
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
 from llmhost.metrics.sections import SECTIONS, Section

@@ -7,13 +7,13 @@ from pathlib import Path
 from tests.hosts.told import look_of
 from tests.hosts.written import looked_at, read
 
-from llmhost.decide.doctor import diagnose
+from llmhost.decide.doctor.diagnose import diagnose
 from llmhost.decide.health import health_of
-from llmhost.decide.look import Look
+from llmhost.derive.host_view import Look
 from llmhost.serve.routes import Handler, Response, policy_for
-from llmhost.views.page import About, status_page
-from llmhost.views.page_script import SCRIPT
-from llmhost.views.page_style import STYLE
+from llmhost.views.page.document import About, status_page
+from llmhost.views.page.script import SCRIPT
+from llmhost.views.page.style import STYLE
 
 
 def written(name: str) -> Look:

@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.fakes.values import unit
 
-from llmhost.derive.ledger.events import Step, advance_unit
-from llmhost.derive.ledger.record import UnitRecord
+from llmhost.derive.history.events import Step, advance_unit
+from llmhost.model.history.unit_history import UnitRecord
 from llmhost.model.unit import UnitSettings
 from llmhost.model.unit_event import UnitEvent
 

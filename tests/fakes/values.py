@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from llmhost.derive.ledger.record import End, Start
+from llmhost.model.history.unit_history import End, Start
 from llmhost.model.gpu import Gpu, GpuHolder, GpuMemory, MemoryApi, NvmlReport
 from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId

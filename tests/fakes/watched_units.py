@@ -14,9 +14,9 @@ from typing import Any, Self
 
 from tests.fakes.booted import Booted
 
-from llmhost.derive.ledger.events import Step, advance_event
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import Trigger, UnitRecord, Verdict
+from llmhost.derive.history.events import Step, advance_event
+from llmhost.model.history.history import Ledger
+from llmhost.model.history.unit_history import Trigger, UnitRecord, Verdict
 from llmhost.model.ids import UnitId
 from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent

@@ -6,8 +6,8 @@ from typing import Any
 from tests.fakes.procfs import BOOT_ID
 from tests.fakes.values import MIB
 
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import End, InTheWay, Start, Trigger, UnitRecord, Verdict
+from llmhost.model.history.history import Ledger
+from llmhost.model.history.unit_history import End, InTheWay, Start, Trigger, UnitRecord, Verdict
 from llmhost.model.ids import GpuUuid, UnitId
 
 _AS_WRITTEN = frozenset(

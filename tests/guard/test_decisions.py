@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from llmhost.config.schema import Config, GpusConfig
-from llmhost.decide.guard import Decision, Rule, Wanted, decide, rule_of
-from llmhost.decide.steady import STEADY_BYTES, Trace, Traces, advance
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.decide.guard.decision import Decision, Rule, Wanted, decide, rule_of
+from llmhost.decide.guard.memory_stability import STEADY_BYTES, Trace, Traces, advance
+from llmhost.model.history.history import Ledger
 from llmhost.model.gpu import Gpu, GpuMemory, MemoryApi, NvmlReport
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.host import Host

@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.daemon import LLMHOST, environment
 from tests.fakes.nvml import FakeNvml, fake_nvml
 
-from llmhost.cli.guard_run import TerminatedError, _terminable
+from llmhost.guard.run import TerminatedError, _terminable
 
 __all__ = ["fake_nvml"]
 

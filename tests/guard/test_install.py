@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.booted import Booted, booted_systemd
 
 from llmhost.act.drop_ins import drop_in_of, is_as_written, signed
-from llmhost.decide.guard_drop_in import SHIPPED_COMMAND, UnfitError, guard_drop_in_text, span_seconds
+from llmhost.decide.guard.drop_in import SHIPPED_COMMAND, UnfitError, guard_drop_in_text, span_seconds
 
 __all__ = ["booted_systemd"]
 

@@ -7,12 +7,12 @@ import pytest
 from tests.hosts.told import look_of
 from tests.hosts.written import HOSTS, looked_at, read
 
-from llmhost.cli.assemble import Paths, read_around
-from llmhost.decide.cleanup import plan, seconds_to_wait, to_ask_for_listeners
-from llmhost.decide.cleanup_plan import Wish
+from llmhost.assemble.exporter import Paths, read_around
+from llmhost.decide.cleanup.plan import plan, seconds_to_wait, to_ask_for_listeners
+from llmhost.decide.cleanup.steps import Wish
 from llmhost.model.reading import Ok
-from llmhost.views.clean import plan_text
-from llmhost.views.clean_json import clean_json
+from llmhost.views.clean.text import plan_text
+from llmhost.views.clean.as_json import clean_json
 from llmhost.views.text import columns
 
 SHOWN = (

@@ -10,8 +10,8 @@ from tests.hosts.told import look_of
 from tests.hosts.written import HOSTS, WrittenHost, looked_at, read
 
 from llmhost.config.schema import Config
-from llmhost.decide import doctor
-from llmhost.decide.doctor import COMPANIONS, diagnose, not_checked
+from llmhost.decide.doctor.diagnose import diagnose as doctor
+from llmhost.decide.doctor.diagnose import COMPANIONS, diagnose, not_checked
 from llmhost.views.doctor import doctor_json, doctor_text
 from llmhost.views.text import columns
 

@@ -11,18 +11,18 @@ from tests.fakes.json_schema import faults
 from tests.hosts.told import look_of
 from tests.hosts.written import looked_at, names, read
 
-from llmhost.decide.doctor import diagnose, not_checked
-from llmhost.decide.finding import Severity
+from llmhost.decide.doctor.diagnose import diagnose, not_checked
+from llmhost.decide.doctor.finding import Severity
 from llmhost.decide.health import Level, health_of
 from llmhost.derive.attribution import HolderKind
-from llmhost.derive.ledger.record import Trigger, Verdict
+from llmhost.model.history.unit_history import Trigger, Verdict
 from llmhost.derive.segments import SegmentState
 from llmhost.derive.trackers import TrackerState
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.process import Role
 from llmhost.model.segment import SegmentKind
 from llmhost.views.doctor import doctor_json
-from llmhost.views.status_json import status_json
+from llmhost.views.status.as_json import status_json
 
 SCHEMAS: dict[str, Any] = {
     name: json.loads((ROOT / f"docs/{name}.schema.json").read_text()) for name in ("status", "doctor")

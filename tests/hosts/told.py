@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.hosts.written import EPOCH, Seen
 
-from llmhost.decide.look import Look
+from llmhost.derive.host_view import Look
 from llmhost.derive.facts import derive
 from llmhost.derive.rates import rates
 

@@ -17,7 +17,7 @@ from tests.fakes.procfs import write_proc
 from tests.fakes.written_history import ledger_of
 from tests.fakes.written_shm import hold, mounted
 
-from llmhost.cli.assemble import Exporter, Paths, SystemClock
+from llmhost.assemble.exporter import Exporter, Paths, SystemClock
 from llmhost.collect.observer import Observation
 from llmhost.config.load import parse
 from llmhost.config.schema import Config

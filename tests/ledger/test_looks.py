@@ -20,10 +20,10 @@ from tests.fakes.values import (
 )
 
 from llmhost.config.schema import Policy
-from llmhost.derive.ledger import bounds
-from llmhost.derive.ledger.ledger import Belonging, Ledger
-from llmhost.derive.ledger.looks import advance
-from llmhost.derive.ledger.record import UnitRecord
+from llmhost.model.history import bounds
+from llmhost.model.history.history import Belonging, Ledger
+from llmhost.derive.history.observations import advance
+from llmhost.model.history.unit_history import UnitRecord
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import ProcessId, UnitId

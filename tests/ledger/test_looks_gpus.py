@@ -6,8 +6,8 @@ from dataclasses import replace
 from tests.fakes.values import GIB, MIB, gpu, held, in_service, memory, process, settings, snapshot, unit
 
 from llmhost.config.schema import Policy
-from llmhost.derive.ledger.ledger import Holdings, LearntGpus, Ledger
-from llmhost.derive.ledger.looks import advance
+from llmhost.model.history.history import Holdings, LearntGpus, Ledger
+from llmhost.derive.history.observations import advance
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import GpuUuid, UnitId

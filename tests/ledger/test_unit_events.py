@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from tests.fakes.unit_lives import SIMPLE, Life, idle
 
-from llmhost.derive.ledger.events import Ended, MainStarted, advance_event
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import Trigger, UnitRecord, Verdict
-from llmhost.derive.ledger.resume import resumed
+from llmhost.derive.history.events import Ended, MainStarted, advance_event
+from llmhost.model.history.history import Ledger
+from llmhost.model.history.unit_history import Trigger, UnitRecord, Verdict
+from llmhost.derive.history.resume import resumed
 from llmhost.model.ids import UnitId
 from llmhost.model.unit import UnitSettings
 from llmhost.model.unit_event import UnitEvent

@@ -5,10 +5,10 @@ from typing import Any
 
 from tests.fakes.unit_lives import Life, idle
 
-from llmhost.derive.ledger.changes import with_time, with_verdict
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import Trigger, Verdict
-from llmhost.derive.ledger.resume import resumed
+from llmhost.derive.history.changes import with_time, with_verdict
+from llmhost.model.history.history import Ledger
+from llmhost.model.history.unit_history import Trigger, Verdict
+from llmhost.derive.history.resume import resumed
 
 UNLOADED: dict[str, Any] = {
     "load_state": "stub",

@@ -10,7 +10,7 @@ from tests.fakes.pages import exposition, samples
 from tests.fakes.values import GIB, gpu, held, in_service, memory, process, settings, snapshot, unit
 
 from llmhost.config.schema import Config, GpusConfig, SeriesConfig
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import Ledger
 from llmhost.derive.readiness import Readiness
 from llmhost.metrics.exposition import encode
 from llmhost.metrics.page import Page

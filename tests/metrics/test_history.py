@@ -8,8 +8,8 @@ from typing import Any
 from tests.fakes.pages import exposition, samples
 from tests.fakes.values import GIB, MIB, gpu, held, in_service, memory, process, snapshot, unit
 
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import InTheWay, Start, Trigger, UnitRecord, Verdict
+from llmhost.model.history.history import Ledger
+from llmhost.model.history.unit_history import InTheWay, Start, Trigger, UnitRecord, Verdict
 from llmhost.metrics.catalog import FAMILIES, Section
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.gpu import Gpu, Xid

@@ -14,8 +14,8 @@ from tests.fakes.values import GIB, gpu, held, snapshot, unit
 
 from llmhost.config.schema import Config, Policy
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.looks import advance
+from llmhost.model.history.history import Ledger
+from llmhost.derive.history.observations import advance
 from llmhost.derive.orphans import advance_orphans, orphan_conditions, orphans
 from llmhost.model.ids import ProcessId
 from llmhost.model.process import Process, Role

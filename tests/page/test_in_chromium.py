@@ -13,7 +13,7 @@ from tests.fakes.named_everywhere import look_at
 from tests.fakes.status_page import handler, text_of, written
 from tests.fakes.values import HOST
 
-from llmhost.decide.look import Look
+from llmhost.derive.host_view import Look
 from llmhost.model.reading import Ok
 from llmhost.serve.http import HttpServer
 from llmhost.serve.routes import Request, Response, application, html

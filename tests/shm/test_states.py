@@ -19,8 +19,8 @@ from tests.fakes.shm import (
 from tests.fakes.values import snapshot, table
 
 from llmhost.config.schema import Policy
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.looks import advance
+from llmhost.model.history.history import Ledger
+from llmhost.derive.history.observations import advance
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.model.segment import SegmentId, SharedMemory

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.fakes.ledgers import BIG, BOOT, FILE_1, WRITTEN_DOWN, with_starts
 
-from llmhost.derive.ledger.ledger import Belonging, LearntGpus, Ledger
+from llmhost.model.history.history import Belonging, LearntGpus, Ledger
 from llmhost.derive.readiness import Readiness
 from llmhost.model.ids import ProcessId, UnitId
-from llmhost.state.document import UnfitError, document_of, ledger_of, words
+from llmhost.state.history_document import UnfitError, document_of, ledger_of, words
 
 
 def written(ledger: Ledger, most_bytes: int = 16 << 20) -> bytes:

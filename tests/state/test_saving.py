@@ -9,11 +9,11 @@ import pytest
 from tests.fakes.ledger_stores import names, store_in
 from tests.fakes.ledgers import BIG, BOOT, WRITTEN_DOWN, with_starts
 
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import Ledger
 from llmhost.state.directory import StoreError
-from llmhost.state.document import ledger_of
+from llmhost.state.history_document import ledger_of
 from llmhost.state.saving import Saving
-from llmhost.state.store import LedgerStore
+from llmhost.state.history_file import LedgerStore
 
 
 class Clock:

@@ -12,10 +12,10 @@ from tests.fakes.ledger_stores import SAVED_AT, names, store_in
 from tests.fakes.ledgers import BIG, BOOT, FILE_1, SECOND_RUN, WRITTEN_DOWN, with_starts
 from tests.fakes.needs import needs, needs_root
 
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import Ledger
 from llmhost.state.directory import StoreError
-from llmhost.state.document import ledger_of
-from llmhost.state.store import LedgerStore, UnreadableLedgerError, open_for_reading
+from llmhost.state.history_document import ledger_of
+from llmhost.state.history_file import LedgerStore, UnreadableLedgerError, open_for_reading
 
 
 def test_what_is_saved_is_loaded_by_the_next_one(tmp_path: Path) -> None:
@@ -196,8 +196,8 @@ KILLED = """
 import os, signal, sys, time
 from pathlib import Path
 from tests.fakes.ledgers import with_starts
-from llmhost.state.document import ledger_of
-from llmhost.state.store import LedgerStore
+from llmhost.state.history_document import ledger_of
+from llmhost.state.history_file import LedgerStore
 directory = Path(sys.argv[1])
 ledgers = [with_starts(units, 10) for units in (5, 50)]
 lengths = set()

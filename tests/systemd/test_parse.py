@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from llmhost.model.confinement import Limits, Sandbox
+from llmhost.model.sandbox import Limits, Sandbox
 from llmhost.model.ids import UnitId
 from llmhost.model.unit import Unit, UnitSettings
 from llmhost.sources.systemd.checked import INFINITY

@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.booted import Booted, booted_systemd
 from tests.fakes.watched_units import Watched
 
-from llmhost.derive.ledger.record import UnitRecord
+from llmhost.model.history.unit_history import UnitRecord
 
 assert booted_systemd is not None  # a fixture
 

@@ -12,15 +12,15 @@ from tests.fakes.values import GIB, HOST, gpu, held, in_service, memory, process
 from tests.hosts.written import EPOCH
 
 from llmhost.config.schema import Config
-from llmhost.decide.look import Look
+from llmhost.derive.host_view import Look
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import End, Start, Trigger, UnitRecord, Verdict
+from llmhost.model.history.history import Ledger
+from llmhost.model.history.unit_history import End, Start, Trigger, UnitRecord, Verdict
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.model.unit import Unit
-from llmhost.views.markup import Markup, joined, tag
-from llmhost.views.page import RUNBOOK_PARTS
+from llmhost.views.page.markup import Markup, joined, tag
+from llmhost.views.page.document import RUNBOOK_PARTS
 
 HOSTILE = [
     *NAMES,

@@ -20,14 +20,14 @@ from llmhost.config.schema import Config
 from llmhost.decide.health import health_of
 from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import Ledger
 from llmhost.model.engine import EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.reading import Ok
-from llmhost.views.status import status_text
-from llmhost.views.status_gpus import shares
-from llmhost.views.status_json import status_json
+from llmhost.views.status.text import status_text
+from llmhost.views.status.gpus import shares
+from llmhost.views.status.as_json import status_json
 from llmhost.views.text import Style, columns
 
 

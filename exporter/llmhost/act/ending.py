@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from llmhost.decide.cleanup_plan import Condition, Ending, Outcome, Result
+from llmhost.decide.cleanup.steps import Condition, Ending, Outcome, Result
 from llmhost.model.ids import ProcessId
 from llmhost.sources.procfs_files import Stat, parse_stat
 

@@ -10,12 +10,12 @@ from llmhost.cli.options import add_look_options, paths_of
 from llmhost.cli.output import complain
 
 if TYPE_CHECKING:
-    from llmhost.cli.clean_acting import Interrupts
-    from llmhost.cli.looking import Looker
-    from llmhost.decide.cleanup_around import Around
-    from llmhost.decide.cleanup_done import Done
-    from llmhost.decide.cleanup_plan import Plan, Wish
-    from llmhost.decide.look import Look
+    from llmhost.act.carry_out import Interrupts
+    from llmhost.assemble.host_reader import Looker
+    from llmhost.decide.cleanup.context import Around
+    from llmhost.decide.cleanup.done import Done
+    from llmhost.decide.cleanup.steps import Plan, Wish
+    from llmhost.derive.host_view import Look
     from llmhost.model.ids import UnitId
 
 _EPILOG = (
@@ -71,8 +71,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(given: argparse.Namespace) -> int:
     # Imported only now, as are all that look: `llmhost` as a whole must start quickly.
-    from llmhost.cli.clean_acting import Interrupted, Interrupts  # noqa: PLC0415
-    from llmhost.cli.looking import Looker  # noqa: PLC0415
+    from llmhost.act.carry_out import Interrupted, Interrupts  # noqa: PLC0415
+    from llmhost.assemble.host_reader import Looker  # noqa: PLC0415
     from llmhost.config.load import ConfigError  # noqa: PLC0415
     from llmhost.state.directory import StoreError  # noqa: PLC0415
 
@@ -98,9 +98,9 @@ class _WrongUseError(Exception):
 
 
 def _run(given: argparse.Namespace, wish: "Wish", looker: "Looker", interrupts: "Interrupts") -> int:
-    from llmhost.cli.clean_acting import carried_out  # noqa: PLC0415
-    from llmhost.decide.cleanup import plan, seconds_to_wait  # noqa: PLC0415
-    from llmhost.decide.cleanup_done import Done  # noqa: PLC0415
+    from llmhost.act.carry_out import carried_out  # noqa: PLC0415
+    from llmhost.decide.cleanup.plan import plan, seconds_to_wait  # noqa: PLC0415
+    from llmhost.decide.cleanup.done import Done  # noqa: PLC0415
 
     look = looker.look()
     _require_known(wish.units, look)
@@ -133,8 +133,8 @@ def _wait(until_monotonic: float, seconds: float) -> None:
 
 
 def _around(given: argparse.Namespace, look: "Look") -> "Around":
-    from llmhost.cli.assemble import read_around  # noqa: PLC0415
-    from llmhost.decide.cleanup import to_ask_for_listeners  # noqa: PLC0415
+    from llmhost.assemble.exporter import read_around  # noqa: PLC0415
+    from llmhost.decide.cleanup.plan import to_ask_for_listeners  # noqa: PLC0415
     from llmhost.model.reading import Ok  # noqa: PLC0415
 
     table = look.snapshot.processes
@@ -153,8 +153,8 @@ def _status_of(plan: "Plan") -> Exit:
 def _show_plan(given: argparse.Namespace, plan: "Plan", wait_seconds: float) -> None:
     from llmhost.cli import terminal  # noqa: PLC0415
     from llmhost.cli.output import write_answer  # noqa: PLC0415
-    from llmhost.views.clean import plan_text  # noqa: PLC0415
-    from llmhost.views.clean_json import clean_json  # noqa: PLC0415
+    from llmhost.views.clean.text import plan_text  # noqa: PLC0415
+    from llmhost.views.clean.as_json import clean_json  # noqa: PLC0415
 
     if given.json:
         write_answer(clean_json(plan))
@@ -165,8 +165,8 @@ def _show_plan(given: argparse.Namespace, plan: "Plan", wait_seconds: float) -> 
 def _show_done(given: argparse.Namespace, done: "Done") -> None:
     from llmhost.cli import terminal  # noqa: PLC0415
     from llmhost.cli.output import write_answer  # noqa: PLC0415
-    from llmhost.views.clean import done_text  # noqa: PLC0415
-    from llmhost.views.clean_json import clean_json  # noqa: PLC0415
+    from llmhost.views.clean.text import done_text  # noqa: PLC0415
+    from llmhost.views.clean.as_json import clean_json  # noqa: PLC0415
 
     if given.json:
         write_answer(clean_json(done.plan, done))
@@ -175,8 +175,8 @@ def _show_done(given: argparse.Namespace, done: "Done") -> None:
 
 
 def _wish(given: argparse.Namespace) -> "Wish":
-    from llmhost.decide.cleanup import CLEANED  # noqa: PLC0415
-    from llmhost.decide.cleanup_plan import Wish  # noqa: PLC0415
+    from llmhost.decide.cleanup.plan import CLEANED  # noqa: PLC0415
+    from llmhost.decide.cleanup.steps import Wish  # noqa: PLC0415
     from llmhost.model.ids import UnitId  # noqa: PLC0415
 
     names = {str(kind): kind for kind in CLEANED}

@@ -8,7 +8,7 @@ from llmhost.cli.options import add_look_options
 from llmhost.config.unit_pattern import service_name
 
 if TYPE_CHECKING:
-    from llmhost.decide.look import Look
+    from llmhost.derive.host_view import Look
     from llmhost.model.ids import UnitId
 
 
@@ -29,11 +29,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(given: argparse.Namespace) -> Exit:
     # Imported only now, as are all that look: `llmhost` as a whole must start quickly.
     from llmhost.cli import terminal  # noqa: PLC0415
-    from llmhost.cli.looking import Looker  # noqa: PLC0415
+    from llmhost.assemble.host_reader import Looker  # noqa: PLC0415
     from llmhost.cli.output import complain, write_answer  # noqa: PLC0415
     from llmhost.config.load import ConfigError  # noqa: PLC0415
-    from llmhost.decide.doctor import COMPANIONS, diagnose, not_checked  # noqa: PLC0415
-    from llmhost.decide.finding import Severity  # noqa: PLC0415
+    from llmhost.decide.doctor.diagnose import COMPANIONS, diagnose, not_checked  # noqa: PLC0415
+    from llmhost.decide.doctor.finding import Severity  # noqa: PLC0415
     from llmhost.model.ids import UnitId  # noqa: PLC0415
     from llmhost.model.reading import Ok  # noqa: PLC0415
     from llmhost.state.directory import StoreError  # noqa: PLC0415

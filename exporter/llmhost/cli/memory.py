@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import Ledger
 from llmhost.state.directory import StoreError
 from llmhost.state.saving import Saving
-from llmhost.state.store import LedgerStore, UnreadableLedgerError, open_for_reading
+from llmhost.state.history_file import LedgerStore, UnreadableLedgerError, open_for_reading
 
 USUAL = Path("/var/lib/llmhost")
 

@@ -16,12 +16,12 @@ from types import FrameType
 
 from llmhost import __version__
 from llmhost.cli import memory
-from llmhost.cli.assemble import Exporter, Paths, SystemClock, boot_id
+from llmhost.assemble.exporter import Exporter, Paths, SystemClock, boot_id
 from llmhost.cli.exits import Exit
-from llmhost.cli.notify import Notifier
+from llmhost.sources.sd_notify import Notifier
 from llmhost.cli.output import write_out
 from llmhost.cli.status_pages import StatusPages
-from llmhost.collect.recent import Recent
+from llmhost.collect.recent_observations import Recent
 from llmhost.config.load import DEFAULT_PATH, ConfigError, load
 from llmhost.config.schema import Config
 from llmhost.metrics.collector import Exposition, InForce
@@ -31,7 +31,7 @@ from llmhost.serve.access import may_see_all
 from llmhost.serve.http import HttpServer, ListenError
 from llmhost.serve.routes import Request, Response, application, html, text
 from llmhost.state.directory import StoreError
-from llmhost.views.landing import landing
+from llmhost.views.page.landing import landing
 
 log = logging.getLogger(__name__)
 

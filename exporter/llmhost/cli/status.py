@@ -8,7 +8,7 @@ from llmhost.cli.exits import Exit
 from llmhost.cli.options import add_look_options
 
 if TYPE_CHECKING:
-    from llmhost.cli.looking import Looker
+    from llmhost.assemble.host_reader import Looker
 
 _EACH_SECONDS = 2.0
 
@@ -31,7 +31,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(given: argparse.Namespace) -> Exit:
     # Imported only now, as are all that look: `llmhost` as a whole must start quickly.
     from llmhost.cli import terminal  # noqa: PLC0415
-    from llmhost.cli.looking import Looker  # noqa: PLC0415
+    from llmhost.assemble.host_reader import Looker  # noqa: PLC0415
     from llmhost.cli.output import complain, write_answer  # noqa: PLC0415
     from llmhost.config.load import ConfigError  # noqa: PLC0415
     from llmhost.state.directory import StoreError  # noqa: PLC0415
@@ -55,8 +55,8 @@ def run(given: argparse.Namespace) -> Exit:
 def _shown(looker: "Looker", *, as_json: bool, redrawn: bool) -> tuple[str, Exit]:
     from llmhost.cli import terminal  # noqa: PLC0415
     from llmhost.decide.health import Level, health_of  # noqa: PLC0415
-    from llmhost.views.status import status_text  # noqa: PLC0415
-    from llmhost.views.status_json import status_json  # noqa: PLC0415
+    from llmhost.views.status.text import status_text  # noqa: PLC0415
+    from llmhost.views.status.as_json import status_json  # noqa: PLC0415
 
     look = looker.look() if redrawn else looker.look_for_rates()
     health = health_of(look)

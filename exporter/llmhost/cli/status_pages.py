@@ -5,18 +5,18 @@ from collections.abc import Callable
 from typing import Final
 
 from llmhost import __version__
-from llmhost.collect.recent import Recent
-from llmhost.decide.doctor import diagnose
+from llmhost.collect.recent_observations import Recent
+from llmhost.decide.doctor.diagnose import diagnose
 from llmhost.decide.health import health_of
-from llmhost.decide.look import Look
+from llmhost.derive.host_view import Look
 from llmhost.derive.facts import derive
 from llmhost.derive.rates import rates
 from llmhost.metrics.collector import InForce
 from llmhost.serve.routes import Response, policy_for
-from llmhost.views.page import About, status_page
-from llmhost.views.page_script import SCRIPT
-from llmhost.views.page_style import STYLE
-from llmhost.views.status_json import status_json
+from llmhost.views.page.document import About, status_page
+from llmhost.views.page.script import SCRIPT
+from llmhost.views.page.style import STYLE
+from llmhost.views.status.as_json import status_json
 
 # However many pages are open, the host is looked at for them no more often than that; a scrape's look serves as well.
 FRESH_SECONDS: Final = 5.0

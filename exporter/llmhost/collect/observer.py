@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from llmhost.collect.books import Books
+from llmhost.collect.history_keeper import Books
 from llmhost.collect.worker import DISABLED as DISABLED  # noqa: PLC0414 - what its readers get
 from llmhost.collect.worker import Clock, Health, Ticket, Worker
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import Ledger
 from llmhost.model.engine import EnginesReport
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.guard_run import GuardRun

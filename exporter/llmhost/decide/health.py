@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llmhost.decide.look import Look
+from llmhost.derive.host_view import Look
 from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import UnitFacts

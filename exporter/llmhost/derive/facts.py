@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from llmhost.config.schema import Config
 from llmhost.derive.attribution import GpuAttribution, attribute
-from llmhost.derive.belonging import Owners
+from llmhost.derive.unit_membership import Owners
 from llmhost.derive.command import is_guard
-from llmhost.derive.demand import demand_of, members_by_unit
-from llmhost.derive.gives_up import gives_up
+from llmhost.derive.requirements import demand_of, members_by_unit
+from llmhost.derive.start_limit import gives_up
 from llmhost.derive.gpu_set import GpuSet
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import Ledger
 from llmhost.derive.need import Need, startable
 from llmhost.derive.orphans import Orphan, orphans
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.derive.trackers import TrackerState, tracker_states
-from llmhost.derive.wanted import wanted
+from llmhost.derive.should_run import wanted
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Process, Role

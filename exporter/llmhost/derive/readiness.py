@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from llmhost.config.schema import Policy
 from llmhost.derive.activation import activation_began, is_up
-from llmhost.derive.ledger.bounds import MAX_UNITS, newest
+from llmhost.model.history.bounds import MAX_UNITS, newest
 from llmhost.model.engine import EngineAnswer
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Ok

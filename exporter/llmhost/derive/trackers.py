@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
-from llmhost.derive.creators import Bond, ancestors, bond_with_creator
+from llmhost.derive.parentage import Bond, ancestors, bond_with_creator
 from llmhost.model.children import is_python
 from llmhost.model.engines import tracker_fd
 from llmhost.model.ids import ProcessId

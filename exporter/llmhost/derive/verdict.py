@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from llmhost.config.schema import Config
 from llmhost.derive.activation import is_up, main_process
 from llmhost.derive.attribution import HolderKind, attribute
-from llmhost.derive.demand import demand_of, members_by_unit
+from llmhost.derive.requirements import demand_of, members_by_unit
 from llmhost.derive.gpu_set import GpuSet
 from llmhost.derive.in_the_way import Obstacle, Scene, Target, failed
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import UNATTRIBUTED, InTheWay, Verdict
+from llmhost.model.history.history import Ledger
+from llmhost.model.history.unit_history import UNATTRIBUTED, InTheWay, Verdict
 from llmhost.derive.orphans import orphans
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from llmhost.derive.ledger.record import Trigger, UnitRecord, Verdict
+from llmhost.model.history.unit_history import Trigger, UnitRecord, Verdict
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
 from llmhost.metrics.view import View

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from llmhost.model.confinement import Limits, Sandbox
+from llmhost.model.sandbox import Limits, Sandbox
 from llmhost.model.ids import UnitId
 
 # org.freedesktop.systemd1(5), Result of a service.

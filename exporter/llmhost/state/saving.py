@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 from threading import Thread
 
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import Ledger
 from llmhost.state.directory import StoreError
-from llmhost.state.store import LedgerStore
+from llmhost.state.history_file import LedgerStore
 
 _TRIFLES_SECONDS = 60.0
 _SECURE_SECONDS = 300.0

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from llmhost.decide.finding import Finding, Severity
+from llmhost.decide.doctor.finding import Finding, Severity
 from llmhost.views.text import WIDTH, Line, Style, columns, count, folded, plain, rendered
 
 SCHEMA_VERSION: Final = 1

@@ -1,0 +1,81 @@
+"""Checks of the host as a whole: its driver, and units that ask for more together than a GPU has. Pure."""
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+
+from llmhost.decide.doctor.finding import Finding, Severity
+from llmhost.derive.host_view import Look
+from llmhost.derive.facts import UnitFacts
+from llmhost.model.gpu import Gpu
+from llmhost.model.ids import UnitId
+from llmhost.model.reading import Cause, Failed, Ok
+
+_GIB = 1 << 30
+
+
+def driver_mismatch(look: Look) -> Iterator[Finding]:
+    """Programs load the library that is on disk; it works with the kernel module of the same version alone."""
+    report = look.snapshot.nvml
+    if isinstance(report, Failed) and report.cause is Cause.DRIVER_MISMATCH:
+        why = report.detail or "NVML says so"
+    elif isinstance(report, Ok) and report.value.driver_mismatch:
+        disk = report.value.library_on_disk_version
+        why = f"the library on disk is {disk}, the loaded kernel module {report.value.driver_version}"
+    else:
+        return
+    yield Finding(
+        check="driver-mismatch",
+        severity=Severity.ERROR,
+        unit="",
+        what="the driver was upgraded and not reloaded: what starts now cannot use a GPU",
+        why=why,
+        remedy="reboot; or stop all that uses a GPU, unload the nvidia modules, load them anew",
+    )
+
+
+def gpu_overcommitted(look: Look, units: AbstractSet[UnitId]) -> Iterator[Finding]:
+    """Units that are meant to run and together ask for more of a GPU than it has; told once for each set of units."""
+    if not isinstance(look.facts.units, Ok) or not isinstance(look.snapshot.nvml, Ok):
+        return
+    told: dict[tuple[UnitId, ...], list[tuple[Gpu, int, int]]] = {}
+    by_id = {one.unit.id: one for one in look.facts.units.value}
+    for gpu in look.snapshot.nvml.value.gpus:
+        room = _room_bytes(gpu, look)
+        asking = {one.unit.id: need for one in by_id.values() if (need := _needs(one, gpu))}
+        together = sum(asking.values())
+        if room is not None and len(asking) > 1 and together > room and not units.isdisjoint(asking):
+            told.setdefault(tuple(sorted(asking)), []).append((gpu, together, room))
+    for who, found in told.items():
+        yield _overcommitted(who, found, by_id)
+
+
+def _overcommitted(
+    who: tuple[UnitId, ...], found: list[tuple[Gpu, int, int]], by_id: Mapping[UnitId, UnitFacts]
+) -> Finding:
+    gpu, together, room = found[0]
+    indexes = ", ".join(one.index for one, _, _ in found)
+    needs = ", ".join(f"{unit.name} {_needs(by_id[unit], gpu) / _GIB:.1f} GiB" for unit in who)
+    others = " ".join(unit.name for unit in who[1:])
+    return Finding(
+        check="overcommitted",
+        severity=Severity.ERROR,
+        unit=who[0].name,
+        what=f"cannot run beside {others} on GPU {indexes}",
+        why=f"together they need {together / _GIB:.1f} of {room / _GIB:.1f} GiB there: {needs}",
+        remedy="lower --gpu-memory-utilization, or give them other GPUs; where only one is to run at a time, "
+        "Conflicts= in one of them has its start stop the other",
+    )
+
+
+def _needs(one: UnitFacts, gpu: Gpu) -> int:
+    if one.wanted != Ok(True) or not isinstance(one.needed, Ok):
+        return 0
+    return one.needed.value.get(gpu.uuid, 0)
+
+
+def _room_bytes(gpu: Gpu, look: Look) -> int | None:
+    if gpu.unified_memory:
+        return look.snapshot.host.value.memory_total_bytes if isinstance(look.snapshot.host, Ok) else None
+    if not isinstance(gpu.memory, Ok):
+        return None
+    return gpu.memory.value.total_bytes - (gpu.memory.value.reserved_bytes or 0)

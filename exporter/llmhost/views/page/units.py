@@ -1,0 +1,42 @@
+"""Units on the status page: state, what there is to say, and the starts of the last day. Pure."""
+
+from collections.abc import Iterable
+
+from llmhost.derive.host_view import Look
+from llmhost.derive.facts import UnitFacts
+from llmhost.model.ids import UnitId
+from llmhost.model.reading import Ok
+from llmhost.views.page.markup import Markup, identity, isolated, styled, tag
+from llmhost.views.page.starts import starts_of
+from llmhost.views.status.units import name_of, state_of, told_of
+
+
+def unit_key(unit: UnitId) -> str:
+    return identity("unit", unit.manager, unit.name)
+
+
+def units_section(look: Look) -> Markup:
+    if not isinstance(look.facts.units, Ok):
+        return Markup()
+    return tag(
+        "section",
+        tag("h2", "Units"),
+        _cards(look.facts.units.value, look) if look.facts.units.value else tag("p", "none is watched"),
+        id="units",
+    )
+
+
+def _cards(units: Iterable[UnitFacts], look: Look) -> list[Markup]:
+    return [_card(one, look, unit_key(one.unit.id)) for one in units]
+
+
+def _card(one: UnitFacts, look: Look, key: str) -> Markup:
+    return tag(
+        "article",
+        tag("h3", isolated(name_of(one.unit)), id=f"{key}-name"),
+        tag("p", styled("span", state_of(one.unit, look)), class_="state"),
+        tag("ul", [styled("li", line) for line in told_of(one, look)], class_="told"),
+        starts_of(one, look, f"{key}-starts"),
+        id=key,
+        aria_labelledby=f"{key}-name",
+    )

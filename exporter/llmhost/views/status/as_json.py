@@ -1,0 +1,256 @@
+"""`llmhost status --json`: the same for programs. Pure.
+
+What could not be read is null, never 0. Sizes are bytes, times seconds, points in time seconds since the epoch. Fields
+may be added within one schema version; one that changes its meaning or goes makes a new one.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from llmhost.decide.health import Health
+from llmhost.derive.host_view import Look
+from llmhost.derive.facts import UnitFacts
+from llmhost.model.history.unit_history import Start, UnitRecord
+from llmhost.derive.shortage import shortages
+from llmhost.model.engine import EngineAnswer, EngineSample
+from llmhost.model.gpu import Gpu
+from llmhost.model.ids import UnitId
+from llmhost.model.reading import Failed, NotApplicable, Ok, Reading, value_or_none
+from llmhost.views.status.gpus import shares
+
+SCHEMA_VERSION: Final = 1
+
+
+def status_json(look: Look, health: Health) -> str:
+    snapshot = look.snapshot
+    whole = {
+        "schema_version": SCHEMA_VERSION,
+        "at": snapshot.at,
+        "health": health.level,
+        "findings": [{"kind": one.kind, "subject": one.subject, "what": one.what} for one in health.findings],
+        "gpus": [_gpu(gpu, look) for gpu in snapshot.nvml.value.gpus] if isinstance(snapshot.nvml, Ok) else None,
+        "driver_version": snapshot.nvml.value.driver_version if isinstance(snapshot.nvml, Ok) else None,
+        "units": [_unit(one, look) for one in look.facts.units.value] if isinstance(look.facts.units, Ok) else None,
+        "orphans": _orphans(look),
+        "trackers": _trackers(look),
+        "shared_memory": _shm(look),
+        "cannot_be_seen": [
+            {"subject": one.subject, "cause": one.cause, "detail": one.detail, "matters": one.matters}
+            for one in health.untold
+        ],
+    }
+    return json.dumps(_finite(whole), indent=2, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """JSON has no NaN and no infinity; engines may send both (RFC 8259, 6)."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {str(key): _finite(one) for key, one in value.items()}
+        case list():
+            return [_finite(one) for one in value]
+        case _:
+            return value
+
+
+def _told(reading: Reading[Any]) -> dict[str, Any]:
+    """Give a value, or why there is none."""
+    match reading:
+        case Ok(value):
+            return {"value": value}
+        case Failed(cause, detail):
+            return {"value": None, "cause": str(cause), "detail": detail}
+        case NotApplicable(why):
+            return {"value": None, "cause": "not_applicable", "detail": why}
+
+
+def _gpu(gpu: Gpu, look: Look) -> dict[str, Any]:
+    memory = value_or_none(gpu.memory)
+    attribution = value_or_none(look.facts.attribution)
+    mine = attribution.get(gpu.uuid) if attribution is not None else None
+    return {
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "name": gpu.name,
+        "pci_bus_id": gpu.pci_bus_id,
+        "parent_uuid": gpu.parent_uuid,
+        "fault": gpu.fault,
+        "total_bytes": memory.total_bytes if memory is not None else None,
+        "used_bytes": memory.used_bytes if memory is not None else None,
+        "free_bytes": memory.free_bytes if memory is not None else None,
+        "unified_memory": gpu.unified_memory,
+        "fabric_ready": gpu.fabric_ready,
+        "xids": {str(xid.number): xid.count for xid in gpu.xids},
+        "holders": [
+            {
+                "kind": share.kind,
+                **_unit_id(share.unit),
+                "pids": list(share.pids),
+                "used_bytes": share.used_bytes,
+            }
+            for share in shares(mine.value)
+            if share.kind is not None
+        ]
+        if isinstance(mine, Ok)
+        else None,
+        "unattributed_bytes": value_or_none(mine.value.unattributed_bytes) if isinstance(mine, Ok) else None,
+    }
+
+
+def _unit_id(unit: UnitId | None) -> dict[str, str | None]:
+    return {"unit": None, "manager": None} if unit is None else {"unit": unit.name, "manager": unit.manager}
+
+
+def _unit(one: UnitFacts, look: Look) -> dict[str, Any]:
+    unit = one.unit
+    record = look.ledger.units.get(unit.id)
+    readiness = look.ledger.readiness.get(unit.id)
+    gpus = look.snapshot.nvml.value.gpus if isinstance(look.snapshot.nvml, Ok) else ()
+    refused = one.startable == Ok(False)
+    answers = look.snapshot.engines.value.answers if isinstance(look.snapshot.engines, Ok) else ()
+    return {
+        **_unit_id(unit.id),
+        "load_state": unit.load_state,
+        "active_state": unit.active_state,
+        "sub_state": unit.sub_state,
+        "result": unit.result,
+        "nrestarts": unit.nrestarts,
+        "state_change_at": unit.state_change_at,
+        "engine": one.engine,
+        "guarded": one.guarded,
+        "wanted": value_or_none(one.wanted),
+        "gives_up": value_or_none(one.gives_up),
+        "processes": {str(role): number for role, number in one.processes.value.items()}
+        if isinstance(one.processes, Ok)
+        else None,
+        "leftover_processes": value_or_none(one.leftovers),
+        "startable": _told(one.startable),
+        "missing": [
+            {
+                "gpu": short.gpu,
+                "uuid": short.uuid,
+                "needed_bytes": short.needed_bytes,
+                "free_bytes": short.free_bytes,
+                "why": short.why,
+            }
+            for short in (shortages(one.gpus, one.needed, gpus, look.snapshot.host) if refused else ())
+        ],
+        "history": None if record is None else _history(record),
+        "guard": _guard(unit.id, look),
+        "ready_seconds": list(readiness.past_seconds) if readiness is not None else [],
+        "servers": [_server(answer, look) for answer in answers if answer.unit == unit.id],
+    }
+
+
+def _guard(unit: UnitId, look: Look) -> dict[str, Any] | None:
+    runs = look.snapshot.guard_runs
+    run = next((one for one in runs.value if one.unit == unit), None) if isinstance(runs, Ok) else None
+    if run is None:
+        return None
+    return {
+        "at": run.at,
+        "wait_seconds": run.wait_seconds,
+        "verdict": run.verdict,
+        "runs": {str(verdict): number for verdict, number in run.runs_total.items()},
+    }
+
+
+def _history(record: UnitRecord) -> dict[str, Any]:
+    starts: dict[str, dict[str, int]] = {}
+    for (trigger, verdict), number in record.starts_total.items():
+        starts.setdefault(trigger, {})[verdict] = number
+    return {
+        "starts": starts,
+        "failures": dict(record.failures_total),
+        "unexpected_stops": record.unexpected_stops_total,
+        "release_seconds": record.last_release_seconds,
+        "last_start": None if record.latest is None else _start(record.latest),
+        "last_judged_start": None if record.last_judged is None else _start(record.last_judged),
+    }
+
+
+def _start(start: Start) -> dict[str, Any]:
+    return {
+        "at": start.at,
+        "invocation_id": start.invocation_id,
+        "trigger": start.trigger,
+        "attempt": start.attempt,
+        "verdict": start.verdict,
+        "unknown_because": start.unknown_because,
+        "in_the_way": [
+            {"gpu": one.gpu, "uuid": one.uuid, "kind": one.kind, "used_bytes": one.used_bytes}
+            for one in start.in_the_way
+        ],
+        "end": None
+        if start.end is None
+        else {"at": start.end.at, "result": start.end.result, "seconds": start.end.seconds, "asked": start.end.asked},
+    }
+
+
+def _server(answer: EngineAnswer, look: Look) -> dict[str, Any]:
+    rate = look.rates.get((answer.unit, answer.endpoint))
+    return {
+        "endpoint": answer.endpoint,
+        "engine": answer.engine,
+        "fault": answer.samples.cause if isinstance(answer.samples, Failed) else None,
+        "generation_tokens_per_second": rate.generation_tokens if rate is not None else None,
+        "prompt_tokens_per_second": rate.prompt_tokens if rate is not None else None,
+        "engines": [_engine(sample) for sample in answer.samples.value] if isinstance(answer.samples, Ok) else None,
+    }
+
+
+def _engine(sample: EngineSample) -> dict[str, Any]:
+    return {
+        "model": sample.model,
+        "index": sample.engine_index,
+        "generation_tokens": sample.generation_tokens,
+        "requests_running": sample.requests_running,
+        "requests_waiting": sample.requests_waiting,
+        "kv_cache_usage_ratio": sample.kv_cache_usage_ratio,
+        "sleeping": sample.sleeping,
+    }
+
+
+def _orphans(look: Look) -> list[Mapping[str, Any]] | None:
+    if not isinstance(look.facts.orphans, Ok):
+        return None
+    return [
+        {
+            "pid": one.process.id.pid,
+            "start_ticks": one.process.id.start_ticks,
+            "comm": one.process.comm,
+            "engine": one.engine,
+            "role": one.process.role,
+            "seconds": one.seconds,
+            "inferred": one.inferred,
+        }
+        for one in look.facts.orphans.value
+    ]
+
+
+def _trackers(look: Look) -> Mapping[str, int] | None:
+    trackers = look.facts.trackers
+    return dict(Counter(str(state) for state in trackers.value.values())) if isinstance(trackers, Ok) else None
+
+
+def _shm(look: Look) -> Mapping[str, Any] | None:
+    shared, states = look.snapshot.shm, look.facts.segments
+    if not isinstance(shared, Ok) or not isinstance(states, Ok):
+        return None
+    found: dict[tuple[str, str], list[int]] = {}
+    for segment in shared.value.segments:
+        found.setdefault((states.value[segment.id], segment.kind), []).append(segment.allocated_bytes)
+    return {
+        "size_bytes": shared.value.size_bytes,
+        "used_bytes": shared.value.used_bytes,
+        "unlisted": shared.value.unlisted,
+        "segments": [
+            {"state": state, "kind": kind, "count": len(sizes), "allocated_bytes": sum(sizes)}
+            for (state, kind), sizes in sorted(found.items())
+        ],
+    }

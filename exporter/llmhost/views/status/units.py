@@ -1,0 +1,228 @@
+"""Units in `llmhost status`: state, starts and what they found, what is missing for the next one. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from llmhost.derive.host_view import Look
+from llmhost.derive.activation import is_up, waits_to_restart
+from llmhost.derive.facts import UnitFacts
+from llmhost.model.history.unit_history import InTheWay, Start, UnitRecord, Verdict
+from llmhost.derive.shortage import Shortage, shortages
+from llmhost.model.engine import EngineAnswer
+from llmhost.model.gpu import Gpu
+from llmhost.model.guard_run import GuardVerdict
+from llmhost.model.ids import SYSTEM_MANAGER
+from llmhost.model.reading import Failed, NotApplicable, Ok
+from llmhost.model.unit import Unit
+from llmhost.views.text import Line, Piece, Style, count, folded, gib, padded, plain, ranges, span
+
+_INDENT = "    "
+VERDICTS: Mapping[Verdict, Style] = {
+    Verdict.CLEAN: Style.GOOD,
+    Verdict.RESIDENT: Style.BAD,
+    Verdict.UNKNOWN: Style.DOUBT,
+    Verdict.NOT_STARTED: Style.DOUBT,
+}
+
+
+def unit_lines(look: Look, width: int) -> Iterator[Line]:
+    if not isinstance(look.facts.units, Ok):
+        return
+    yield (("UNITS", Style.HEADING),)
+    if not look.facts.units.value:
+        yield plain("  none is watched")
+    for one in look.facts.units.value:
+        yield _state(one, look, width)
+        for text, style in told_of(one, look):
+            yield from folded(text, width=width, first=plain(_INDENT), indent=_INDENT + "  ", style=style)
+
+
+def _state(one: UnitFacts, look: Look, width: int) -> Line:
+    return (
+        ("  ", Style.PLAIN),
+        (padded(name_of(one.unit), max(16, width - 2 - 1 - 39)), Style.HEADING),
+        (" ", Style.PLAIN),
+        state_of(one.unit, look),
+    )
+
+
+def name_of(unit: Unit) -> str:
+    return unit.id.name if unit.id.manager == SYSTEM_MANAGER else f"{unit.id.name} ({unit.id.manager})"
+
+
+def state_of(unit: Unit, look: Look) -> Piece:
+    since = "" if unit.state_change_at is None else f" for {span(look.snapshot.at - unit.state_change_at)}"
+    state = unit.active_state if unit.sub_state == unit.active_state else f"{unit.active_state} ({unit.sub_state})"
+    if unit.load_state != "loaded":
+        state = {"stub": "inactive (not loaded)"}.get(unit.load_state, unit.load_state)
+    return f"{state}{since}", _style(unit)
+
+
+def _style(unit: Unit) -> Style:
+    if unit.active_state == "failed" or waits_to_restart(unit) or unit.load_state in {"not-found", "bad-setting"}:
+        return Style.BAD
+    return Style.GOOD if unit.active_state == "active" else Style.DOUBT if is_up(unit) else Style.PLAIN
+
+
+def told_of(one: UnitFacts, look: Look) -> Iterator[tuple[str, Style]]:
+    record = look.ledger.units.get(one.unit.id)
+    if one.engine or one.guarded:
+        yield " · ".join(_about(one)), Style.PLAIN
+    if one.unit.nrestarts and waits_to_restart(one.unit):
+        forever = ", and it will never give up" if one.gives_up == Ok(False) else ""
+        yield f"systemd has restarted it {count(one.unit.nrestarts, 'time')}{forever}", Style.DOUBT
+    if record is not None:
+        yield from _history(record, look)
+    yield from _guard(one.unit, look)
+    yield from _next_start(one, look)
+    times = list(_times(one, record, look))
+    if times:
+        yield ", ".join(times), Style.PLAIN
+    yield from _engines(one.unit, look)
+
+
+def _about(one: UnitFacts) -> Iterator[str]:
+    if one.engine:
+        yield one.engine
+    if isinstance(one.processes, Ok):
+        found = [
+            count(number, role.replace("_", " ")) for role, number in sorted(one.processes.value.items()) if number
+        ]
+        if found:
+            yield ", ".join(found)
+    if one.guarded:
+        yield "guarded"
+
+
+def _history(record: UnitRecord, look: Look) -> Iterator[tuple[str, Style]]:
+    verdicts: Counter[Verdict] = Counter()
+    for (_, verdict), number in record.starts_total.items():
+        verdicts[verdict] += number
+    total = sum(verdicts.values())
+    if total:
+        told = ", ".join(f"{verdicts[one]} {one.replace('_', ' ')}" for one in Verdict if verdicts[one])
+        failures = sum(record.failures_total.values())
+        failed = ", ".join(f"{number} {result}" for result, number in sorted(record.failures_total.items()) if number)
+        yield (
+            f"{count(total, 'start')}: {told}" + (f"; {count(failures, 'failure')}: {failed}" if failed else ""),
+            Style.PLAIN,
+        )
+    if record.unexpected_stops_total:
+        yield f"{count(record.unexpected_stops_total, 'unexpected stop')} with success", Style.DOUBT
+    if record.latest is not None:
+        yield from start_lines("last start", record.latest, look)
+    judged = record.last_judged
+    if judged is not None and judged is not record.latest and judged.in_the_way:
+        yield from start_lines("last one judged", judged, look)
+
+
+def start_lines(name: str, start: Start, look: Look) -> Iterator[tuple[str, Style]]:
+    when = f"{name} {span(look.snapshot.at - start.at)} ago"
+    who = "" if start.trigger is None else f", {start.trigger}"
+    if start.verdict is None:
+        yield f"{when}{who}: not judged", Style.PLAIN
+        return
+    said = start.verdict.replace("_", " ")
+    if start.unknown_because:
+        said += f" ({start.unknown_because})"
+    if start.in_the_way:
+        said += f", {_in_the_way(start.in_the_way, look)}"
+    if start.end is not None and start.end.result:
+        said += f"; ended after {span(start.end.seconds)} with {start.end.result}"
+    yield f"{when}{who}: {said}", VERDICTS[start.verdict]
+
+
+def _in_the_way(found: Iterable[InTheWay], look: Look) -> str:
+    """Name GPUs that had the same together."""
+    indexes = {gpu.uuid: gpu.index for gpu in _gpus(look)}
+    by_gpu: dict[str, list[str]] = {}
+    for one in found:
+        by_gpu.setdefault(indexes.get(one.uuid, one.gpu), []).append(f"{gib(one.used_bytes)} GiB {one.kind}")
+    alike: dict[str, list[str]] = {}
+    for gpu, held in by_gpu.items():
+        alike.setdefault(" and ".join(sorted(held, reverse=True)), []).append(gpu)
+    return "; ".join(
+        f"GPU {gpus[0]} had {held}" if len(gpus) == 1 else f"GPUs {ranges(gpus)} had {held} each"
+        for held, gpus in alike.items()
+    )
+
+
+def _gpus(look: Look) -> tuple[Gpu, ...]:
+    return look.snapshot.nvml.value.gpus if isinstance(look.snapshot.nvml, Ok) else ()
+
+
+def _guard(unit: Unit, look: Look) -> Iterator[tuple[str, Style]]:
+    runs = look.snapshot.guard_runs
+    for run in runs.value if isinstance(runs, Ok) else ():
+        if run.unit != unit.id:
+            continue
+        total = ", ".join(f"{run.runs_total[one]} {one}" for one in GuardVerdict if run.runs_total.get(one))
+        said = f"guard {span(look.snapshot.at - run.at)} ago: {run.verdict} after {span(run.wait_seconds)}"
+        style = Style.PLAIN if run.verdict is GuardVerdict.FREE else Style.DOUBT
+        yield f"{said}; its runs: {total}" if total else said, style
+
+
+def _next_start(one: UnitFacts, look: Look) -> Iterator[tuple[str, Style]]:
+    match one.startable:
+        case Ok(True):
+            yield "startable: all it needs is free", Style.GOOD
+        case Ok():
+            missing = "; ".join(missing_of(one, look)) or "the driver's library does not fit the loaded driver"
+            yield f"not startable: {missing}", Style.BAD
+        case Failed() as failed if one.engine:
+            why = failed.detail or str(failed.cause).replace("_", " ")
+            yield f"startable or not cannot be told: {why}", Style.DOUBT
+        case Failed() | NotApplicable():
+            pass
+
+
+def missing_of(one: UnitFacts, look: Look) -> Iterator[str]:
+    """Say what a start would miss; GPUs that miss the same together."""
+    alike: dict[str, list[Shortage]] = {}
+    for shortage in shortages(one.gpus, one.needed, _gpus(look), look.snapshot.host):
+        needed, free = shortage.needed_bytes, shortage.free_bytes
+        lacks = needed is not None and free is not None and free < needed
+        memory = f"{gib(free or 0)} GiB free of {gib(needed or 0)} needed" if lacks else ""
+        alike.setdefault(", ".join(part for part in (shortage.why, memory) if part), []).append(shortage)
+    for why, found in alike.items():
+        gpus = ranges(shortage.gpu for shortage in found)
+        yield f"GPU {gpus}: {why}" if len(found) == 1 else f"GPUs {gpus}, each: {why}"
+
+
+def _times(one: UnitFacts, record: UnitRecord | None, look: Look) -> Iterator[str]:
+    readiness = look.ledger.readiness.get(one.unit.id)
+    if readiness is not None and readiness.past_seconds:
+        yield f"was ready {span(readiness.past_seconds[-1])} after its start"
+    if record is not None and record.last_release_seconds is not None:
+        yield f"its memory came back {span(record.last_release_seconds)} after its end"
+
+
+def _engines(unit: Unit, look: Look) -> Iterator[tuple[str, Style]]:
+    answers = look.snapshot.engines.value.answers if isinstance(look.snapshot.engines, Ok) else ()
+    for answer in answers:
+        if answer.unit == unit.id:
+            yield _engine(answer, look)
+
+
+def _engine(answer: EngineAnswer, look: Look) -> tuple[str, Style]:
+    if not isinstance(answer.samples, Ok):
+        why = str(answer.samples.cause).replace("_", " ") if isinstance(answer.samples, Failed) else answer.samples.why
+        return f"{answer.endpoint}: {why}", Style.DOUBT
+    samples = answer.samples.value
+    said = []
+    models = sorted({one.model for one in samples if one.model})
+    if models:
+        said.append(", ".join(models))
+    rate = look.rates.get((answer.unit, answer.endpoint))
+    if rate is not None and rate.generation_tokens is not None:
+        said.append(f"{rate.generation_tokens:.0f} tokens/s")
+    for name, values in (
+        ("running", [one.requests_running for one in samples]),
+        ("waiting", [one.requests_waiting for one in samples]),
+    ):
+        known = [value for value in values if value is not None]
+        if known:
+            said.append(f"{sum(known):.0f} {name}")
+    if any(one.sleeping for one in samples):
+        said.append("asleep")
+    return f"{answer.endpoint}: " + (", ".join(said) or "answers"), Style.PLAIN
