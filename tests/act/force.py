@@ -76,9 +76,9 @@ def raced(
         for number in range(RACERS)
     ]
     until = time.monotonic() + seconds
-    looker, step = Looker(folder), remover(folder)
+    reader, step = Looker(folder), remover(folder)
     while told.rounds < rounds and time.monotonic() < until:
-        for segment in looker.stale():
+        for segment in reader.stale():
             for racer in racers:
                 assert racer.stdin is not None
                 racer.stdin.write(f"{segment.path}\n")
@@ -90,18 +90,18 @@ def raced(
         assert racer.returncode == 0
         told.did += Counter(answer["did"])
         told.lost += answer["lost"]
-    while stale := looker.stale() or _waited(looker):
+    while stale := reader.stale() or _waited(reader):
         for segment in stale:
             step(segment)
     told.left = len(list(folder.iterdir()))
     return told
 
 
-def _waited(looker: Looker) -> list[Segment]:
+def _waited(reader: Looker) -> list[Segment]:
     """Look until a file that had just been let go would be stale: two grace times at the latest."""
     for _ in range(4):
         time.sleep(GRACE_SECONDS)
-        if found := looker.stale():
+        if found := reader.stale():
             return found
     return []
 

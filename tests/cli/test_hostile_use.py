@@ -157,7 +157,7 @@ def test_without_privilege_a_history_that_cannot_be_read_is_told(tmp_path: Path,
     needs_root()
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
-    (state / "ledger.json").write_text("{}")
+    (state / "history.json").write_text("{}")
     nobody = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     for command, code in (("status", 3), ("doctor", 3)):
         done = subprocess.run(

@@ -13,8 +13,8 @@ from tests.fakes.values import segment, table, unit
 from llmhost.config.schema import Config
 from llmhost.decide.cleanup.plan import plan
 from llmhost.decide.cleanup.steps import Condition, Ending, Plan, Step, Wish
-from llmhost.derive.host_view import Look
 from llmhost.derive.facts import derive
+from llmhost.derive.host_view import HostView
 from llmhost.model.process import Process
 from llmhost.model.reading import Ok
 from llmhost.model.segment import Segment, SegmentKind
@@ -76,7 +76,7 @@ def _any(processes: Iterable[Process]) -> bool:
     return any(not one.zombie for one in processes)
 
 
-def without(look: Look, done: Iterable[Step]) -> Look:
+def without(look: HostView, done: Iterable[Step]) -> HostView:
     """Give what is seen once these steps are done: the ended are gone, and adopted by process 1 who was below them."""
     assert isinstance(look.snapshot.processes, Ok)
     assert isinstance(look.snapshot.shm, Ok)
@@ -95,7 +95,7 @@ def without(look: Look, done: Iterable[Step]) -> Look:
     )
     shm = Ok(replace(look.snapshot.shm.value, segments=files))
     snapshot = replace(look.snapshot, processes=Ok(table(processes)), shm=shm)
-    return replace(look, snapshot=snapshot, facts=derive(snapshot, Config(), look.ledger))
+    return replace(look, snapshot=snapshot, facts=derive(snapshot, Config(), look.history))
 
 
 def identities(of: Plan) -> set[object]:

@@ -19,12 +19,12 @@ from tests.fakes.values import (
 )
 
 from llmhost.decide.doctor.diagnose import COMPANIONS, diagnose, not_checked
-from llmhost.decide.doctor.settings import ADVISED_BURST, ADVISED_INTERVAL_SECONDS
 from llmhost.decide.doctor.finding import Finding, Severity
+from llmhost.decide.doctor.settings import ADVISED_BURST, ADVISED_INTERVAL_SECONDS
 from llmhost.model.history.unit_history import Trigger, Verdict
-from llmhost.model.sandbox import Sandbox
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Failed, Ok
+from llmhost.model.sandbox import Sandbox
 from llmhost.model.unit import Unit, UnitSettings
 
 

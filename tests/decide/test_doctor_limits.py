@@ -9,10 +9,10 @@ from tests.fakes.values import GIB, in_service, process, unit
 
 from llmhost.decide.doctor.diagnose import diagnose
 from llmhost.decide.doctor.finding import Finding, Severity
-from llmhost.derive.host_view import Look
-from llmhost.model.sandbox import Limits, Sandbox
+from llmhost.derive.host_view import HostView
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Ok
+from llmhost.model.sandbox import Limits, Sandbox
 from llmhost.model.unit import Logind, UnitSettings, UnitsReport
 
 
@@ -111,7 +111,7 @@ def test_a_person_as_user_is_noted() -> None:
 def of_logind(logind: Logind, user: str, uid: int | None) -> tuple[Finding, ...]:
     """Give the findings for a unit that runs as this uid; None: that does not run."""
     given = unit(main_pid=10 if uid is not None else 0, settings=settings(sandbox=Sandbox(user=user)))
-    at: Look = look(given, processes=[main_of(uid)] if uid is not None else [])
+    at: HostView = look(given, processes=[main_of(uid)] if uid is not None else [])
     units = Ok(UnitsReport(systemd_version="252", units=(given,), logind=logind))
     return tuple(
         one for one in diagnose(replace(at, snapshot=replace(at.snapshot, units=units))) if one.check == "remove-ipc"

@@ -22,12 +22,12 @@ from tests.fakes.values import (
 
 from llmhost.config.schema import Config
 from llmhost.decide.health import Health, Level, health_of
-from llmhost.derive.host_view import Look
 from llmhost.derive.facts import derive
-from llmhost.model.history.history import Ledger
-from llmhost.model.history.unit_history import UnitRecord
+from llmhost.derive.host_view import HostView
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
+from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, StuckCall
@@ -38,16 +38,16 @@ VLLM = UnitId("vllm.service")
 SERVE = UnitSettings(exec_start=(("/usr/bin/vllm", "serve", "m"),))
 
 
-def health(*, ledger: Ledger | None = None, expected: int | None = None, **seen: Any) -> Health:  # noqa: ANN401
+def health(*, history: History | None = None, expected: int | None = None, **seen: Any) -> Health:  # noqa: ANN401
     """Judge a host with one GPU and one unit that is up, but for what is given: values, or readings as a whole."""
     readings: dict[str, Any] = {name: one for name, one in seen.items() if isinstance(one, Ok | Failed | NotApplicable)}
     values = {name: one for name, one in seen.items() if name not in readings}
     usual: dict[str, Any] = {"gpus": [gpu(0)], "processes": [], "units": [unit(settings=SERVE)]}
     at = replace(snapshot(**(usual | values)), **readings)
-    remembered = ledger if ledger is not None else Ledger()
+    remembered = history if history is not None else History()
     config = Config()
     facts = derive(at, config, remembered)
-    return health_of(Look(snapshot=at, facts=facts, ledger=remembered, policy=config.policy, gpus_expected=expected))
+    return health_of(HostView(snapshot=at, facts=facts, history=remembered, policy=config.policy, gpus_expected=expected))
 
 
 def found(**seen: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401
@@ -93,8 +93,8 @@ def test_a_unit_that_is_up_or_not_meant_to_run_is_none(given: Any) -> None:  # n
 
 
 def test_a_stopped_unit_is_none() -> None:
-    stopped = UnitRecord(last_seen_at=0.0, invocation_id="a", stopped=True)
-    assert found(units=[unit(active="inactive", sub="dead")], ledger=Ledger(units={VLLM: stopped})) == []
+    stopped = UnitHistory(last_seen_at=0.0, invocation_id="a", stopped=True)
+    assert found(units=[unit(active="inactive", sub="dead")], history=History(units={VLLM: stopped})) == []
 
 
 def test_that_the_next_start_will_fail_is_said() -> None:
@@ -195,14 +195,14 @@ def test_orphans_trackers_and_stale_files_are_found() -> None:
     shell = process(1, None, ppid=0, comm="systemd", argv=("/sbin/init",), pipes={})
     argv = ("python3", "-c", "from multiprocessing.resource_tracker import main;main(5)")
     tracker = process(31, None, ppid=1, role=Role.TRACKER, argv=argv, pipes={5: 77})
-    watched = Ledger(processes_since=0.0, orphan_since={core.id: 985.0})
-    orphaned = found(processes=[shell, core], ledger=watched)
+    watched = History(processes_since=0.0, orphan_since={core.id: 985.0})
+    orphaned = found(processes=[shell, core], history=watched)
     assert orphaned == [("orphans", "processes", "an orphan process")]
-    assert found(processes=[shell, core], ledger=replace(watched, orphan_since={core.id: 985.5})) == []
-    assert [kind for kind, _, _ in found(processes=[shell, tracker], ledger=watched)] == ["trackers"]
+    assert found(processes=[shell, core], history=replace(watched, orphan_since={core.id: 985.5})) == []
+    assert [kind for kind, _, _ in found(processes=[shell, tracker], history=watched)] == ["trackers"]
     stale = Ok(shared_memory(segment(1), segment(2)))
-    since = Ledger(unheld_since={SegmentId(27, 1): 970.0, SegmentId(27, 2): 970.5})
-    assert found(shm=stale, ledger=since) == [("segments", "shared memory", "a stale file")]
+    since = History(unheld_since={SegmentId(27, 1): 970.0, SegmentId(27, 2): 970.5})
+    assert found(shm=stale, history=since) == [("segments", "shared memory", "a stale file")]
 
 
 def test_without_a_record_nobody_can_tell_how_long_a_process_looks_like_an_orphan() -> None:

@@ -7,8 +7,8 @@ from tests.fakes.values import GIB, gpu, held, in_service, memory, process, snap
 
 from llmhost.derive.attribution import GpuAttribution, HolderKind, attribute
 from llmhost.derive.unit_membership import Belongings
-from llmhost.model.history.history import Belonging
 from llmhost.model.gpu import Gpu, GpuHolder
+from llmhost.model.history.history import Belonging
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Home, Placement, Process
 from llmhost.model.reading import Cause, Failed, Ok

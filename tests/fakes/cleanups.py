@@ -9,10 +9,10 @@ from tests.fakes.values import shared_memory, snapshot
 from llmhost.config.schema import Config, Policy
 from llmhost.decide.cleanup.plan import Around, plan, to_ask_for_listeners
 from llmhost.decide.cleanup.steps import Plan, Removal, Wish
-from llmhost.derive.host_view import Look
 from llmhost.derive.facts import derive
-from llmhost.model.history.history import Belonging, Ledger
+from llmhost.derive.host_view import HostView
 from llmhost.derive.orphans import orphan_conditions
+from llmhost.model.history.history import Belonging, History
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process
 from llmhost.model.reading import NotApplicable, Ok, Reading
@@ -54,22 +54,22 @@ def look_at(
     watched: float = 3600.0,
     segment_units: Mapping[SegmentId, UnitId] | None = None,
     belongings: Mapping[ProcessId, Belonging] | None = None,
-) -> Look:
+) -> HostView:
     """Give what is told of a host that was as it is for that many seconds."""
     conditions = orphan_conditions(seen)
     shm = seen.shm.value.segments if isinstance(seen.shm, Ok) else ()
-    ledger = Ledger(
+    history = History(
         processes_since=NOW - watched,
         orphan_since=dict.fromkeys(conditions.value, NOW - watched) if isinstance(conditions, Ok) else {},
         unheld_since={one.id: NOW - watched for one in shm if one.holders == frozenset()},
         segment_units=segment_units or {},
         belongings=belongings or {},
     )
-    return Look(snapshot=seen, facts=derive(seen, Config(), ledger), ledger=ledger, policy=Policy())
+    return HostView(snapshot=seen, facts=derive(seen, Config(), history), history=history, policy=Policy())
 
 
 def around(
-    look: Look, *, listening: Iterable[int] = (), untold: Iterable[int] = (), strangers: Iterable[int] | None = ()
+    look: HostView, *, listening: Iterable[int] = (), untold: Iterable[int] = (), strangers: Iterable[int] | None = ()
 ) -> Around:
     """Say who listens, by pid; all others who matter do not."""
     told: dict[ProcessId, Reading[bool]] = {}

@@ -18,7 +18,7 @@ from llmhost.sources.procfs import ProcfsSource
 
 
 class Looks:
-    """Keeps what the ledger keeps of orphans. `pids` are the processes that count, by pid; all others are ignored."""
+    """Keeps what the history keeps of orphans. `pids` are the processes that count, by pid; all others are ignored."""
 
     def __init__(self, procfs: Path = Path("/proc"), names: Callable[[], Mapping[int, str]] | None = None) -> None:
         self._now = 0.0
@@ -31,7 +31,7 @@ class Looks:
     def orphans(
         self, at: float, *, units: Iterable[Unit] | None = None, gpus: Iterable[Gpu] | None = None
     ) -> dict[str, Orphan]:
-        """Look, `at` seconds on the clock, and give the orphans by name, or by pid where they have none."""
+        """HostView, `at` seconds on the clock, and give the orphans by name, or by pid where they have none."""
         self._now = 1000.0 + at
         self.table = self._source.read(self._now + 10)
         look = replace(snapshot(processes=(), units=units, gpus=gpus, at_monotonic=self._now), processes=Ok(self.table))

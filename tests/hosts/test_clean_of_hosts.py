@@ -11,8 +11,8 @@ from llmhost.assemble.exporter import Paths, read_around
 from llmhost.decide.cleanup.plan import plan, seconds_to_wait, to_ask_for_listeners
 from llmhost.decide.cleanup.steps import Wish
 from llmhost.model.reading import Ok
-from llmhost.views.clean.text import plan_text
 from llmhost.views.clean.as_json import clean_json
+from llmhost.views.clean.text import plan_text
 from llmhost.views.text import columns
 
 SHOWN = (

@@ -10,7 +10,7 @@ from tests.hosts.told import look_of
 from tests.hosts.written import HOSTS, WrittenHost, looked_at, read
 
 from llmhost.config.schema import Config
-from llmhost.decide.doctor.diagnose import diagnose as doctor
+from llmhost.decide import doctor
 from llmhost.decide.doctor.diagnose import COMPANIONS, diagnose, not_checked
 from llmhost.views.doctor import doctor_json, doctor_text
 from llmhost.views.text import columns
@@ -43,7 +43,7 @@ def with_companions(host: WrittenHost) -> WrittenHost:
 def test_the_hosts_together_have_every_finding() -> None:
     known = {
         name
-        for path in Path(doctor.__file__).parent.glob("doctor*.py")
+        for path in Path(doctor.__file__).parent.glob("*.py")
         for name in re.findall(r'(?:case\.finding\(\s*|check=)"([a-z-]+)"', path.read_text())
     }
     shown = {

@@ -15,10 +15,10 @@ from llmhost.decide.doctor.diagnose import diagnose, not_checked
 from llmhost.decide.doctor.finding import Severity
 from llmhost.decide.health import Level, health_of
 from llmhost.derive.attribution import HolderKind
-from llmhost.model.history.unit_history import Trigger, Verdict
 from llmhost.derive.segments import SegmentState
 from llmhost.derive.trackers import TrackerState
 from llmhost.model.guard_run import GuardVerdict
+from llmhost.model.history.unit_history import Trigger, Verdict
 from llmhost.model.process import Role
 from llmhost.model.segment import SegmentKind
 from llmhost.views.doctor import doctor_json

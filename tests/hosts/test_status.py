@@ -9,8 +9,8 @@ from tests.hosts.told import look_of
 from tests.hosts.written import HOSTS, looked_at, read
 
 from llmhost.decide.health import health_of
-from llmhost.views.status.text import status_text
 from llmhost.views.status.as_json import status_json
+from llmhost.views.status.text import status_text
 from llmhost.views.text import columns
 
 _STUCK = re.compile(r"for [0-9]\.[0-9] s(?=\))")  # how long a call has hung by now

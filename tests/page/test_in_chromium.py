@@ -13,7 +13,7 @@ from tests.fakes.named_everywhere import look_at
 from tests.fakes.status_page import handler, text_of, written
 from tests.fakes.values import HOST
 
-from llmhost.derive.host_view import Look
+from llmhost.derive.host_view import HostView
 from llmhost.model.reading import Ok
 from llmhost.serve.http import HttpServer
 from llmhost.serve.routes import Request, Response, application, html
@@ -65,12 +65,12 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def looks() -> dict[str, Look]:
+def looks() -> dict[str, HostView]:
     return {name: written(name) for name in HOSTS}
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_it_keeps_nobody_out(browser: Browser, site: Site, looks: dict[str, Look], dark: bool) -> None:
+def test_it_keeps_nobody_out(browser: Browser, site: Site, looks: dict[str, HostView], dark: bool) -> None:
     axe = source()
     with browser.page(width=390, dark=dark) as page:
         for name in ("incident", "left-over-by-many", "engine-of-each-kind"):
@@ -87,7 +87,7 @@ def test_it_keeps_nobody_out(browser: Browser, site: Site, looks: dict[str, Look
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_it_fits_the_window_and_is_as_light_as_the_reader_wants(
-    browser: Browser, site: Site, looks: dict[str, Look], width: int, dark: bool
+    browser: Browser, site: Site, looks: dict[str, HostView], width: int, dark: bool
 ) -> None:
     with browser.page(width=width, dark=dark) as page:
         for name, look in looks.items():
@@ -104,7 +104,7 @@ def ground(page: Page) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def test_axe_finds_what_is_wrong(browser: Browser, site: Site, looks: dict[str, Look]) -> None:
+def test_axe_finds_what_is_wrong(browser: Browser, site: Site, looks: dict[str, HostView]) -> None:
     site.page = text_of(looks["incident"]).replace('lang="en"', "").replace("<h2>Units</h2>", '<img src="x">')
     with browser.page() as page:
         page.open(site.url)
@@ -119,9 +119,9 @@ NAME = (
 
 def test_a_hostile_name_does_no_harm(browser: Browser, site: Site) -> None:
     look = look_at(NAME, host=Ok(HOST))
-    ((me, record),) = look.ledger.units.items()
+    ((me, record),) = look.history.units.items()
     starts = tuple(replace(start, at=look.snapshot.at - 60) for start in record.starts)
-    site.page = text_of(replace(look, ledger=replace(look.ledger, units={me: replace(record, starts=starts)})))
+    site.page = text_of(replace(look, history=replace(look.history, units={me: replace(record, starts=starts)})))
     with browser.page(width=390) as page:
         page.open(site.url)
         assert page.run("document.querySelector('article h3').textContent") == NAME.replace("\n", "?")
@@ -136,7 +136,7 @@ def test_a_hostile_name_does_no_harm(browser: Browser, site: Site) -> None:
 
 
 def test_what_would_get_into_the_page_all_the_same_could_do_nothing(
-    browser: Browser, site: Site, looks: dict[str, Look]
+    browser: Browser, site: Site, looks: dict[str, HostView]
 ) -> None:
     taken = "document.documentElement.dataset.taken = 1"
     evil = (
@@ -160,7 +160,7 @@ def test_what_would_get_into_the_page_all_the_same_could_do_nothing(
 
 
 def test_without_scripts_all_is_there_and_can_be_asked_for_again(
-    browser: Browser, site: Site, looks: dict[str, Look]
+    browser: Browser, site: Site, looks: dict[str, HostView]
 ) -> None:
     site.page = text_of(looks["incident"])
     with browser.page(scripts=False) as page:
@@ -180,7 +180,7 @@ def test_without_scripts_all_is_there_and_can_be_asked_for_again(
 
 
 def test_it_asks_again_by_itself_but_not_while_nobody_sees_it(
-    browser: Browser, site: Site, looks: dict[str, Look]
+    browser: Browser, site: Site, looks: dict[str, HostView]
 ) -> None:
     site.page = text_of(looks["incident"])
     with browser.page() as page:
@@ -198,7 +198,7 @@ def test_it_asks_again_by_itself_but_not_while_nobody_sees_it(
         until(lambda: site.asked > asked)
 
 
-def test_what_somebody_is_at_stays_where_it_is(browser: Browser, site: Site, looks: dict[str, Look]) -> None:
+def test_what_somebody_is_at_stays_where_it_is(browser: Browser, site: Site, looks: dict[str, HostView]) -> None:
     site.page = text_of(looks["incident"])
     with browser.page(width=390, height=600) as page:
         page.open(site.url)
@@ -227,7 +227,7 @@ def test_what_somebody_is_at_stays_where_it_is(browser: Browser, site: Site, loo
         assert page.run("scrollY") == 0
 
 
-def test_selected_text_stays_selected(browser: Browser, site: Site, looks: dict[str, Look]) -> None:
+def test_selected_text_stays_selected(browser: Browser, site: Site, looks: dict[str, HostView]) -> None:
     site.page = text_of(looks["incident"])
     with browser.page() as page:
         page.open(site.url)
@@ -241,7 +241,7 @@ def test_selected_text_stays_selected(browser: Browser, site: Site, looks: dict[
 
 
 def test_an_exporter_that_does_not_answer_leaves_no_calm_page(
-    browser: Browser, site: Site, looks: dict[str, Look]
+    browser: Browser, site: Site, looks: dict[str, HostView]
 ) -> None:
     site.page = text_of(looks["engine-of-each-kind"])
     with browser.page() as page:
@@ -275,7 +275,7 @@ def ground_of_health(page: Page) -> str:
 
 
 def test_an_exporter_that_hangs_is_told_once_what_is_shown_is_old(
-    browser: Browser, site: Site, looks: dict[str, Look]
+    browser: Browser, site: Site, looks: dict[str, HostView]
 ) -> None:
     site.page = text_of(looks["engine-of-each-kind"], age_seconds=19.0)
     with browser.page() as page:
@@ -284,7 +284,7 @@ def test_an_exporter_that_hangs_is_told_once_what_is_shown_is_old(
         page.until(f"({OLD}) === 'The exporter has not answered for a while. What is below is old.'")
 
 
-def test_a_page_of_another_release_is_loaded_anew(browser: Browser, site: Site, looks: dict[str, Look]) -> None:
+def test_a_page_of_another_release_is_loaded_anew(browser: Browser, site: Site, looks: dict[str, HostView]) -> None:
     site.page = text_of(looks["incident"])
     with browser.page() as page:
         page.open(site.url)

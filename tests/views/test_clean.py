@@ -11,8 +11,8 @@ from llmhost.decide.cleanup.done import Done
 from llmhost.decide.cleanup.steps import Outcome, Plan, Result
 from llmhost.model.reading import Ok
 from llmhost.model.segment import SegmentKind
-from llmhost.views.clean.text import done_text, plan_text
 from llmhost.views.clean.as_json import clean_json
+from llmhost.views.clean.text import done_text, plan_text
 from llmhost.views.text import columns
 
 PATHS = ("nccl-AbCdEf", "nccl-GhIjKl", "vllm_dist_8e9daca0bd034e93bb87d243e511867e-tp:0-[0-1]-cpushm_0")

@@ -20,14 +20,14 @@ from llmhost.config.schema import Config
 from llmhost.decide.health import health_of
 from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import derive
-from llmhost.model.history.history import Ledger
 from llmhost.model.engine import EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
+from llmhost.model.history.history import History
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.reading import Ok
-from llmhost.views.status.text import status_text
-from llmhost.views.status.gpus import shares
 from llmhost.views.status.as_json import status_json
+from llmhost.views.status.gpus import shares
+from llmhost.views.status.text import status_text
 from llmhost.views.text import Style, columns
 
 
@@ -92,7 +92,7 @@ def test_memory_is_shared_out_by_kind_and_unit() -> None:
     members = [process(1, in_service("a.service")), process(2, in_service("a.service")), process(3), process(4)]
     gpus = [gpu(0, memory=memory(60 * GIB), holders=held_here)]
     at = snapshot(gpus=gpus, processes=members, units=[unit("a.service")])
-    attribution = derive(at, Config(), Ledger()).attribution
+    attribution = derive(at, Config(), History()).attribution
     assert isinstance(attribution, Ok)
     mine = attribution.value[GpuUuid("GPU-0")]
     assert isinstance(mine, Ok)

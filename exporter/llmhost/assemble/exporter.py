@@ -6,21 +6,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from llmhost.collect.clock import SystemClock as SystemClock  # noqa: PLC0414 - a part of what is assembled
-from llmhost.config.paths import Paths as Paths  # noqa: PLC0414
-from llmhost.collect.history_keeper import Books
 from llmhost.collect.discover import units_of_interest
-from llmhost.starts.judge import Judge
-from llmhost.collect.driver_pause import LettingGo
+from llmhost.collect.driver_pause import DriverPause
+from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.collect.observer import Observation, Observer
-from llmhost.starts.memory_release import Release
-from llmhost.starts.watch import Watch
 from llmhost.collect.worker import Clock, Worker
+from llmhost.config.paths import Paths as Paths  # noqa: PLC0414
 from llmhost.config.schema import Config, PidNamespace
 from llmhost.decide.cleanup.context import Around
-from llmhost.model.history.history import Ledger
 from llmhost.derive.servers import engine_servers
 from llmhost.model.driver_user import DriverUsers
 from llmhost.model.engine_command import is_engine_command
+from llmhost.model.history.history import History
 from llmhost.model.host import Host
 from llmhost.model.process import Process, ProcessTable
 from llmhost.model.reading import Ok, Reading
@@ -35,9 +32,12 @@ from llmhost.sources.host import HostSource, read_boot_id
 from llmhost.sources.nvml.memory import NvmlMemorySource
 from llmhost.sources.nvml.source import NvmlSource
 from llmhost.sources.procfs import ProcfsSource
-from llmhost.sources.shm.source import ShmSource
 from llmhost.sources.shm.foreign_pid_namespaces import read_strangers
+from llmhost.sources.shm.source import ShmSource
 from llmhost.sources.systemd.source import SystemdSource
+from llmhost.starts.judge import Judge
+from llmhost.starts.memory_release import Release
+from llmhost.starts.watch import Watch
 from llmhost.state.driver_pause import Wish
 from llmhost.state.guard_record import GuardRecords
 
@@ -50,7 +50,7 @@ def boot_id(paths: Paths) -> str:
 
 
 def driver_users(paths: Paths) -> DriverUsers:
-    """Look for who has the driver open. Raises OSError."""
+    """HostView for who has the driver open. Raises OSError."""
     return read_driver_users(paths.procfs)
 
 
@@ -76,13 +76,13 @@ class Exporter:
         bus_address: str | None = None,
         host: Source[Host] | None = None,
         boottime: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
-        ledger: Ledger | None = None,
-        save: Callable[[Ledger], None] | None = None,
+        history: History | None = None,
+        save: Callable[[History], None] | None = None,
         watch: bool = False,
     ) -> None:
         """Have it ready to look; with `watch` also to act on starts as they happen, from start_watching on.
 
-        `ledger` is what an earlier run has left, `save` what keeps it for the next one. `environment`, `bus_address`,
+        `history` is what an earlier run has left, `save` what keeps it for the next one. `environment`, `bus_address`,
         `host` and `boottime` stand in for this process's or host's own, in tests.
         """
         on = config.collectors
@@ -95,7 +95,9 @@ class Exporter:
         )
         self._nvml = Worker("nvml", self._nvml_source, clock) if self._nvml_source is not None else None
         wish = Wish(paths.run, boot_id=boot_id(paths), boottime=boottime)
-        self._letting_go = LettingGo(self._nvml_source, wish.seconds_left) if self._nvml_source is not None else None
+        self._driver_pause = (
+            DriverPause(self._nvml_source, wish.seconds_left) if self._nvml_source is not None else None
+        )
         self._procfs = (
             ProcfsSource(
                 procfs=paths.procfs,
@@ -137,7 +139,9 @@ class Exporter:
         self._engines = Worker("engine", self._engine_source, clock) if self._engine_source is not None else None
         self._guard_runs = Worker("guard", GuardRecords(paths.run), clock)
         self._boottime = boottime
-        self._books = Books(ledger if ledger is not None else Ledger(), policy=lambda: self._config.policy, save=save)
+        self._keeper = HistoryKeeper(
+            history if history is not None else History(), policy=lambda: self._config.policy, save=save
+        )
         self._observer = Observer(
             host=self._host,
             nvml=self._nvml,
@@ -150,7 +154,7 @@ class Exporter:
             watch=self._watch,
             aim=self._aim,
             attempt_seconds=lambda: self._config.web.deadline_seconds,
-            books=self._books,
+            keeper=self._keeper,
             clock=clock,
         )
         self._memory = (
@@ -158,8 +162,8 @@ class Exporter:
             if watch and self._nvml_source is not None
             else None
         )
-        if self._letting_go is not None:
-            self._letting_go.start()
+        if self._driver_pause is not None:
+            self._driver_pause.start()
         for worker in self._workers():
             worker.start()
         self._watching = self._watcher(clock) if watch else None
@@ -179,7 +183,7 @@ class Exporter:
 
     def _watcher(self, clock: Clock) -> Watch:
         judge = Judge(
-            books=self._books,
+            keeper=self._keeper,
             host=self._host,
             memory=self._memory,
             nvml=self._nvml,
@@ -192,18 +196,18 @@ class Exporter:
             clock=clock,
         )
         release = Release(
-            books=self._books, host=self._host, memory=self._memory, config=lambda: self._config, clock=clock
+            keeper=self._keeper, host=self._host, memory=self._memory, config=lambda: self._config, clock=clock
         )
-        return Watch(books=self._books, judge=judge, release=release)
+        return Watch(keeper=self._keeper, judge=judge, release=release)
 
     def _on_event(self, event: UnitEvent) -> None:
         if self._watching is not None:
             self._watching.put(event)
 
     @property
-    def ledger(self) -> Ledger:
+    def history(self) -> History:
         """All that is remembered by now."""
-        return self._books.ledger
+        return self._keeper.history
 
     def observe(self, deadline: float) -> Observation:
         return self._observer.observe(deadline)
@@ -221,8 +225,8 @@ class Exporter:
 
     def close(self) -> None:
         """Let go of everything, also of what hangs; all at once, so that it takes no longer than the slowest."""
-        if self._letting_go is not None:
-            self._letting_go.close(0.0)
+        if self._driver_pause is not None:
+            self._driver_pause.close(0.0)
         if self._watching is not None:
             self._watching.close(_CLOSE_SECONDS)  # what comes later is found by the next run
         closing = [threading.Thread(target=worker.close, daemon=True) for worker in self._workers()]

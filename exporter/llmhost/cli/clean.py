@@ -11,11 +11,11 @@ from llmhost.cli.output import complain
 
 if TYPE_CHECKING:
     from llmhost.act.carry_out import Interrupts
-    from llmhost.assemble.host_reader import Looker
+    from llmhost.assemble.host_reader import HostReader
     from llmhost.decide.cleanup.context import Around
     from llmhost.decide.cleanup.done import Done
     from llmhost.decide.cleanup.steps import Plan, Wish
-    from llmhost.derive.host_view import Look
+    from llmhost.derive.host_view import HostView
     from llmhost.model.ids import UnitId
 
 _EPILOG = (
@@ -72,19 +72,21 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(given: argparse.Namespace) -> int:
     # Imported only now, as are all that look: `llmhost` as a whole must start quickly.
     from llmhost.act.carry_out import Interrupted, Interrupts  # noqa: PLC0415
-    from llmhost.assemble.host_reader import Looker  # noqa: PLC0415
+    from llmhost.assemble.host_reader import HostReader  # noqa: PLC0415
     from llmhost.config.load import ConfigError  # noqa: PLC0415
     from llmhost.state.directory import StoreError  # noqa: PLC0415
 
     try:
         wish = _wish(given)
-        looker = Looker(given, units=[unit.name for unit in wish.units])
+        reader = HostReader(
+            given.config, given.state_directory, paths_of(given), units=[unit.name for unit in wish.units]
+        )
     except (_WrongUseError, ConfigError, StoreError) as error:
         complain(str(error))
         return Exit.WRONG_USE
-    with looker, Interrupts() as interrupts:
+    with reader, Interrupts() as interrupts:
         try:
-            return _run(given, wish, looker, interrupts)
+            return _run(given, wish, reader, interrupts)
         except _WrongUseError as error:
             complain(str(error))
             return Exit.WRONG_USE
@@ -97,12 +99,12 @@ class _WrongUseError(Exception):
     """What was asked for cannot be; str() is for people."""
 
 
-def _run(given: argparse.Namespace, wish: "Wish", looker: "Looker", interrupts: "Interrupts") -> int:
+def _run(given: argparse.Namespace, wish: "Wish", reader: "HostReader", interrupts: "Interrupts") -> int:
     from llmhost.act.carry_out import carried_out  # noqa: PLC0415
-    from llmhost.decide.cleanup.plan import plan, seconds_to_wait  # noqa: PLC0415
     from llmhost.decide.cleanup.done import Done  # noqa: PLC0415
+    from llmhost.decide.cleanup.plan import plan, seconds_to_wait  # noqa: PLC0415
 
-    look = looker.look()
+    look = reader.look()
     _require_known(wish.units, look)
     first = plan(look, wish, _around(given, look))
     wait_seconds = seconds_to_wait(first, look.policy)
@@ -113,7 +115,7 @@ def _run(given: argparse.Namespace, wish: "Wish", looker: "Looker", interrupts: 
         _show_done(given, Done(plan=first))
         return _status_of(first)
     _wait(look.snapshot.at_monotonic + wait_seconds, wait_seconds)
-    look = looker.look()
+    look = reader.look()
     second = plan(look, wish, _around(given, look), first)
     done = carried_out(second, paths_of(given), interrupts)
     _show_done(given, done)
@@ -132,7 +134,7 @@ def _wait(until_monotonic: float, seconds: float) -> None:
         time.sleep(left)
 
 
-def _around(given: argparse.Namespace, look: "Look") -> "Around":
+def _around(given: argparse.Namespace, look: "HostView") -> "Around":
     from llmhost.assemble.exporter import read_around  # noqa: PLC0415
     from llmhost.decide.cleanup.plan import to_ask_for_listeners  # noqa: PLC0415
     from llmhost.model.reading import Ok  # noqa: PLC0415
@@ -153,8 +155,8 @@ def _status_of(plan: "Plan") -> Exit:
 def _show_plan(given: argparse.Namespace, plan: "Plan", wait_seconds: float) -> None:
     from llmhost.cli import terminal  # noqa: PLC0415
     from llmhost.cli.output import write_answer  # noqa: PLC0415
-    from llmhost.views.clean.text import plan_text  # noqa: PLC0415
     from llmhost.views.clean.as_json import clean_json  # noqa: PLC0415
+    from llmhost.views.clean.text import plan_text  # noqa: PLC0415
 
     if given.json:
         write_answer(clean_json(plan))
@@ -165,8 +167,8 @@ def _show_plan(given: argparse.Namespace, plan: "Plan", wait_seconds: float) -> 
 def _show_done(given: argparse.Namespace, done: "Done") -> None:
     from llmhost.cli import terminal  # noqa: PLC0415
     from llmhost.cli.output import write_answer  # noqa: PLC0415
-    from llmhost.views.clean.text import done_text  # noqa: PLC0415
     from llmhost.views.clean.as_json import clean_json  # noqa: PLC0415
+    from llmhost.views.clean.text import done_text  # noqa: PLC0415
 
     if given.json:
         write_answer(clean_json(done.plan, done))
@@ -197,15 +199,15 @@ def _wish(given: argparse.Namespace) -> "Wish":
     )
 
 
-def _require_known(units: "frozenset[UnitId]", look: "Look") -> None:
+def _require_known(units: "frozenset[UnitId]", look: "HostView") -> None:
     """See that somebody knows these units: systemd, or what is recorded of one that was transient."""
     from llmhost.model.reading import Ok  # noqa: PLC0415
 
     if not isinstance(look.facts.units, Ok):
         return
     known = {one.unit.id for one in look.facts.units.value if one.unit.load_state != "not-found"}
-    known |= {*look.ledger.units, *look.ledger.segment_units.values()}
-    known |= {one.unit for one in look.ledger.belongings.values()}
+    known |= {*look.history.units, *look.history.segment_units.values()}
+    known |= {one.unit for one in look.history.belongings.values()}
     for unit in sorted(units - known):
         message = f"there is no unit {unit.name}"
         raise _WrongUseError(message)

@@ -4,11 +4,11 @@ import argparse
 from typing import TYPE_CHECKING
 
 from llmhost.cli.exits import Exit
-from llmhost.cli.options import add_look_options
+from llmhost.cli.options import add_look_options, paths_of
 from llmhost.config.unit_pattern import service_name
 
 if TYPE_CHECKING:
-    from llmhost.derive.host_view import Look
+    from llmhost.derive.host_view import HostView
     from llmhost.model.ids import UnitId
 
 
@@ -28,8 +28,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(given: argparse.Namespace) -> Exit:
     # Imported only now, as are all that look: `llmhost` as a whole must start quickly.
+    from llmhost.assemble.host_reader import HostReader  # noqa: PLC0415
     from llmhost.cli import terminal  # noqa: PLC0415
-    from llmhost.assemble.host_reader import Looker  # noqa: PLC0415
     from llmhost.cli.output import complain, write_answer  # noqa: PLC0415
     from llmhost.config.load import ConfigError  # noqa: PLC0415
     from llmhost.decide.doctor.diagnose import COMPANIONS, diagnose, not_checked  # noqa: PLC0415
@@ -41,8 +41,10 @@ def run(given: argparse.Namespace) -> Exit:
 
     units = [UnitId(name) for name in given.units]
     try:
-        with Looker(given, units=[unit.name for unit in (*units, *COMPANIONS)]) as looker:
-            look = looker.look()
+        with HostReader(
+            given.config, given.state_directory, paths_of(given), units=[unit.name for unit in (*units, *COMPANIONS)]
+        ) as reader:
+            look = reader.look()
     except (ConfigError, StoreError) as error:
         complain(str(error))
         return Exit.WRONG_USE
@@ -71,7 +73,7 @@ def _unit(text: str) -> str:
     return name
 
 
-def _missing(look: "Look", units: "list[UnitId]") -> "UnitId | None":
+def _missing(look: "HostView", units: "list[UnitId]") -> "UnitId | None":
     """Find one that was asked for and that systemd does not have."""
     from llmhost.model.reading import Ok  # noqa: PLC0415
 

@@ -112,8 +112,8 @@ def run(given: argparse.Namespace) -> int:
         gpus = Gpus(procfs=Path("/proc"), clock=SystemClock())
         gpus.ask()  # its child starts up while the rest is read in
 
-        from llmhost.guard.run import guarded  # noqa: PLC0415
         from llmhost.guard.inputs import WrongUseError  # noqa: PLC0415
+        from llmhost.guard.run import guarded  # noqa: PLC0415
         from llmhost.model.guard_run import GuardVerdict  # noqa: PLC0415
     except Exception:
         log.exception("this is a bug in llmhost")

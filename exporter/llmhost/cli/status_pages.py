@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Final
 
 from llmhost import __version__
-from llmhost.collect.recent_observations import Recent
+from llmhost.collect.recent_observations import RecentObservations
 from llmhost.decide.doctor.diagnose import diagnose
 from llmhost.decide.health import health_of
-from llmhost.derive.host_view import Look
 from llmhost.derive.facts import derive
+from llmhost.derive.host_view import HostView
 from llmhost.derive.rates import rates
 from llmhost.metrics.collector import InForce
 from llmhost.serve.routes import Response, policy_for
@@ -25,7 +25,7 @@ _OURS_ALONE: Final = ("Cross-Origin-Resource-Policy", "same-origin")
 
 
 class StatusPages:
-    def __init__(self, recent: Recent, in_force: Callable[[], InForce], *, history_fault: str) -> None:
+    def __init__(self, recent: RecentObservations, in_force: Callable[[], InForce], *, history_fault: str) -> None:
         self._recent = recent
         self._in_force = in_force
         self._history_fault = history_fault
@@ -47,15 +47,15 @@ class StatusPages:
         headers = (("Content-Type", "application/json"), _OURS_ALONE)
         return Response(headers=headers, body=status_json(look, health_of(look)).encode())
 
-    def _look(self, deadline: float) -> tuple[Look, float]:
-        """Look, unless somebody just has; rates are told from a look before, if there was one not long ago."""
+    def _look(self, deadline: float) -> tuple[HostView, float]:
+        """HostView, unless somebody just has; rates are told from a look before, if there was one not long ago."""
         since = self._recent.within(FRESH_SECONDS, deadline)
-        snapshot, ledger = since.observation.snapshot, since.observation.ledger
+        snapshot, history = since.observation.snapshot, since.observation.history
         config = self._in_force().config
-        look = Look(
+        look = HostView(
             snapshot=snapshot,
-            facts=derive(snapshot, config, ledger),
-            ledger=ledger,
+            facts=derive(snapshot, config, history),
+            history=history,
             policy=config.policy,
             gpus_expected=config.gpus.expected,
             rates=rates(since.before, snapshot) if since.before is not None else {},

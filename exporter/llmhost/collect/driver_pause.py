@@ -20,7 +20,7 @@ class Releasable(Protocol):
     def resume(self) -> None: ...
 
 
-class LettingGo:
+class DriverPause:
     """A thread of its own. It has looked once when `start` comes back, so that nothing is touched before."""
 
     def __init__(self, source: Releasable, wished_seconds: Callable[[], float]) -> None:

@@ -1,4 +1,4 @@
-"""The one ledger of a running exporter: who looks or watches hands in what it saw, one at a time."""
+"""The one history of a running exporter: who looks or watches hands in what it saw, one at a time."""
 
 import logging
 import threading
@@ -8,9 +8,9 @@ from dataclasses import replace
 from llmhost.config.schema import Policy
 from llmhost.derive.history.changes import with_verdict
 from llmhost.derive.history.events import Step, advance_event
-from llmhost.model.history.history import Ledger
 from llmhost.derive.history.observations import advance
-from llmhost.model.history.unit_history import InTheWay, Start, UnitRecord, Verdict
+from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import InTheWay, Start, UnitHistory, Verdict
 from llmhost.model.ids import UnitId
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit_event import UnitEvent
@@ -20,17 +20,19 @@ log = logging.getLogger(__name__)
 KEEP_SECONDS = 1.0
 
 
-class Books:
+class HistoryKeeper:
     """Safe to use from several threads. Nothing in here blocks but `keep`: a thread writes to disk, one at a time."""
 
-    def __init__(self, ledger: Ledger, *, policy: Callable[[], Policy], save: Callable[[Ledger], None] | None) -> None:
+    def __init__(
+        self, history: History, *, policy: Callable[[], Policy], save: Callable[[History], None] | None
+    ) -> None:
         """`save` is None where nothing outlives this process."""
-        self._ledger = ledger
+        self._history = history
         self._policy = policy
         self._save = save
         self._latest_look = 0.0
         self._lock = threading.Lock()
-        self._saved: Ledger = ledger
+        self._saved: History = history
         self._kept = threading.Condition()
         self._wanted = 0  # savings that were asked for
         self._done = 0
@@ -39,20 +41,20 @@ class Books:
             threading.Thread(target=self._keep_on, args=(save,), name="llmhost-keep", daemon=True).start()
 
     @property
-    def ledger(self) -> Ledger:
-        return self._ledger
+    def history(self) -> History:
+        return self._history
 
-    def look(self, snapshot: Snapshot) -> Ledger:
+    def look(self, snapshot: Snapshot) -> History:
         """Take a look in, unless somebody's later look is in already."""
         with self._lock:
             if snapshot.at_monotonic >= self._latest_look:
                 self._latest_look = snapshot.at_monotonic
-                self._ledger = advance(self._ledger, snapshot, self._policy())
-            return self._ledger
+                self._history = advance(self._history, snapshot, self._policy())
+            return self._history
 
     def event(self, event: UnitEvent) -> tuple[Step, ...]:
         with self._lock:
-            self._ledger, steps = advance_event(self._ledger, event)
+            self._history, steps = advance_event(self._history, event)
             return steps
 
     def judged(
@@ -66,7 +68,7 @@ class Books:
     ) -> Start | None:
         """Take a verdict in; gives the start with it, None where it is no longer remembered."""
         with self._lock:
-            record = self._ledger.units.get(unit)
+            record = self._history.units.get(unit)
             if record is None:
                 return None
             record = with_verdict(
@@ -77,7 +79,7 @@ class Books:
 
     def released(self, unit: UnitId, seconds: float) -> None:
         with self._lock:
-            record = self._ledger.units.get(unit)
+            record = self._history.units.get(unit)
             if record is not None:
                 self._put(unit, replace(record, last_release_seconds=seconds))
 
@@ -89,7 +91,7 @@ class Books:
         if self._save is None:
             return
         with self._kept:
-            if self._ledger is self._saved:
+            if self._history is self._saved:
                 return
             self._wanted += 1
             mine = self._wanted
@@ -100,20 +102,20 @@ class Books:
         if seconds:
             self._slow = not in_time
 
-    def _keep_on(self, save: Callable[[Ledger], None]) -> None:
+    def _keep_on(self, save: Callable[[History], None]) -> None:
         while True:
             with self._kept:
                 self._kept.wait_for(lambda: self._wanted > self._done)
                 wanted = self._wanted
-            ledger = self._ledger
+            history = self._history
             try:
-                save(ledger)
+                save(history)
             except Exception:
-                log.exception("a bug in saving the ledger")
+                log.exception("a bug in saving the history")
             with self._kept:
-                self._done, self._saved = wanted, ledger
+                self._done, self._saved = wanted, history
                 self._kept.notify_all()
 
-    def _put(self, unit: UnitId, record: UnitRecord) -> None:
-        units: Mapping[UnitId, UnitRecord] = {**self._ledger.units, unit: record}
-        self._ledger = replace(self._ledger, units=units)
+    def _put(self, unit: UnitId, record: UnitHistory) -> None:
+        units: Mapping[UnitId, UnitHistory] = {**self._history.units, unit: record}
+        self._history = replace(self._history, units=units)

@@ -22,7 +22,7 @@ class Since:
     age_seconds: float
 
 
-class Recent:
+class RecentObservations:
     """Safe to use from several threads."""
 
     def __init__(self, observe: Callable[[float], Observation], clock: Clock) -> None:
@@ -34,7 +34,7 @@ class Recent:
         self._marks: tuple[Snapshot, ...] = ()  # two at most, some time apart: rates are told from one of them
 
     def observe(self, deadline: float) -> Observation:
-        """Look anew."""
+        """HostView anew."""
         observation = self._observe(deadline)
         self._note(observation)
         return observation

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llmhost.derive.host_view import Look
 from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import UnitFacts
+from llmhost.derive.host_view import HostView
 from llmhost.derive.readiness import ready_budget_seconds
 from llmhost.derive.segments import SegmentState
 from llmhost.derive.trackers import TrackerState
@@ -68,14 +68,14 @@ class Health:
         return Level.CANNOT_TELL if any(one.matters for one in self.untold) else Level.HEALTHY
 
 
-def health_of(look: Look) -> Health:
+def health_of(look: HostView) -> Health:
     """Judge the host. Where there is a finding, it does not matter what else cannot be seen."""
     return Health(
         findings=(*_driver(look), *_gpus(look), *_units(look), *_leftovers(look)), untold=tuple(untold_of(look))
     )
 
 
-def _driver(look: Look) -> Iterator[Trouble]:
+def _driver(look: HostView) -> Iterator[Trouble]:
     report = look.snapshot.nvml
     if isinstance(report, Failed) and report.cause in _BROKEN_DRIVER:
         what = f"the driver: {_BROKEN_DRIVER[report.cause]}"
@@ -89,7 +89,7 @@ def _driver(look: Look) -> Iterator[Trouble]:
         yield Trouble(kind="driver", subject="GPUs", what=what)
 
 
-def _gpus(look: Look) -> Iterator[Trouble]:
+def _gpus(look: HostView) -> Iterator[Trouble]:
     if not isinstance(look.snapshot.nvml, Ok):
         return
     report = look.snapshot.nvml.value
@@ -103,7 +103,7 @@ def _gpus(look: Look) -> Iterator[Trouble]:
         yield Trouble(kind="gpu", subject="GPUs", what=f"the driver lists {report.listed}, expected are {expected}")
 
 
-def _units(look: Look) -> Iterator[Trouble]:
+def _units(look: HostView) -> Iterator[Trouble]:
     if not isinstance(look.facts.units, Ok):
         return
     for one in look.facts.units.value:
@@ -138,7 +138,7 @@ def _unit(one: UnitFacts) -> tuple[str, str]:
     return "", ""
 
 
-def _dead_engines(look: Look) -> Iterator[Trouble]:
+def _dead_engines(look: HostView) -> Iterator[Trouble]:
     """Tell of units that are up for systemd while a part of their engine is a zombie, which nobody has waited for."""
     processes = look.snapshot.processes
     if not isinstance(processes, Ok) or not isinstance(look.facts.units, Ok):
@@ -153,7 +153,7 @@ def _dead_engines(look: Look) -> Iterator[Trouble]:
             yield Trouble(kind="engine_dead", subject=one.unit.id.name, what=f"parts of its engine are dead: {parts}")
 
 
-def _servers(look: Look) -> Iterator[Trouble]:
+def _servers(look: HostView) -> Iterator[Trouble]:
     """Tell of units whose server does not answer though it has had the time to load.
 
     An answer that is not that of an engine may be as its operator wants it (`--disable-log-stats`): that is untold.
@@ -169,18 +169,18 @@ def _servers(look: Look) -> Iterator[Trouble]:
             yield Trouble(kind="server", subject=unit.id.name, what=what)
 
 
-def _is_dead(answer: EngineAnswer, unit: Unit, look: Look) -> bool:
+def _is_dead(answer: EngineAnswer, unit: Unit, look: HostView) -> bool:
     if not isinstance(answer.samples, Failed) or answer.samples.cause not in _DEAD_SERVER:
         return False
     if not is_up(unit) or unit.active_state in {"activating", "deactivating"}:
         return False
     if answer.samples.cause is Cause.REFUSED or unit.active_enter_at is None:
         return True  # of a server that may still load, the source says that it is starting
-    readiness = look.ledger.readiness.get(unit.id)
+    readiness = look.history.readiness.get(unit.id)
     return look.snapshot.at - unit.active_enter_at > ready_budget_seconds(readiness, look.policy)
 
 
-def _leftovers(look: Look) -> Iterator[Trouble]:
+def _leftovers(look: HostView) -> Iterator[Trouble]:
     facts = look.facts
     attribution = facts.attribution.value if isinstance(facts.attribution, Ok) else {}
     indexes = (
@@ -208,7 +208,7 @@ def _leftovers(look: Look) -> Iterator[Trouble]:
             yield Trouble(kind="segments", subject="shared memory", what=what)
 
 
-def untold_of(look: Look) -> Iterator[Untold]:
+def untold_of(look: HostView) -> Iterator[Untold]:
     """Tell what cannot be seen, and why: sources, what is missing for a judgement, processes that hide."""
     snapshot = look.snapshot
     engines_here = isinstance(look.facts.units, Ok) and any(one.engine for one in look.facts.units.value)
@@ -247,7 +247,7 @@ def untold_of(look: Look) -> Iterator[Untold]:
     yield from _untold_engines(look)
 
 
-def _untold_engines(look: Look) -> Iterator[Untold]:
+def _untold_engines(look: HostView) -> Iterator[Untold]:
     """Tell of servers that answer without an engine's metrics; those that do not answer are findings, or loading."""
     if not isinstance(look.snapshot.engines, Ok):
         return

@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 
 from llmhost.config.schema import Policy
 from llmhost.derive.facts import Facts
-from llmhost.model.history.history import Ledger
 from llmhost.derive.rates import Endpoint, Rate
+from llmhost.model.history.history import History
 from llmhost.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class HostView:
     snapshot: Snapshot
     facts: Facts
-    ledger: Ledger
+    history: History
     policy: Policy
     gpus_expected: int | None = None  # as configured
     rates: Mapping[Endpoint, Rate] = field(default_factory=dict)

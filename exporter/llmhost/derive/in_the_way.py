@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from llmhost.config.schema import Policy
 from llmhost.derive.attribution import GpuAttribution, Holder, HolderKind
-from llmhost.model.history.unit_history import UNATTRIBUTED
 from llmhost.derive.need import Need
 from llmhost.model.gpu import Gpu
+from llmhost.model.history.unit_history import UNATTRIBUTED
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.process import Process
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading

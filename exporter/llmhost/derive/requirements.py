@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from llmhost.config.schema import Config
 from llmhost.derive.gpu_set import GpuSet, gpu_set
-from llmhost.model.history.history import Ledger
 from llmhost.derive.need import Need, needed, needed_ratio
 from llmhost.derive.runs import Run, run_of
+from llmhost.model.history.history import History
 from llmhost.model.ids import UnitId
 from llmhost.model.process import Process, ProcessTable
 from llmhost.model.reading import Ok, Reading
@@ -22,12 +22,12 @@ class Demand:
     needed: Reading[Need]
 
 
-def demand_of(unit: Unit, members: tuple[Process, ...], snapshot: Snapshot, config: Config, ledger: Ledger) -> Demand:
+def demand_of(unit: Unit, members: tuple[Process, ...], snapshot: Snapshot, config: Config, history: History) -> Demand:
     """Work it out from the processes in the unit's cgroup, where there are any that tell, and from its settings."""
     run = run_of(unit, members, snapshot.processes, snapshot.host)
     listed = snapshot.nvml.value.gpus if isinstance(snapshot.nvml, Ok) else ()
     uuids: Reading[GpuSet] = (
-        gpu_set(unit, listed, run, config.units.gpus, ledger.learnt_gpus(unit.id))
+        gpu_set(unit, listed, run, config.units.gpus, history.learnt_gpus(unit.id))
         if isinstance(snapshot.nvml, Ok)
         else snapshot.nvml
     )

@@ -1,14 +1,14 @@
 """Whether a unit is meant to run."""
 
 from llmhost.derive.activation import is_up, waits_to_restart
-from llmhost.model.history.unit_history import UnitRecord
+from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import Unit
 
 _REFUSED = "start-limit-hit"
 
 
-def wanted(unit: Unit, record: UnitRecord | None) -> Reading[bool]:
+def wanted(unit: Unit, record: UnitHistory | None) -> Reading[bool]:
     """Say whether the unit is up, failing or waiting to restart, or enabled and not stopped by an operator since.
 
     A unit that fails while it is being stopped, as engines do that answer SIGTERM with an exit status, is stopped; but

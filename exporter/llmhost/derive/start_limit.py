@@ -2,14 +2,14 @@
 
 import math
 
-from llmhost.model.history.unit_history import End, UnitRecord
+from llmhost.model.history.unit_history import End, UnitHistory
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import Unit
 
 _RUNS = 10  # the last ones that ended as those do that are restarted
 
 
-def gives_up(unit: Unit, record: UnitRecord | None) -> Reading[bool]:
+def gives_up(unit: Unit, record: UnitHistory | None) -> Reading[bool]:
     """Say whether the unit's start limit can trip.
 
     systemd refuses a start when StartLimitBurst= starts were begun in the StartLimitIntervalSec= before it

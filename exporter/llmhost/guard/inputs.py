@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from llmhost.config.schema import Config
-from llmhost.model.history.history import Ledger
+from llmhost.model.history.history import History
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class WrongUseError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     config: Config
-    ledger: Ledger
+    history: History
     fault: str = ""  # why the config is not the one that somebody wrote
 
 
@@ -43,7 +43,7 @@ def read_told(given: argparse.Namespace, procfs: Path, *, needed: bool) -> Told:
     service's start it must not keep a fleet from starting.
     """
     until = time.monotonic() + _READ_SECONDS
-    config, ledger = _Reading(lambda: _config(given)), _Reading(lambda: _ledger(given, procfs))
+    config, history = _Reading(lambda: _config(given)), _Reading(lambda: _history(given, procfs))
     fault = ""
     try:
         found = config.answer(until)
@@ -53,14 +53,14 @@ def read_told(given: argparse.Namespace, procfs: Path, *, needed: bool) -> Told:
         found = Config()
         fault = str(error) or f"the config does not answer: {given.config or _USUAL_CONFIG}"
     try:
-        remembered = ledger.answer(until)
+        remembered = history.answer(until)
     except (WrongUseError, TimeoutError) as error:
         if needed and isinstance(error, WrongUseError):
             raise
         where = given.state_directory or _USUAL_STATE
         log.warning("there is no history: %s", str(error) or f"{where} does not answer")
-        remembered = Ledger()
-    return Told(config=found, ledger=remembered, fault=fault)
+        remembered = History()
+    return Told(config=found, history=remembered, fault=fault)
 
 
 class _Reading(Generic[T]):
@@ -100,7 +100,7 @@ def _config(given: argparse.Namespace) -> Config:
         raise WrongUseError(str(error)) from None
 
 
-def _ledger(given: argparse.Namespace, procfs: Path) -> Ledger:
+def _history(given: argparse.Namespace, procfs: Path) -> History:
     """Read what the exporter remembers. $STATE_DIRECTORY is the service's that is guarded, not ours."""
     directory = given.state_directory or _USUAL_STATE
     try:
@@ -108,7 +108,7 @@ def _ledger(given: argparse.Namespace, procfs: Path) -> Ledger:
     except OSError:
         boot_id = ""
     if given.state_directory is None and not directory.is_dir():
-        return Ledger(boot_id=boot_id)
+        return History(boot_id=boot_id)
     from llmhost.state.directory import StoreError, trusted_owners  # noqa: PLC0415 - takes time
     from llmhost.state.history_file import open_for_reading  # noqa: PLC0415
 
@@ -118,4 +118,4 @@ def _ledger(given: argparse.Namespace, procfs: Path) -> Ledger:
         if given.state_directory is not None:
             raise WrongUseError(str(error)) from None
         found = None
-    return found or Ledger(boot_id=boot_id)
+    return found or History(boot_id=boot_id)

@@ -6,10 +6,10 @@ from llmhost.assemble.guard_sources import FIRST_SECONDS, Gpus, Surroundings
 from llmhost.collect.pending_reading import Asked
 from llmhost.collect.worker import Clock, Ticket
 from llmhost.config.schema import Config
-from llmhost.decide.holder_summary import SeenGpu
 from llmhost.decide.guard.memory_stability import STEADY_BYTES
-from llmhost.model.history.history import Ledger
+from llmhost.decide.holder_summary import SeenGpu
 from llmhost.model.gpu import NvmlReport
+from llmhost.model.history.history import History
 from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid
 from llmhost.model.process import ProcessTable
@@ -31,13 +31,13 @@ _NOT_ASKED = NotApplicable("not asked by the guard")
 class Looks:
     """For use by one thread, which nothing in here blocks for longer than _WAIT_SECONDS."""
 
-    def __init__(self, gpus: Gpus, surroundings: Surroundings, config: Config, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, gpus: Gpus, surroundings: Surroundings, config: Config, history: History, clock: Clock) -> None:
         self.nvml: Reading[NvmlReport] | None = None  # as of the last reading of memory
         self.host: Reading[Host] | None = None
         self.units: Reading[UnitsReport] | None = None
         self.all_read = False  # everything was read of each GPU at least once
         self.holders: Mapping[GpuUuid, SeenGpu] = {}
-        self.ledger = ledger
+        self.history = history
         self._memory = gpus.memory
         self._surroundings = surroundings
         self._config = config
@@ -132,8 +132,8 @@ class Looks:
         from llmhost.derive.history.observations import advance  # noqa: PLC0415
 
         snapshot = self._snapshot(nvml, processes)
-        self.ledger = advance(self.ledger, snapshot, self._config.policy)
-        self.holders = seen_holders(derive(snapshot, self._config, self.ledger).attribution, snapshot)
+        self.history = advance(self.history, snapshot, self._config.policy)
+        self.holders = seen_holders(derive(snapshot, self._config, self.history).attribution, snapshot)
 
     def _snapshot(self, nvml: Reading[NvmlReport], processes: Reading[ProcessTable]) -> Snapshot:
         return Snapshot(

@@ -26,8 +26,8 @@ from llmhost.decide.guard.remedies import (
     to_ask_for_listeners,
     unheard_of,
 )
-from llmhost.model.history.history import Ledger
 from llmhost.derive.history.observations import advance
+from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process
 from llmhost.model.reading import Ok
@@ -58,7 +58,7 @@ class Remedies:
         clean_shm: bool,
         surroundings: Surroundings,
         config: Config,
-        recorded: Ledger,
+        recorded: History,
         procfs: Path,
         shm: Path,
         clock: Clock,
@@ -68,7 +68,7 @@ class Remedies:
         self._clean_shm = clean_shm
         self._surroundings = surroundings
         self._config = config
-        self._ledger = recorded
+        self._history = recorded
         self._procfs = procfs
         self._shm_path = shm
         self._shm = shm_source(config, procfs=procfs, shm=shm, clock=clock)
@@ -177,7 +177,7 @@ class Remedies:
             yield from end(steps.endings, procfs=self._procfs, interrupted=self._over.is_set)
 
     def _removed(self) -> Iterator[Outcome]:
-        if self._unit not in self._ledger.segment_units.values():
+        if self._unit not in self._history.segment_units.values():
             return  # nobody has seen it hold any
         shared = self._shm.read(self._clock.monotonic() + _LOOK_SECONDS)
         found, why = removals(self._own(shared), shared, self._config.policy)
@@ -200,7 +200,7 @@ class Remedies:
             yield
 
     def _own(self, shared: SharedMemory | None = None) -> Own:
-        """Look at processes, and remember what that tells. Raises UnprovenError."""
+        """HostView at processes, and remember what that tells. Raises UnprovenError."""
         now = self._clock.monotonic()
         ticket = self._surroundings.processes.ask(now + _LOOK_SECONDS)
         processes = self._surroundings.processes.answer(ticket, now + _LOOK_SECONDS)
@@ -214,8 +214,8 @@ class Remedies:
             processes=processes,
             shm=Ok(shared) if shared is not None else seen.shm,
         )
-        self._ledger = advance(self._ledger, snapshot, self._config.policy)
-        return own_of(snapshot, self._ledger, self._unit, os.getpid())
+        self._history = advance(self._history, snapshot, self._config.policy)
+        return own_of(snapshot, self._history, self._unit, os.getpid())
 
     def _tell_once(self, line: str, about: object = None) -> None:
         key = line if about is None else about

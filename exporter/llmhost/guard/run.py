@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 from llmhost.assemble.guard_sources import Gpus, Surroundings, age_seconds, own_placement
 from llmhost.collect.clock import SystemClock
-from llmhost.guard.target import Patience, Target
-from llmhost.guard.inputs import Told, WrongUseError, read_told
-from llmhost.guard.wait import Wait
-from llmhost.sources.sd_notify import Notifier
 from llmhost.decide.guard.decision import Wanted
+from llmhost.guard.inputs import Told, WrongUseError, read_told
+from llmhost.guard.target import Patience, Target
+from llmhost.guard.wait import Wait
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.ids import SYSTEM_MANAGER, UnitId
 from llmhost.model.process import Home
 from llmhost.model.reading import Ok
 from llmhost.model.unit import Unit, UnitSettings
+from llmhost.sources.sd_notify import Notifier
 
 if TYPE_CHECKING:
     from llmhost.guard.remedies import Remedies
@@ -81,7 +81,7 @@ def guarded(given: argparse.Namespace, gpus: Gpus, began: float) -> Ended:
         gpus=gpus,
         surroundings=surroundings,
         config=told.config,
-        ledger=told.ledger,
+        history=told.history,
         notifier=Notifier(),
         remedies=remedies,
         shm=_SHM,
@@ -130,7 +130,7 @@ def _remedies(
             clean_shm=given.clean_shm,
             surroundings=surroundings,
             config=told.config,
-            recorded=told.ledger,
+            recorded=told.history,
             procfs=_PROCFS,
             shm=_SHM,
             clock=clock,

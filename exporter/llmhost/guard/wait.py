@@ -8,17 +8,17 @@ from time import sleep
 from typing import TYPE_CHECKING
 
 from llmhost.assemble.guard_sources import Gpus, Surroundings, shm_free_bytes
-from llmhost.guard.readings import Looks
-from llmhost.guard.target import OWN_LIMIT, Patience, Target
-from llmhost.sources.sd_notify import Notifier
 from llmhost.collect.worker import Clock
 from llmhost.config.schema import Config
 from llmhost.decide.guard.decision import Decision, Wanted, decide, rule_of
 from llmhost.decide.guard.memory_stability import Traces, advance
-from llmhost.model.history.history import Ledger
+from llmhost.guard.readings import Looks
+from llmhost.guard.target import OWN_LIMIT, Patience, Target
 from llmhost.model.guard_run import GuardVerdict
+from llmhost.model.history.history import History
 from llmhost.model.reading import Failed, Ok
 from llmhost.model.unit import Unit, UnitSettings
+from llmhost.sources.sd_notify import Notifier
 from llmhost.views.guard.lines import Scene, is_free, next_step, waits_for, whose
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Wait:
         gpus: Gpus,
         surroundings: Surroundings,
         config: Config,
-        ledger: Ledger,
+        history: History,
         notifier: Notifier,
         remedies: "Remedies | None",
         shm: Path,
@@ -56,7 +56,7 @@ class Wait:
         self._target = target
         self._wanted = wanted
         self._patience = patience
-        self._looks = Looks(gpus, surroundings, config, ledger, clock)
+        self._looks = Looks(gpus, surroundings, config, history, clock)
         self._config = config
         self._notifier = notifier
         self._remedies = remedies
@@ -191,7 +191,7 @@ class Wait:
         if self._looks.nvml is None or self._looks.host is None:
             return None
         snapshot = self._looks.snapshot()
-        rule = rule_of(unit, self._wanted, snapshot, self._config, self._looks.ledger)
+        rule = rule_of(unit, self._wanted, snapshot, self._config, self._looks.history)
         shm = shm_free_bytes(self._shm) if self._wanted.shm_bytes is not None else None
         decision = decide(rule, self._wanted, snapshot, self._traces, shm_free_bytes=shm)
         self._scene = Scene(

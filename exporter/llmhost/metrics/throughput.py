@@ -11,7 +11,7 @@ from llmhost.model.reading import Failed, Ok
 
 
 def engine_series(view: View, page: Page) -> None:
-    report, readiness = view.observation.snapshot.engines, view.observation.ledger.readiness
+    report, readiness = view.observation.snapshot.engines, view.observation.history.readiness
     if isinstance(view.facts.units, Ok):
         for one in view.facts.units.value:
             if one.engine:

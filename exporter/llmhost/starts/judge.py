@@ -10,23 +10,23 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from llmhost.collect.pending_reading import Asked
-from llmhost.collect.history_keeper import Books
-from llmhost.starts.known_processes import KnownProcesses
+from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.collect.observer import DISABLED
-from llmhost.starts.start_log import start_line
+from llmhost.collect.pending_reading import Asked
 from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config
 from llmhost.derive.history.events import MainStarted
-from llmhost.model.history.unit_history import Verdict
 from llmhost.derive.verdict import Grounds, Judgement, judge_on
 from llmhost.model.gpu import NvmlReport
+from llmhost.model.history.unit_history import Verdict
 from llmhost.model.host import Host
 from llmhost.model.ids import UnitId
 from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit, UnitsReport
+from llmhost.starts.known_processes import KnownProcesses
+from llmhost.starts.start_log import start_line
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Judge:
     def __init__(
         self,
         *,
-        books: Books,
+        keeper: HistoryKeeper,
         host: Worker[Host],
         memory: Worker[NvmlReport] | None,
         nvml: Worker[NvmlReport] | None,
@@ -73,7 +73,7 @@ class Judge:
         clock: Clock,
     ) -> None:
         """`memory` reads memory alone, at any time; `units` gives units as of the last event."""
-        self._books = books
+        self._keeper = keeper
         self._host = host
         self._memory = memory
         self._lists = Asked(nvml, clock, seconds=_READ_SECONDS)
@@ -228,7 +228,7 @@ class Judge:
             shm=_NOT_ASKED,
             engines=_NOT_ASKED,
         )
-        grounds = Grounds.of(snapshot, self._config(), self._books.ledger)
+        grounds = Grounds.of(snapshot, self._config(), self._keeper.history)
         for case in self._due(cases):
             if case.found is not None:
                 judgement = judge_on(grounds, case.unit, case.found.value.used_bytes)
@@ -258,7 +258,7 @@ class Judge:
 
     def _record(self, case: _Case, judgement: Judgement | None) -> None:
         unit = case.step.unit.id
-        start = self._books.judged(
+        start = self._keeper.judged(
             unit,
             case.step.start.invocation_id,
             judgement.verdict if judgement is not None else Verdict.UNKNOWN,

@@ -4,15 +4,15 @@ import logging
 import threading
 from collections.abc import Callable
 
-from llmhost.collect.history_keeper import Books
+from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config
-from llmhost.derive.requirements import demand_of
 from llmhost.derive.history.events import Ended
+from llmhost.derive.memory_release import ReleaseWatch, is_back, release_target
+from llmhost.derive.requirements import demand_of
+from llmhost.model.gpu import NvmlReport
 from llmhost.model.history.history import Holdings
 from llmhost.model.history.unit_history import Verdict
-from llmhost.derive.memory_release import ReleaseWatch, is_back, release_target
-from llmhost.model.gpu import NvmlReport
 from llmhost.model.host import Host
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import NotApplicable, Ok
@@ -36,13 +36,13 @@ class Release:
     def __init__(
         self,
         *,
-        books: Books,
+        keeper: HistoryKeeper,
         host: Worker[Host],
         memory: Worker[NvmlReport] | None,
         config: Callable[[], Config],
         clock: Clock,
     ) -> None:
-        self._books = books
+        self._keeper = keeper
         self._host = host
         self._memory = memory
         self._config = config
@@ -91,7 +91,7 @@ class Release:
 
         A run that no look saw and that did not find its GPUs clean may have been refused by what others hold.
         """
-        holdings = self._books.ledger.holdings
+        holdings = self._keeper.history.holdings
         steps = [
             step
             for step in ended
@@ -115,16 +115,16 @@ class Release:
             shm=_NOT_ASKED,
             engines=_NOT_ASKED,
         )
-        config, ledger = self._config(), self._books.ledger
+        config, history = self._config(), self._keeper.history
         for step in steps:
             unit, start = step.unit, step.start
             watch = release_target(
                 unit.id,
                 start.invocation_id,
                 start.began_monotonic + (start.end.seconds if start.end is not None else 0.0),
-                gpus=demand_of(unit, (), snapshot, config, ledger).gpus,
+                gpus=demand_of(unit, (), snapshot, config, history).gpus,
                 used_at_end=report.used_bytes,
-                holdings=ledger.holdings.get(unit.id),
+                holdings=history.holdings.get(unit.id),
                 policy=config.policy,
             )
             if watch is not None:
@@ -137,7 +137,7 @@ class Release:
             took = now - watch.ended_monotonic
             if report is not None and is_back(watch, report.used_bytes):
                 del self._watches[unit]
-                self._books.released(unit, took)
+                self._keeper.released(unit, took)
                 log.info("release unit=%s after=%.1fs invocation_id=%s", unit.name, took, watch.invocation_id)
             elif took > GIVE_UP_SECONDS:
                 del self._watches[unit]

@@ -3,8 +3,8 @@
 import json
 from collections.abc import Iterable
 
-from llmhost.derive.in_the_way import Obstacle
 from llmhost.derive.history.events import Ended
+from llmhost.derive.in_the_way import Obstacle
 from llmhost.model.history.unit_history import Start, Verdict
 from llmhost.model.ids import SYSTEM_MANAGER, UnitId
 

@@ -5,14 +5,14 @@ import threading
 import time
 from collections import deque
 
-from llmhost.collect.history_keeper import Books
-from llmhost.starts.judge import Judge
-from llmhost.starts.memory_release import Release
-from llmhost.starts.start_log import end_line
+from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.derive.history.events import Ended, MainStarted, Step
 from llmhost.model.ids import UnitId
 from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
+from llmhost.starts.judge import Judge
+from llmhost.starts.memory_release import Release
+from llmhost.starts.start_log import end_line
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +26,11 @@ class Watch:
     def __init__(
         self,
         *,
-        books: Books,
+        keeper: HistoryKeeper,
         judge: Judge,
         release: Release,
     ) -> None:
-        self._books = books
+        self._keeper = keeper
         self._judge = judge
         self._release = release
         self._events: deque[UnitEvent] = deque()
@@ -82,11 +82,11 @@ class Watch:
             if closed:
                 return
             if time.monotonic() >= kept_at + _KEEP_SECONDS:
-                self._books.keep(0.0)
+                self._keeper.keep(0.0)
                 kept_at = time.monotonic()
 
     def _act_on(self, event: UnitEvent) -> None:
-        steps = self._books.event(event)
+        steps = self._keeper.event(event)
         with self._wake:
             self._units.pop(event.unit.id, None)
             self._units[event.unit.id] = event.unit

@@ -1,4 +1,4 @@
-"""The ledger as a document: one JSON object that says what it is, of which version, and by whom and when written.
+"""The history as a document: one JSON object that says what it is, of which version, and by whom and when written.
 
 The version is raised by a change after which an older llmhost would misread the file or refuse it: a field that goes
 away or means something else, a new value of an enum. A new field with a default is no such change. Both directions
@@ -10,28 +10,28 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from llmhost.model.history.history import Ledger
-from llmhost.model.history.unit_history import Start, UnitRecord
+from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import Start, UnitHistory
 from llmhost.model.ids import UnitId
-from llmhost.state.json_codec import WrongFormError, form_of
 from llmhost.state.encode_cache import Written
+from llmhost.state.json_codec import WrongFormError, form_of
 
-FORMAT = "llmhost ledger"
+FORMAT = "llmhost history"
 VERSION = 1
 MOST_BYTES = 16 << 20
 
 T = TypeVar("T")
 
-_LEDGER = form_of(Ledger)
-_RECORD = form_of(UnitRecord)
+_HISTORY = form_of(History)
+_RECORD = form_of(UnitHistory)
 _START = form_of(Start)
 
 
 class UnfitError(ValueError):
-    """This is no ledger that we can read; str() is one line that says why."""
+    """This is no history that we can read; str() is one line that says why."""
 
 
-def ledger_of(content: bytes) -> Ledger:
+def history_of(content: bytes) -> History:
     """Read a document; raises UnfitError."""
     if not content:
         raise UnfitError("it is empty")
@@ -51,79 +51,81 @@ def ledger_of(content: bytes) -> Ledger:
     if version > VERSION:
         raise UnfitError(f"it is of version {version}, from a newer llmhost; this one reads version {VERSION}")
     try:
-        ledger = _LEDGER.value(document.get("ledger"))
+        history = _HISTORY.value(document.get("history"))
     except WrongFormError as error:
-        raise UnfitError(str(error.within("ledger"))) from error
-    if not isinstance(ledger, Ledger):
+        raise UnfitError(str(error.within("history"))) from error
+    if not isinstance(history, History):
         raise TypeError
-    return ledger
+    return history
 
 
-def document_of(ledger: Ledger, *, saved_at: float, llmhost: str, written: Written, most_bytes: int) -> bytes:
+def document_of(history: History, *, saved_at: float, llmhost: str, written: Written, most_bytes: int) -> bytes:
     """Write a document of at most so many bytes: the oldest starts are left out first, then units unseen for longest.
 
-    TypeError or ValueError where the ledger has something in it that has no form.
+    TypeError or ValueError where the history has something in it that has no form.
     """
     head = {"format": FORMAT, "version": VERSION, "llmhost": llmhost, "saved_at": saved_at}
-    opening = json.dumps(head, allow_nan=False, separators=(",", ":"))[:-1] + ',"ledger":'
-    text = _fitting(ledger, written, most_bytes - len(opening) - len("}\n"))
+    opening = json.dumps(head, allow_nan=False, separators=(",", ":"))[:-1] + ',"history":'
+    text = _fitting(history, written, most_bytes - len(opening) - len("}\n"))
     written.forget_unused()
     return f"{opening}{text}}}\n".encode("ascii")
 
 
 def words() -> Written:
     """Texts that are remembered from one document to the next."""
-    return Written(UnitRecord, Start)
+    return Written(UnitHistory, Start)
 
 
-def _fitting(ledger: Ledger, written: Written, most: int) -> str:
-    text = _LEDGER.text(ledger, written)
+def _fitting(history: History, written: Written, most: int) -> str:
+    text = _HISTORY.text(history, written)
     if len(text) <= most:
         return text
-    rest = len(_LEDGER.text(replace(ledger, units={}), written))
+    rest = len(_HISTORY.text(replace(history, units={}), written))
     if rest > most // 2:  # what was seen of processes and files in this boot can be seen again
-        kept = Ledger(boot_id=ledger.boot_id, units=ledger.units, gpu_sets=ledger.gpu_sets, readiness=ledger.readiness)
-        ledger, text = kept, _LEDGER.text(kept, written)
+        kept = History(
+            boot_id=history.boot_id, units=history.units, gpu_sets=history.gpu_sets, readiness=history.readiness
+        )
+        history, text = kept, _HISTORY.text(kept, written)
     for without in (_without_starts, _without_units):
         while (excess := len(text) - most) > 0:
-            less = without(ledger, excess, written)
-            if less is ledger:
+            less = without(history, excess, written)
+            if less is history:
                 break
-            ledger, text = less, _LEDGER.text(less, written)
+            history, text = less, _HISTORY.text(less, written)
     if len(text) > most:
         raise ValueError(f"it comes to {len(text)} bytes, and there is nothing left to leave out")
     return text
 
 
-def _without_starts(ledger: Ledger, excess: int, written: Written) -> Ledger:
+def _without_starts(history: History, excess: int, written: Written) -> History:
     """Leave out the oldest starts of all, but the latest of no unit: it may be under way."""
     oldest = sorted(
-        ((start.at, unit, start) for unit, record in ledger.units.items() for start in record.starts[:-1]),
+        ((start.at, unit, start) for unit, record in history.units.items() for start in record.starts[:-1]),
         key=lambda one: one[0],
     )
     fewer: dict[UnitId, int] = {}
     for _, unit, _start in _as_many_as_needed(oldest, excess, lambda one: len(_START.text(one[2], written)) + 1):
         fewer[unit] = fewer.get(unit, 0) + 1
     if not fewer:
-        return ledger
+        return history
     units = {
         unit: replace(record, starts=record.starts[fewer[unit] :]) if unit in fewer else record
-        for unit, record in ledger.units.items()
+        for unit, record in history.units.items()
     }
-    return replace(ledger, units=units)
+    return replace(history, units=units)
 
 
-def _without_units(ledger: Ledger, excess: int, written: Written) -> Ledger:
+def _without_units(history: History, excess: int, written: Written) -> History:
     """Leave out the units that were not seen for longest, with all that is known of them."""
-    longest = sorted(ledger.units.items(), key=lambda one: one[1].last_seen_at)
+    longest = sorted(history.units.items(), key=lambda one: one[1].last_seen_at)
     gone = {unit for unit, _ in _as_many_as_needed(longest, excess, lambda one: len(_RECORD.text(one[1], written)))}
     if not gone:
-        return ledger
+        return history
     return replace(
-        ledger,
-        units={unit: one for unit, one in ledger.units.items() if unit not in gone},
-        gpu_sets={unit: one for unit, one in ledger.gpu_sets.items() if unit not in gone},
-        readiness={unit: one for unit, one in ledger.readiness.items() if unit not in gone},
+        history,
+        units={unit: one for unit, one in history.units.items() if unit not in gone},
+        gpu_sets={unit: one for unit, one in history.gpu_sets.items() if unit not in gone},
+        readiness={unit: one for unit, one in history.readiness.items() if unit not in gone},
     )
 
 

@@ -1,4 +1,4 @@
-"""The ledger's file, `ledger.json` in the state directory."""
+"""The history's file, `history.json` in the state directory."""
 
 import logging
 import os
@@ -8,19 +8,19 @@ from pathlib import Path
 from threading import Lock
 
 from llmhost import __version__
-from llmhost.model.history.history import Ledger
 from llmhost.derive.history.resume import resumed
+from llmhost.model.history.history import History
 from llmhost.state.directory import OwnDirectory, StoreError, read_file, secure
-from llmhost.state.history_document import MOST_BYTES, document_of, ledger_of, words
+from llmhost.state.history_document import MOST_BYTES, document_of, history_of, words
 
-LEDGER = "ledger.json"
-SYNCED = "ledger.json.synced"  # as it was a while ago, but surely on the disk
+HISTORY = "history.json"
+SYNCED = "history.json.synced"  # as it was a while ago, but surely on the disk
 
 log = logging.getLogger(__name__)
 
 
-class LedgerStore:
-    """Keeps the ledger of one exporter. Nobody else can have the directory meanwhile; any thread may save."""
+class HistoryFile:
+    """Keeps the history of one exporter. Nobody else can have the directory meanwhile; any thread may save."""
 
     def __init__(
         self, directory: Path, *, most_bytes: int = MOST_BYTES, epoch_seconds: Callable[[], float] = time.time
@@ -35,35 +35,35 @@ class LedgerStore:
 
     @property
     def path(self) -> Path:
-        return self._directory.path / LEDGER
+        return self._directory.path / HISTORY
 
-    def load(self, boot_id: str) -> Ledger | None:
-        """Give what still counts of the ledger that is there; None where there is none.
+    def load(self, boot_id: str) -> History | None:
+        """Give what still counts of the history that is there; None where there is none.
 
-        A file that is no ledger of ours is put aside for whoever wants to look at it, and said in the log; the copy of
+        A file that is no history of ours is put aside for whoever wants to look at it, and said in the log; the copy of
         it that is on the disk is taken then.
         """
         try:
-            ledger = ledger_of(self._directory.read(LEDGER, self._most_bytes))
+            history = history_of(self._directory.read(HISTORY, self._most_bytes))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             self._put_aside(_reason(error))
             try:
-                ledger = ledger_of(self._directory.read(SYNCED, self._most_bytes))
+                history = history_of(self._directory.read(SYNCED, self._most_bytes))
             except (OSError, ValueError):
                 return None
             log.warning("history goes on from %s", self._directory.path / SYNCED)
-        return resumed(ledger, boot_id)
+        return resumed(history, boot_id)
 
-    def save(self, ledger: Ledger, *, durable: bool) -> None:
-        """Write the whole ledger, or leave the file as it is and raise StoreError. Durable: also if the power fails."""
+    def save(self, history: History, *, durable: bool) -> None:
+        """Write the whole history durably, or leave the file as it is and raise StoreError."""
         with self._lock:
             if self._closed:
                 return  # by somebody who was late: what was saved last, at the end, stands
             try:
                 content = document_of(
-                    ledger,
+                    history,
                     saved_at=self._epoch_seconds(),
                     llmhost=__version__,
                     written=self._written,
@@ -71,7 +71,7 @@ class LedgerStore:
                 )
             except (TypeError, ValueError, AttributeError, LookupError) as error:
                 raise StoreError(f"{self.path} cannot be written, by a bug in llmhost: {error}") from error
-            self._directory.replace(LEDGER, content, durable=durable)
+            self._directory.replace(HISTORY, content, durable=durable)
 
     def secure(self) -> None:
         """Keep a copy of what was saved last, also if the power fails. Waits for the disk; raises StoreError."""
@@ -80,7 +80,7 @@ class LedgerStore:
                 return
             directory = self._directory.handle()
         try:
-            secure(directory, LEDGER, SYNCED)
+            secure(directory, HISTORY, SYNCED)
         except OSError as error:
             raise StoreError(f"{self._directory.path / SYNCED} cannot be written: {error.strerror}") from error
         finally:
@@ -95,26 +95,26 @@ class LedgerStore:
     def _put_aside(self, reason: str) -> None:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._epoch_seconds()))
         try:
-            aside = self._directory.put_aside(LEDGER, stamp)
+            aside = self._directory.put_aside(HISTORY, stamp)
         except StoreError as error:
-            log.error("%s is no ledger that can be used (%s), and %s", self.path, reason, error)  # noqa: TRY400 - no bug
+            log.error("%s is no history that can be used (%s), and %s", self.path, reason, error)  # noqa: TRY400 - no bug
         else:
-            log.error("%s is no ledger that can be used (%s): it is put aside as %s", self.path, reason, aside)
+            log.error("%s is no history that can be used (%s): it is put aside as %s", self.path, reason, aside)
 
 
-class UnreadableLedgerError(StoreError):
-    """There is a ledger, and it cannot be read: no mistake of whoever named the directory."""
+class UnreadableHistoryError(StoreError):
+    """There is a history, and it cannot be read: no mistake of whoever named the directory."""
 
 
-def open_for_reading(directory: Path, boot_id: str, *, owners: frozenset[int] | None = None) -> Ledger | None:
-    """Give the ledger as it was saved last, whoever has the directory, and change nothing; None where there is none.
+def open_for_reading(directory: Path, boot_id: str, *, owners: frozenset[int] | None = None) -> History | None:
+    """Give the history as it was saved last, whoever has the directory, and change nothing; None where there is none.
 
     A start that is not judged yet stays so in the same boot: the exporter that will may be running. Raises StoreError
-    where the directory is none, UnreadableLedgerError where the file is none of ours or not to be read.
+    where the directory is none, UnreadableHistoryError where the file is none of ours or not to be read.
     """
-    path = directory / LEDGER
+    path = directory / HISTORY
     try:
-        ledger = ledger_of(read_file(path, MOST_BYTES, owners=owners))
+        history = history_of(read_file(path, MOST_BYTES, owners=owners))
     except FileNotFoundError as error:
         if directory.is_dir():
             return None
@@ -122,8 +122,8 @@ def open_for_reading(directory: Path, boot_id: str, *, owners: frozenset[int] | 
     except NotADirectoryError as error:
         raise StoreError(f"{directory} cannot be used: {error.strerror}") from error
     except (OSError, ValueError) as error:
-        raise UnreadableLedgerError(f"{path} is no ledger that can be used: {_reason(error)}") from error
-    return ledger if boot_id and ledger.boot_id == boot_id else resumed(ledger, boot_id)
+        raise UnreadableHistoryError(f"{path} is no history that can be used: {_reason(error)}") from error
+    return history if boot_id and history.boot_id == boot_id else resumed(history, boot_id)
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from llmhost.decide.cleanup.steps import Condition, Ending, Plan, Removal, Wish
-from llmhost.derive.host_view import Look
-from llmhost.derive.unit_membership import Owner, Owners
+from llmhost.derive.host_view import HostView
 from llmhost.derive.orphans import orphan_conditions
+from llmhost.derive.unit_membership import Owner, Owners
 from llmhost.model.host import Host
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
@@ -38,7 +38,7 @@ class Ground:
     `first` is what the plan of an earlier look had; then only that may be a step.
     """
 
-    look: Look
+    look: HostView
     table: ProcessTable
     host: Host
     units: Mapping[UnitId, Unit]
@@ -47,7 +47,7 @@ class Ground:
     first: "Planned | None"
 
     def owner_of(self, process: Process) -> Owner | None:
-        belongings = self.look.ledger.belongings
+        belongings = self.look.history.belongings
         owners = Owners(units=self.units, processes=self.table, host=self.host, belongings=belongings)
         return owners.of(process)
 
@@ -55,7 +55,7 @@ class Ground:
         """Give the unit in which it runs, or was seen to."""
         if process.placement.unit is not None:
             return process.placement.unit
-        known = self.look.ledger.belongings.get(process.id)
+        known = self.look.history.belongings.get(process.id)
         return known.unit if known is not None else None
 
     def started_at(self, process: Process) -> float:
@@ -95,9 +95,9 @@ def planned_in(first: Plan) -> Planned:
     )
 
 
-def orphans_in_condition(look: Look) -> Mapping[ProcessId, bool]:
+def orphans_in_condition(look: HostView) -> Mapping[ProcessId, bool]:
     """Give whoever is in an orphan's condition, however long; the value says whether that is inferred."""
-    found = orphan_conditions(look.snapshot, look.ledger.orphan_since.keys())
+    found = orphan_conditions(look.snapshot, look.history.orphan_since.keys())
     return found.value if isinstance(found, Ok) else {}
 
 
@@ -118,7 +118,7 @@ def stays_as_it_listens(process: Process, listening: Listening) -> str:
     return "" if isinstance(listens, Ok) else "whether it listens cannot be told: root can tell"
 
 
-def to_ask_for_listeners(look: Look) -> Iterator[Process]:
+def to_ask_for_listeners(look: HostView) -> Iterator[Process]:
     """Give the processes of which has to be known whether they listen."""
     if not isinstance(look.snapshot.processes, Ok):
         return

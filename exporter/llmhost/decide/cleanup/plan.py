@@ -10,10 +10,10 @@ from llmhost.config.schema import Policy
 from llmhost.decide.cleanup.context import Around as Around  # noqa: PLC0414 - what a plan is asked with
 from llmhost.decide.cleanup.context import Ground, planned_in, unread
 from llmhost.decide.cleanup.context import to_ask_for_listeners as to_ask_for_listeners  # noqa: PLC0414
-from llmhost.decide.cleanup.steps import Condition, Ending, Plan, Wish
 from llmhost.decide.cleanup.processes import ProcessSteps, process_steps
 from llmhost.decide.cleanup.segments import REPORTED_ONLY, SegmentSteps, segment_steps
-from llmhost.derive.host_view import Look
+from llmhost.decide.cleanup.steps import Condition, Ending, Plan, Wish
+from llmhost.derive.host_view import HostView
 from llmhost.model.process import Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.segment import SegmentKind, SharedMemory
@@ -26,7 +26,7 @@ CLEANED: tuple[SegmentKind | Condition, ...] = (
 )
 
 
-def plan(look: Look, wish: Wish, around: Around, first: Plan | None = None) -> Plan:
+def plan(look: HostView, wish: Wish, around: Around, first: Plan | None = None) -> Plan:
     """Plan what to do on the host as it was seen. See the module for `first`."""
     processes, host, units = look.snapshot.processes, look.snapshot.host, look.snapshot.units
     if not isinstance(processes, Ok):
@@ -75,7 +75,7 @@ def _trackers_last(steps: ProcessSteps) -> tuple[Ending, ...]:
     return tuple(sorted(steps.ready, key=lambda one: one.condition is Condition.TRACKER))
 
 
-def _untold(look: Look, wish: Wish, segments: SegmentSteps) -> Iterator[str]:
+def _untold(look: HostView, wish: Wish, segments: SegmentSteps) -> Iterator[str]:
     """Say what was asked for and could not be looked at."""
     if not wish.kinds or not wish.kinds.isdisjoint(SegmentKind):
         yield from _untold_of_files(look.snapshot.shm, segments)

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from llmhost.decide.cleanup.context import Ground
-from llmhost.decide.cleanup.steps import Left, Removal
 from llmhost.decide.cleanup.processes import named
+from llmhost.decide.cleanup.steps import Left, Removal
 from llmhost.derive.activation import activation_began, waits_to_restart
 from llmhost.derive.segments import SegmentState
 from llmhost.model.children import is_bare_child
@@ -55,7 +55,7 @@ def segment_steps(ground: Ground, ending: Mapping[ProcessId, bool]) -> SegmentSt
         into.append(
             Removal(
                 segment=segment,
-                unit=ground.look.ledger.segment_units.get(segment.id),
+                unit=ground.look.history.segment_units.get(segment.id),
                 because=_UNHELD,
                 after=after,
             )
@@ -67,7 +67,7 @@ class _Rules:
     def __init__(self, ground: Ground, ending: Mapping[ProcessId, bool]) -> None:
         self._ground = ground
         self._ending = ending
-        self._since = ground.look.ledger.unheld_since
+        self._since = ground.look.history.unheld_since
         self._grace_seconds = ground.look.policy.segment_grace_seconds
         self._owners = _Owners(ground, ending)
         self._loading = tuple(_loading(ground))
@@ -76,13 +76,13 @@ class _Rules:
         wish, look = self._ground.wish, self._ground.look
         if wish.kinds and segment.kind not in wish.kinds:
             return False
-        if wish.units and look.ledger.segment_units.get(segment.id) not in wish.units:
+        if wish.units and look.history.segment_units.get(segment.id) not in wish.units:
             return False
         older = wish.older_than_seconds
         return not older or look.snapshot.at - segment.changed_at >= older
 
     def left(self, segment: Segment, because: str) -> Left:
-        return Left(subject=segment, unit=self._ground.look.ledger.segment_units.get(segment.id), because=because)
+        return Left(subject=segment, unit=self._ground.look.history.segment_units.get(segment.id), because=because)
 
     def judged(self, segment: Segment) -> tuple[bool, frozenset[ProcessId], str]:
         """Say whether it was watched for long enough, what of the plan has to end before, and what keeps it."""

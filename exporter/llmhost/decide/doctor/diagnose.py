@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from llmhost.decide.doctor.environment import hidden_devices, plain_numbers, removed_ipc, small_shm
 from llmhost.decide.doctor.fabric import FABRIC_MANAGER, fabric_manager, fabric_order
+from llmhost.decide.doctor.finding import Case, Finding, Severity
 from llmhost.decide.doctor.guard import guard, guard_blinded
 from llmhost.decide.doctor.host import driver_mismatch, gpu_overcommitted
 from llmhost.decide.doctor.limits import core_dumps, file_limit, locked_memory, memory_limit, task_limit
@@ -15,9 +17,7 @@ from llmhost.decide.doctor.settings import (
     start_timeout,
     stop_timeout,
 )
-from llmhost.decide.doctor.environment import hidden_devices, plain_numbers, removed_ipc, small_shm
-from llmhost.decide.doctor.finding import Case, Finding, Severity
-from llmhost.derive.host_view import Look
+from llmhost.derive.host_view import HostView
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Failed, NotApplicable, Ok
 
@@ -48,7 +48,7 @@ COMPANIONS = frozenset({FABRIC_MANAGER})
 _WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 
-def diagnose(look: Look, units: Sequence[UnitId] = ()) -> tuple[Finding, ...]:
+def diagnose(look: HostView, units: Sequence[UnitId] = ()) -> tuple[Finding, ...]:
     """Give what is found of these units, or of all watched ones, and of the host; the worst first.
 
     Only what is known is held against a setting: where nothing was measured there is no finding.
@@ -65,7 +65,7 @@ def diagnose(look: Look, units: Sequence[UnitId] = ()) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda one: _WORST_FIRST.index(one.severity)))  # stable: by unit within
 
 
-def not_checked(look: Look, units: Sequence[UnitId] = ()) -> Iterator[str]:
+def not_checked(look: HostView, units: Sequence[UnitId] = ()) -> Iterator[str]:
     """Say what could not be checked of these units, or of all watched ones, and why."""
     for one in look.facts.units.value if isinstance(look.facts.units, Ok) else ():
         if one.unit.settings is None and _is_chosen(one.unit.id, units):
@@ -81,7 +81,7 @@ def not_checked(look: Look, units: Sequence[UnitId] = ()) -> Iterator[str]:
             yield f"{what} ({_why(reading)})"
     if look.history_fault:
         yield f"times and ends of runs: {look.history_fault}"
-    elif not any(record.starts for record in look.ledger.units.values()):
+    elif not any(record.starts for record in look.history.units.values()):
         yield "times and ends of runs: no exporter has recorded any start yet"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from llmhost.decide.doctor.finding import Case, Finding, Severity
-from llmhost.derive.host_view import Look
+from llmhost.derive.host_view import HostView
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Ok
@@ -12,7 +12,7 @@ from llmhost.model.unit import Unit
 FABRIC_MANAGER = UnitId("nvidia-fabricmanager.service")  # looked at beside the watched units
 
 
-def fabric_manager(look: Look) -> Iterator[Finding]:
+def fabric_manager(look: HostView) -> Iterator[Finding]:
     """Find one that is missing or not running.
 
     Where all GPUs are registered none need be installed: behind NVLink switches in a rack it runs elsewhere.
@@ -75,12 +75,12 @@ def _finding(severity: Severity, what: str, why: str, remedy: str) -> Finding:
     return Finding(check="fabric-manager", severity=severity, unit="", what=what, why=why, remedy=remedy)
 
 
-def _fabric(look: Look) -> tuple[Gpu, ...]:
+def _fabric(look: HostView) -> tuple[Gpu, ...]:
     gpus = look.snapshot.nvml.value.gpus if isinstance(look.snapshot.nvml, Ok) else ()
     return tuple(gpu for gpu in gpus if gpu.fabric_ready is not None)
 
 
-def _manager(look: Look) -> Unit | None:
+def _manager(look: HostView) -> Unit | None:
     """Give the unit; None where nobody looked."""
     units = look.snapshot.units.value.units if isinstance(look.snapshot.units, Ok) else ()
     return next((unit for unit in units if unit.id == FABRIC_MANAGER), None)

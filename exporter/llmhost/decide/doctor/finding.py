@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llmhost.derive.host_view import Look
 from llmhost.derive.command import expand_variables
 from llmhost.derive.facts import UnitFacts
-from llmhost.model.history.unit_history import UnitRecord
+from llmhost.derive.host_view import HostView
 from llmhost.model.engine_command import engine_command
+from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.unit import UnitSettings
 
 
@@ -38,15 +38,15 @@ class Case:
 
     facts: UnitFacts
     settings: UnitSettings
-    look: Look
+    look: HostView
 
     @property
     def name(self) -> str:
         return self.facts.unit.id.name
 
     @property
-    def record(self) -> UnitRecord | None:
-        return self.look.ledger.units.get(self.facts.unit.id)
+    def record(self) -> UnitHistory | None:
+        return self.look.history.units.get(self.facts.unit.id)
 
     @property
     def command(self) -> tuple[str, tuple[str, ...]]:

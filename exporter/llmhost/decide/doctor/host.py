@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 from llmhost.decide.doctor.finding import Finding, Severity
-from llmhost.derive.host_view import Look
 from llmhost.derive.facts import UnitFacts
+from llmhost.derive.host_view import HostView
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Failed, Ok
@@ -13,7 +13,7 @@ from llmhost.model.reading import Cause, Failed, Ok
 _GIB = 1 << 30
 
 
-def driver_mismatch(look: Look) -> Iterator[Finding]:
+def driver_mismatch(look: HostView) -> Iterator[Finding]:
     """Programs load the library that is on disk; it works with the kernel module of the same version alone."""
     report = look.snapshot.nvml
     if isinstance(report, Failed) and report.cause is Cause.DRIVER_MISMATCH:
@@ -33,7 +33,7 @@ def driver_mismatch(look: Look) -> Iterator[Finding]:
     )
 
 
-def gpu_overcommitted(look: Look, units: AbstractSet[UnitId]) -> Iterator[Finding]:
+def gpu_overcommitted(look: HostView, units: AbstractSet[UnitId]) -> Iterator[Finding]:
     """Units that are meant to run and together ask for more of a GPU than it has; told once for each set of units."""
     if not isinstance(look.facts.units, Ok) or not isinstance(look.snapshot.nvml, Ok):
         return
@@ -73,7 +73,7 @@ def _needs(one: UnitFacts, gpu: Gpu) -> int:
     return one.needed.value.get(gpu.uuid, 0)
 
 
-def _room_bytes(gpu: Gpu, look: Look) -> int | None:
+def _room_bytes(gpu: Gpu, look: HostView) -> int | None:
     if gpu.unified_memory:
         return look.snapshot.host.value.memory_total_bytes if isinstance(look.snapshot.host, Ok) else None
     if not isinstance(gpu.memory, Ok):

@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Iterator
 
 from llmhost.decide.doctor.finding import Case, Finding, Severity, guard_drop_in
-from llmhost.model.history.unit_history import Trigger, Verdict
 from llmhost.model.engine_arguments import given_options
+from llmhost.model.history.unit_history import Trigger, Verdict
 from llmhost.model.reading import Ok
 
 _MARGIN = 1.2  # on what was measured
@@ -105,7 +105,7 @@ def start_timeout(case: Case) -> Iterator[Finding]:
     limit = settings.start_timeout_seconds
     if limit is None or limit == 0:
         return
-    readiness = case.look.ledger.readiness.get(case.facts.unit.id)
+    readiness = case.look.history.readiness.get(case.facts.unit.id)
     loads = readiness.past_seconds if readiness is not None else ()
     timeouts = record.failures_total.get("timeout", 0) if record is not None else 0
     if settings.service_type in _READY_IS_TOLD and loads and max(loads) * _MARGIN > limit:

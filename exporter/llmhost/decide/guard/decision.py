@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 from llmhost.config.schema import MIB, Config, UnitGpus
 from llmhost.decide.guard.memory_stability import Traces
-from llmhost.derive.requirements import demand_of
-from llmhost.model.history.history import Ledger
 from llmhost.derive.need import Need, free_bytes, needed, needed_ratio
+from llmhost.derive.requirements import demand_of
 from llmhost.model.gpu import Gpu
 from llmhost.model.guard_run import GuardVerdict
+from llmhost.model.history.history import History
 from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid
 from llmhost.model.reading import Cause, Failed, Ok, Reading
@@ -74,12 +74,12 @@ class Decision:
         return self.trouble is not None and self.trouble.cause in _NO_USE_TO_WAIT
 
 
-def rule_of(unit: Unit, wanted: Wanted, snapshot: Snapshot, config: Config, ledger: Ledger) -> Rule:
+def rule_of(unit: Unit, wanted: Wanted, snapshot: Snapshot, config: Config, history: History) -> Rule:
     """Find what a start of the unit needs. Where nobody knows which GPUs it uses, it needs that on all of them."""
     if wanted.gpus:
         named = UnitGpus(pattern="*", gpus=wanted.gpus)
         config = replace(config, units=replace(config.units, gpus=(named,)))
-    demand = demand_of(unit, (), snapshot, config, ledger)
+    demand = demand_of(unit, (), snapshot, config, history)
     listed = snapshot.nvml.value.gpus if isinstance(snapshot.nvml, Ok) else ()
     doubt = ""
     gpus: Reading[tuple[GpuUuid, ...]]

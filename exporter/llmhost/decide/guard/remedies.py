@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 from llmhost.config.schema import Policy
 from llmhost.decide.cleanup.context import Listening, serves_others, stays_as_it_listens, unread
-from llmhost.decide.cleanup.steps import Condition, Ending, Left, Removal
 from llmhost.decide.cleanup.processes import descendants, named, others_by_pipe, own_pipes, pipe_holders, trees
 from llmhost.decide.cleanup.segments import REPORTED_ONLY
+from llmhost.decide.cleanup.steps import Condition, Ending, Left, Removal
 from llmhost.derive.activation import activation_began, is_up
-from llmhost.derive.unit_membership import Owners
 from llmhost.derive.parentage import ancestors
-from llmhost.model.history.history import Ledger
 from llmhost.derive.segments import SegmentState, segment_states
+from llmhost.derive.unit_membership import Owners
+from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Home, Process, ProcessTable, Role
 from llmhost.model.reading import Ok
@@ -38,7 +38,7 @@ class Own:
 
     unit: Unit
     owners: Owners
-    ledger: Ledger
+    history: History
     at: float  # seconds since the epoch
     at_monotonic: float
     own_pid: int
@@ -54,7 +54,7 @@ class Reaping:
     left: list[Left] = field(default_factory=list)
 
 
-def own_of(snapshot: Snapshot, ledger: Ledger, unit: UnitId, own_pid: int) -> Own:
+def own_of(snapshot: Snapshot, history: History, unit: UnitId, own_pid: int) -> Own:
     """Find the unit of the guard at `own_pid`. Raises UnprovenError.
 
     Its start must be under way: only then is it known of what is older that it is of an ended run, however long ago
@@ -73,8 +73,8 @@ def own_of(snapshot: Snapshot, ledger: Ledger, unit: UnitId, own_pid: int) -> Ow
         raise UnprovenError("systemd does not say that a start is under way")
     return Own(
         unit=found,
-        owners=Owners(units=by_id, processes=processes.value, host=host.value, belongings=ledger.belongings),
-        ledger=ledger,
+        owners=Owners(units=by_id, processes=processes.value, host=host.value, belongings=history.belongings),
+        history=history,
         at=snapshot.at,
         at_monotonic=snapshot.at_monotonic,
         own_pid=own_pid,
@@ -126,7 +126,7 @@ def removals(own: Own, shared: SharedMemory, policy: Policy) -> tuple[tuple[Remo
     It is stale and of a known kind, and its last change is older than this activation. While a process of an ended run
     lives, or may, none goes: it might come for a file by its name.
     """
-    states = segment_states(Ok(shared), own.ledger.unheld_since, Ok(own.table), policy)
+    states = segment_states(Ok(shared), own.history.unheld_since, Ok(own.table), policy)
     began = activation_began(own.unit)
     if not isinstance(states, Ok) or began is None:
         return (), ""
@@ -134,7 +134,7 @@ def removals(own: Own, shared: SharedMemory, policy: Policy) -> tuple[tuple[Remo
     found = tuple(
         Removal(segment=one, unit=own.unit.id, because="stale, and of an ended run")
         for one in shared.segments
-        if own.ledger.segment_units.get(one.id) == own.unit.id
+        if own.history.segment_units.get(one.id) == own.unit.id
         and states.value[one.id] is SegmentState.STALE
         and one.kind not in REPORTED_ONLY
         and one.changed_at < own.at - ago - _CLOCK_SECONDS
@@ -191,7 +191,7 @@ def _tracker_stays(tracker: Process, going: Collection[ProcessId], table: Proces
     return f"{named(staying[0])} stays, and it ends by itself after that" if staying else ""
 
 
-def unheard_of(recorded: Ledger, *, reap: bool, clean_shm: bool) -> str:
+def unheard_of(recorded: History, *, reap: bool, clean_shm: bool) -> str:
     """Say what cannot be proven for want of the exporter's history; "" where there is one."""
     parts = []
     if reap and recorded.processes_at is None:

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from llmhost.model.history.unit_history import STARTS_KEPT, InTheWay, Start, Trigger, UnitRecord, Verdict
+from llmhost.model.history.unit_history import STARTS_KEPT, InTheWay, Start, Trigger, UnitHistory, Verdict
 
 
-def with_counted(record: UnitRecord, trigger: Trigger, verdict: Verdict, count: int = 1) -> UnitRecord:
+def with_counted(record: UnitHistory, trigger: Trigger, verdict: Verdict, count: int = 1) -> UnitHistory:
     total = record.starts_total.get((trigger, verdict), 0) + count
     return replace(record, starts_total={**record.starts_total, (trigger, verdict): total})
 
 
-def with_started(record: UnitRecord, start: Start) -> UnitRecord:
+def with_started(record: UnitHistory, start: Start) -> UnitHistory:
     """Put a start at the end; one that is forgotten for it and has no verdict yet gets no other than unknown."""
     starts = (*record.starts, start)
     for one in starts[:-STARTS_KEPT]:
@@ -20,13 +20,13 @@ def with_started(record: UnitRecord, start: Start) -> UnitRecord:
 
 
 def with_verdict(
-    record: UnitRecord,
+    record: UnitHistory,
     invocation_id: str,
     verdict: Verdict,
     *,
     in_the_way: tuple[InTheWay, ...] = (),
     unknown_because: str = "",
-) -> UnitRecord:
+) -> UnitHistory:
     """Take down what a start found; the first verdict stands."""
     start = record.start_of(invocation_id)
     if start is None or start.verdict is not None:
@@ -40,13 +40,13 @@ def with_verdict(
     return record
 
 
-def with_changed(record: UnitRecord, start: Start) -> UnitRecord:
+def with_changed(record: UnitHistory, start: Start) -> UnitHistory:
     """Put a start in the place of the one with its InvocationID."""
     starts = tuple(start if one.invocation_id == start.invocation_id else one for one in record.starts)
     return replace(record, starts=starts)
 
 
-def with_time(record: UnitRecord, now_monotonic: float) -> UnitRecord:
+def with_time(record: UnitHistory, now_monotonic: float) -> UnitHistory:
     """Count the time in the present state up to now; never backwards."""
     passed = now_monotonic - record.state_since_monotonic
     if passed <= 0 or not record.state:

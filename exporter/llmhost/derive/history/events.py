@@ -9,11 +9,11 @@ cancelled, and goes back to 0 with most manual starts and with reset-failed.
 from dataclasses import dataclass, replace
 
 from llmhost.derive.activation import is_up, waits_to_restart
-from llmhost.model.history.bounds import MAX_UNITS
 from llmhost.derive.history.changes import with_changed, with_counted, with_started, with_time
-from llmhost.model.history.history import Ledger
 from llmhost.derive.history.nrestarts import started_nrestarts, was_refused, with_nrestarts
-from llmhost.model.history.unit_history import UNWATCHED, End, Start, Trigger, UnitRecord, Verdict
+from llmhost.model.history.bounds import MAX_UNITS
+from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import UNWATCHED, End, Start, Trigger, UnitHistory, Verdict
 from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
 
@@ -39,17 +39,17 @@ class Ended:
 Step = MainStarted | Ended
 
 
-def advance_event(ledger: Ledger, event: UnitEvent) -> tuple[Ledger, tuple[Step, ...]]:
+def advance_event(history: History, event: UnitEvent) -> tuple[History, tuple[Step, ...]]:
     """Take in one event; say what happened that somebody has to act on, in order."""
-    record, steps = advance_unit(ledger.units.get(event.unit.id), event)
-    units = {**ledger.units, event.unit.id: record}
+    record, steps = advance_unit(history.units.get(event.unit.id), event)
+    units = {**history.units, event.unit.id: record}
     if len(units) > MAX_UNITS:  # a loop of systemd-run leaves a new name each time
         oldest = min(units.keys() - {event.unit.id}, key=lambda unit: units[unit].last_seen_at)
         units = {unit: kept for unit, kept in units.items() if unit != oldest}
-    return replace(ledger, units=units), steps
+    return replace(history, units=units), steps
 
 
-def advance_unit(record: UnitRecord | None, event: UnitEvent) -> tuple[UnitRecord, tuple[Step, ...]]:
+def advance_unit(record: UnitHistory | None, event: UnitEvent) -> tuple[UnitHistory, tuple[Step, ...]]:
     """Do the same for the record of one unit; None where it is seen for the first time."""
     unit = event.unit
     steps: list[Step] = []
@@ -91,10 +91,10 @@ def _is_loaded(unit: Unit) -> bool:
     return bool(unit.invocation_id) or unit.settings is not None
 
 
-def _first_sight(event: UnitEvent) -> UnitRecord:
+def _first_sight(event: UnitEvent) -> UnitHistory:
     """Know a unit for the first time. A run that is under way began before: its end counts, its start does not."""
     unit = event.unit
-    record = UnitRecord(
+    record = UnitHistory(
         last_seen_at=event.at,
         invocation_id=unit.invocation_id,
         nrestarts=started_nrestarts(unit),
@@ -119,7 +119,7 @@ def _first_sight(event: UnitEvent) -> UnitRecord:
     return replace(record, starts=(under_way,))
 
 
-def _with_start(record: UnitRecord, event: UnitEvent) -> UnitRecord:
+def _with_start(record: UnitHistory, event: UnitEvent) -> UnitHistory:
     unit = event.unit
     # What is queued at a live start is that start itself (systemd 254 and later show it so).
     now = started_nrestarts(unit) if event.gap else unit.nrestarts or 0
@@ -166,7 +166,7 @@ def _start_job(event: UnitEvent) -> int:
     return event.unit.job if not event.gap or event.unit.active_state == "activating" else 0
 
 
-def _with_end_unseen(record: UnitRecord, event: UnitEvent) -> tuple[UnitRecord, tuple[Step, ...]]:
+def _with_end_unseen(record: UnitHistory, event: UnitEvent) -> tuple[UnitHistory, tuple[Step, ...]]:
     """End a run of which nobody saw the end."""
     open_start = record.latest
     if open_start is None or open_start.end is not None:
@@ -174,7 +174,7 @@ def _with_end_unseen(record: UnitRecord, event: UnitEvent) -> tuple[UnitRecord, 
     return _ended(record, open_start, event, result="", asked=None)
 
 
-def _with_progress(record: UnitRecord, event: UnitEvent) -> tuple[UnitRecord, tuple[Step, ...]]:
+def _with_progress(record: UnitHistory, event: UnitEvent) -> tuple[UnitHistory, tuple[Step, ...]]:
     """Follow the latest start: to its main process, and to its end."""
     unit, start = event.unit, record.latest
     if start is None or start.end is not None:
@@ -196,7 +196,7 @@ def _with_progress(record: UnitRecord, event: UnitEvent) -> tuple[UnitRecord, tu
     return record, tuple(steps)
 
 
-def _is_stopped(record: UnitRecord, unit: Unit) -> bool:
+def _is_stopped(record: UnitHistory, unit: Unit) -> bool:
     """Say whether the unit, of which no run is under way, was brought to rest by a job.
 
     A stop calls its restart off. A start that is refused looks the same at first, and then shows as failed: no stop.
@@ -217,8 +217,8 @@ def _has_ended(unit: Unit, start: Start) -> bool:
 
 
 def _ended(
-    record: UnitRecord, start: Start, event: UnitEvent, *, result: str, asked: bool | None
-) -> tuple[UnitRecord, tuple[Step, ...]]:
+    record: UnitHistory, start: Start, event: UnitEvent, *, result: str, asked: bool | None
+) -> tuple[UnitHistory, tuple[Step, ...]]:
     unit = event.unit
     ended_monotonic = event.at_monotonic
     if unit.invocation_id == start.invocation_id:  # over a gap, its state may have changed since
@@ -268,7 +268,7 @@ def _began_monotonic(unit: Unit, event: UnitEvent) -> float:
     return event.at_monotonic
 
 
-def _with_state(record: UnitRecord, event: UnitEvent) -> UnitRecord:
+def _with_state(record: UnitHistory, event: UnitEvent) -> UnitHistory:
     """Count the time in the state that ended. Over a gap in which it changed nobody knows what that was."""
     unit, now = event.unit, event.at_monotonic
     label = state_label(unit)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from llmhost.config.schema import Policy
 from llmhost.derive.activation import is_up
 from llmhost.derive.attribution import GpuAttribution, Holder, HolderKind, attribute
-from llmhost.derive.requirements import members_by_unit
-from llmhost.model.history.bounds import MAX_UNITS, newest
-from llmhost.model.history.history import Holdings, LearntGpus, Ledger
 from llmhost.derive.readiness import has_answered
+from llmhost.derive.requirements import members_by_unit
 from llmhost.derive.runs import run_of
 from llmhost.derive.servers import ASKED_ENGINES
 from llmhost.model.gpu import Gpu
+from llmhost.model.history.bounds import MAX_UNITS, newest
+from llmhost.model.history.history import History, Holdings, LearntGpus
 from llmhost.model.ids import UnitId
 from llmhost.model.process import Process
 from llmhost.model.reading import NotApplicable, Ok, Reading, mapped
@@ -24,24 +24,24 @@ Gpus = Sequence[tuple[Gpu, GpuAttribution]]  # those whose holders are told
 _ENDED = frozenset({HolderKind.LEFTOVER, HolderKind.ORPHAN, HolderKind.GONE})
 
 
-def advance_gpus(ledger: Ledger, snapshot: Snapshot, policy: Policy) -> Ledger:
+def advance_gpus(history: History, snapshot: Snapshot, policy: Policy) -> History:
     """Take in a look that has units, NVML, processes and the host; others change nothing."""
     if not isinstance(snapshot.units, Ok) or not isinstance(snapshot.nvml, Ok):
-        return ledger
+        return history
     up = tuple(unit for unit in snapshot.units.value.units if is_up(unit) and unit.invocation_id)
     by_id = {unit.id: unit for unit in snapshot.units.value.units}
-    attributed = attribute(snapshot, by_id, frozenset(), ledger.belongings)  # who is an orphan does not matter here
+    attributed = attribute(snapshot, by_id, frozenset(), history.belongings)  # who is an orphan does not matter here
     if not isinstance(attributed, Ok):
-        return ledger
+        return history
     told: list[tuple[Gpu, GpuAttribution]] = []
     for gpu in snapshot.nvml.value.gpus:
         attribution = attributed.value[gpu.uuid]
         if isinstance(attribution, Ok):
             told.append((gpu, attribution.value))
     return replace(
-        ledger,
-        holdings=_advance_holdings(ledger.holdings, up, told),
-        gpu_sets=_advance_gpu_sets(ledger, snapshot, up, told, policy),
+        history,
+        holdings=_advance_holdings(history.holdings, up, told),
+        gpu_sets=_advance_gpu_sets(history, snapshot, up, told, policy),
     )
 
 
@@ -72,18 +72,18 @@ def _advance_holdings(before: Mapping[UnitId, Holdings], up: tuple[Unit, ...], g
 
 
 def _advance_gpu_sets(
-    ledger: Ledger, snapshot: Snapshot, up: tuple[Unit, ...], gpus: Gpus, policy: Policy
+    history: History, snapshot: Snapshot, up: tuple[Unit, ...], gpus: Gpus, policy: Policy
 ) -> Mapping[UnitId, LearntGpus]:
     """Learn on which GPUs a unit that is ready holds more than policy.resident; of one activation, all ever seen.
 
     A look that sees it on none, asleep for instance, changes nothing.
     """
-    found = dict(ledger.gpu_sets)
+    found = dict(history.gpu_sets)
     members = mapped(snapshot.processes, members_by_unit)
     for unit in up:
         own = {gpu.uuid: _sum(one for one in attribution.holders if _is_own(one, unit)) for gpu, attribution in gpus}
         on = tuple(uuid for uuid, held in own.items() if held is not None and held > policy.resident_bytes)
-        if not on or not _is_ready(unit, members, ledger, snapshot):
+        if not on or not _is_ready(unit, members, history, snapshot):
             continue
         last = found.pop(unit.id, None)
         if last is not None and last.invocation_id == unit.invocation_id:
@@ -94,13 +94,13 @@ def _advance_gpu_sets(
 
 
 def _is_ready(
-    unit: Unit, members: Reading[Mapping[UnitId, tuple[Process, ...]]], ledger: Ledger, snapshot: Snapshot
+    unit: Unit, members: Reading[Mapping[UnitId, tuple[Process, ...]]], history: History, snapshot: Snapshot
 ) -> bool:
     """Say whether the unit is as far as it will get: its engine has answered, where it is one that is asked."""
     mine = members.value.get(unit.id, ()) if isinstance(members, Ok) else ()
     asked = run_of(unit, mine, snapshot.processes, snapshot.host).engine in ASKED_ENGINES
     if asked and not isinstance(snapshot.engines, NotApplicable):
-        return has_answered(ledger.readiness.get(unit.id), unit)
+        return has_answered(history.readiness.get(unit.id), unit)
     return unit.active_state == "active"
 
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from llmhost.derive.activation import is_up, waits_to_restart
-from llmhost.model.history.unit_history import UnitRecord
+from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.unit import Unit
 
 
-def with_nrestarts(record: UnitRecord, unit: Unit) -> UnitRecord:
+def with_nrestarts(record: UnitHistory, unit: Unit) -> UnitHistory:
     """Keep up with what changes NRestarts between two starts.
 
     reset-failed sets it back, and systemd tells nobody; it shows with the next restart that is queued, in that it is
@@ -24,7 +24,7 @@ def with_nrestarts(record: UnitRecord, unit: Unit) -> UnitRecord:
     return record
 
 
-def _has_lost_its_result(record: UnitRecord, unit: Unit) -> bool:
+def _has_lost_its_result(record: UnitHistory, unit: Unit) -> bool:
     """Say whether the result of the run that ended has been reset, while the unit waits to restart."""
     end = record.latest.end if record.latest is not None else None
     return waits_to_restart(unit) and unit.result == "success" and end is not None and end.result not in ("", "success")

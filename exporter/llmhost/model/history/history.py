@@ -3,10 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from llmhost.model.history.unit_history import UnitRecord
-from llmhost.derive.readiness import Readiness
+from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.segment import SegmentId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """The load times of one unit's engine. `seconds` are of the present activation, by endpoint."""
+
+    invocation_id: str
+    start_seen: bool  # a look found this activation without an answer yet
+    seconds: Mapping[str, float | None] = field(default_factory=dict)  # None: its start was not seen
+    past_seconds: tuple[float, ...] = ()  # of the last starts, the first endpoint of each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +44,11 @@ class Belonging:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
+class History:
     """Times are seconds on CLOCK_MONOTONIC. What is of one boot says so, and is forgotten with it."""
 
     boot_id: str = ""
-    units: Mapping[UnitId, UnitRecord] = field(default_factory=dict)
+    units: Mapping[UnitId, UnitHistory] = field(default_factory=dict)
     gpu_sets: Mapping[UnitId, LearntGpus] = field(default_factory=dict)
     readiness: Mapping[UnitId, Readiness] = field(default_factory=dict)  # its past_seconds outlive the boot
     # of one boot

@@ -77,7 +77,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnitRecord:
+class UnitHistory:
     """Of one unit. Counters never go back; what is systemd's, from `invocation_id` to `loaded`, is of this boot."""
 
     last_seen_at: float

@@ -10,8 +10,8 @@ from typing import Final
 from llmhost.model.engine import EngineAnswer, EngineSample, EngineServer
 from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.sources.base import SourceError
-from llmhost.sources.engine.fetch import Line, NoHttpError, StatusError, fetch
 from llmhost.sources.engine.discover import Candidate, candidates, configured, expected_endpoint, other_scheme
+from llmhost.sources.engine.fetch import Line, NoHttpError, StatusError, fetch
 from llmhost.sources.engine.parse import parse_metrics
 from llmhost.sources.engine.sockets import still_holds
 

@@ -14,8 +14,8 @@ from llmhost.model.reading import StuckCall
 from llmhost.sources.nvml import current_call as crumbs
 from llmhost.sources.nvml import xid_counters as tallies
 from llmhost.sources.nvml.current_call import Crumb, CrumbReader
-from llmhost.sources.nvml.xid_counters import Seen, TallyReader, XidKey
 from llmhost.sources.nvml.wire import Question
+from llmhost.sources.nvml.xid_counters import Seen, TallyReader, XidKey
 
 _MOST_ANSWER_BYTES = 16 << 20  # 32 GPUs with 2048 processes are 5 MB
 _REAP_STEP_SECONDS = 0.01

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 
 from llmhost.decide.guard.decision import Decision, Lack, Rule, Wanted
-from llmhost.decide.holder_summary import SeenGpu, SeenHolder
 from llmhost.decide.guard.memory_stability import Traces
+from llmhost.decide.holder_summary import SeenGpu, SeenHolder
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import SYSTEM_MANAGER, GpuUuid, UnitId
 from llmhost.model.reading import Cause, Failed, Ok

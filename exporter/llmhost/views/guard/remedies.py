@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from llmhost.decide.cleanup.steps import Condition, Ending, Left, Outcome, Result
 from llmhost.decide.cleanup.processes import named
+from llmhost.decide.cleanup.steps import Condition, Ending, Left, Outcome, Result
 from llmhost.model.process import Process
 from llmhost.views.text import clean
 

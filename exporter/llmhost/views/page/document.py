@@ -12,11 +12,11 @@ from typing import Final
 
 from llmhost.decide.doctor.finding import Finding
 from llmhost.decide.health import Health, Level, Trouble
-from llmhost.derive.host_view import Look
+from llmhost.derive.host_view import HostView
 from llmhost.model.reading import Ok
-from llmhost.views.page.markup import Markup, identity, isolated, joined, link, tag
 from llmhost.views.page.gpus import gpus_section
 from llmhost.views.page.leftovers import processes_section, settings_section, shm_section, untold_section
+from llmhost.views.page.markup import Markup, identity, isolated, joined, link, tag
 from llmhost.views.page.script import SCRIPT
 from llmhost.views.page.starts import clock
 from llmhost.views.page.style import STYLE
@@ -56,7 +56,7 @@ class About:
     age_seconds: float  # of the look, as the page is made
 
 
-def status_page(look: Look, health: Health, settings: Sequence[Finding], about: About) -> str:
+def status_page(look: HostView, health: Health, settings: Sequence[Finding], about: About) -> str:
     headline, _ = HEADLINES[health.level]
     found = f", {count(len(health.findings), 'finding')}" if health.findings else ""
     title = f"{headline}{found} – {clean(about.host_name)} – llmhost"
@@ -89,7 +89,7 @@ def status_page(look: Look, health: Health, settings: Sequence[Finding], about: 
     return f"<!DOCTYPE html>\n{whole}\n"
 
 
-def _header(look: Look, about: About) -> Markup:
+def _header(look: HostView, about: About) -> Markup:
     at = datetime.fromtimestamp(look.snapshot.at, tz=UTC)
     return tag(
         "header",
@@ -105,7 +105,7 @@ def _header(look: Look, about: About) -> Markup:
     )
 
 
-def _health(look: Look, health: Health) -> Markup:
+def _health(look: HostView, health: Health) -> Markup:
     headline, _ = HEADLINES[health.level]
     keys = _keys(look)
     return tag(
@@ -117,7 +117,7 @@ def _health(look: Look, health: Health) -> Markup:
     )
 
 
-def _keys(look: Look) -> Mapping[str, str]:
+def _keys(look: HostView) -> Mapping[str, str]:
     """Give the ids of what findings are about, by what they call it; not where two are called the same."""
     found: list[tuple[str, str]] = []
     if isinstance(look.facts.units, Ok):

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from llmhost.derive.host_view import Look
 from llmhost.derive.attribution import GpuAttribution, HolderKind
+from llmhost.derive.host_view import HostView
 from llmhost.model.gpu import Gpu
 from llmhost.model.reading import Failed, Ok, Reading
 from llmhost.views.page.markup import Markup, identity, isolated, styled, tag
@@ -27,7 +27,7 @@ _IN_THE_WAY: Final = frozenset({HolderKind.LEFTOVER, HolderKind.ORPHAN, HolderKi
 _WHOLE = 100.0  # per cent
 
 
-def gpus_section(look: Look) -> Markup:
+def gpus_section(look: HostView) -> Markup:
     report = look.snapshot.nvml
     if not isinstance(report, Ok):
         return Markup()
@@ -50,7 +50,7 @@ def gpus_section(look: Look) -> Markup:
     )
 
 
-def _attribution(gpu: Gpu, look: Look) -> Reading[GpuAttribution] | None:
+def _attribution(gpu: Gpu, look: HostView) -> Reading[GpuAttribution] | None:
     found = look.facts.attribution
     return found.value.get(gpu.uuid) if isinstance(found, Ok) else found
 
@@ -63,7 +63,7 @@ def _class(kind: HolderKind | None) -> str:
     return f"kind-{_name(kind)}"
 
 
-def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, look: Look, kinds: set[HolderKind | None]) -> Markup:
+def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, look: HostView, kinds: set[HolderKind | None]) -> Markup:
     found = shares(attribution.value) if isinstance(attribution, Ok) and gpu.up else ()
     kinds.update(share.kind for share in found)
     name = f"GPU {gpu.index}"
@@ -81,7 +81,7 @@ def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, look: Look, kind
     )
 
 
-def _memory(gpu: Gpu, look: Look) -> Markup:
+def _memory(gpu: Gpu, look: HostView) -> Markup:
     if gpu.fault is not None:
         detail = f": {gpu.fault_detail}" if gpu.fault_detail else ""
         return styled("span", (f"{str(gpu.fault).replace('_', ' ')}{detail}", Style.BAD))
@@ -108,7 +108,7 @@ def _held(share: Share) -> Markup:
     return tag("li", key, f"{amount} {share.kind} ", isolated(who), more, class_=bad)
 
 
-def _bar(name: str, gpu: Gpu, found: Sequence[Share], look: Look) -> Markup:
+def _bar(name: str, gpu: Gpu, found: Sequence[Share], look: HostView) -> Markup:
     total = total_bytes(gpu, look)
     if gpu.fault is not None or not isinstance(gpu.memory, Ok) or not total:
         return Markup()

@@ -7,7 +7,7 @@ from typing import Final
 
 from llmhost.decide.doctor.finding import Finding, Severity
 from llmhost.decide.health import Untold
-from llmhost.derive.host_view import Look
+from llmhost.derive.host_view import HostView
 from llmhost.derive.orphans import Orphan
 from llmhost.derive.segments import SegmentState
 from llmhost.derive.trackers import TrackerState
@@ -25,7 +25,7 @@ _SEVERITIES: Final[Mapping[Severity, Style]] = {
 }
 
 
-def processes_section(look: Look) -> Markup:
+def processes_section(look: HostView) -> Markup:
     orphans, trackers = look.facts.orphans, look.facts.trackers
     if not isinstance(orphans, Ok) and not isinstance(trackers, Ok):
         return Markup()
@@ -57,7 +57,7 @@ def _orphan(one: Orphan) -> Markup:
     )
 
 
-def shm_section(look: Look) -> Markup:
+def shm_section(look: HostView) -> Markup:
     shared, states = look.snapshot.shm, look.facts.segments
     if not isinstance(shared, Ok) or not isinstance(states, Ok):
         return Markup()

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from llmhost.derive.host_view import Look
 from llmhost.derive.activation import is_up
 from llmhost.derive.facts import UnitFacts
-from llmhost.model.history.unit_history import STARTS_KEPT, Start, UnitRecord, Verdict
+from llmhost.derive.host_view import HostView
+from llmhost.model.history.unit_history import STARTS_KEPT, Start, UnitHistory, Verdict
 from llmhost.views.page.markup import Markup, styled, tag
 from llmhost.views.status.units import start_lines
 from llmhost.views.text import count
@@ -34,9 +34,9 @@ def clock(at: float) -> str:
     return datetime.fromtimestamp(at, tz=UTC).strftime("%H:%M:%S")
 
 
-def starts_of(one: UnitFacts, look: Look, key: str) -> Markup:
+def starts_of(one: UnitFacts, look: HostView, key: str) -> Markup:
     """Show the starts within a day; nothing where none is recorded."""
-    record = look.ledger.units.get(one.unit.id)
+    record = look.history.units.get(one.unit.id)
     if record is None:
         return Markup()
     # The axis ends with the quarter of an hour that is under way, so that nothing moves from one look to the next.
@@ -84,7 +84,7 @@ def _class(verdict: Verdict | None) -> str:
     return f"verdict-{_name(verdict).replace(' ', '-')}"
 
 
-def _is_cut(record: UnitRecord, end: float) -> bool:
+def _is_cut(record: UnitHistory, end: float) -> bool:
     return len(record.starts) >= STARTS_KEPT and record.starts[0].at > end - DAY_SECONDS
 
 
@@ -116,7 +116,7 @@ def _columns(starts: Sequence[Start], end: float) -> Iterator[Markup]:
             )
 
 
-def _runs(record: UnitRecord, end: float, *, until: float | None) -> Iterator[Markup]:
+def _runs(record: UnitHistory, end: float, *, until: float | None) -> Iterator[Markup]:
     """Draw below the axis for how long each run went on, the last one `until` now if it does.
 
     Nothing of a run whose end nobody saw.
@@ -130,7 +130,7 @@ def _runs(record: UnitRecord, end: float, *, until: float | None) -> Iterator[Ma
         yield tag("rect", class_="run", x=f"{x:.3f}%", y="86%", width=f"{_x(over, end) - x:.3f}%", height="14%")
 
 
-def _unkept(starts: Sequence[Start], record: UnitRecord, end: float) -> Markup:
+def _unkept(starts: Sequence[Start], record: UnitHistory, end: float) -> Markup:
     if not _is_cut(record, end):
         return Markup()
     return tag("rect", class_="unkept", width=f"{_x(starts[0].at, end):.3f}%", height="100%")

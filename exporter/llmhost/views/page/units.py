@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from llmhost.derive.host_view import Look
 from llmhost.derive.facts import UnitFacts
+from llmhost.derive.host_view import HostView
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Ok
 from llmhost.views.page.markup import Markup, identity, isolated, styled, tag
@@ -15,7 +15,7 @@ def unit_key(unit: UnitId) -> str:
     return identity("unit", unit.manager, unit.name)
 
 
-def units_section(look: Look) -> Markup:
+def units_section(look: HostView) -> Markup:
     if not isinstance(look.facts.units, Ok):
         return Markup()
     return tag(
@@ -26,11 +26,11 @@ def units_section(look: Look) -> Markup:
     )
 
 
-def _cards(units: Iterable[UnitFacts], look: Look) -> list[Markup]:
+def _cards(units: Iterable[UnitFacts], look: HostView) -> list[Markup]:
     return [_card(one, look, unit_key(one.unit.id)) for one in units]
 
 
-def _card(one: UnitFacts, look: Look, key: str) -> Markup:
+def _card(one: UnitFacts, look: HostView, key: str) -> Markup:
     return tag(
         "article",
         tag("h3", isolated(name_of(one.unit)), id=f"{key}-name"),

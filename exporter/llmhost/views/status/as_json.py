@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from llmhost.decide.health import Health
-from llmhost.derive.host_view import Look
 from llmhost.derive.facts import UnitFacts
-from llmhost.model.history.unit_history import Start, UnitRecord
+from llmhost.derive.host_view import HostView
 from llmhost.derive.shortage import shortages
 from llmhost.model.engine import EngineAnswer, EngineSample
 from llmhost.model.gpu import Gpu
+from llmhost.model.history.unit_history import Start, UnitHistory
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Failed, NotApplicable, Ok, Reading, value_or_none
 from llmhost.views.status.gpus import shares
@@ -24,7 +24,7 @@ from llmhost.views.status.gpus import shares
 SCHEMA_VERSION: Final = 1
 
 
-def status_json(look: Look, health: Health) -> str:
+def status_json(look: HostView, health: Health) -> str:
     snapshot = look.snapshot
     whole = {
         "schema_version": SCHEMA_VERSION,
@@ -69,7 +69,7 @@ def _told(reading: Reading[Any]) -> dict[str, Any]:
             return {"value": None, "cause": "not_applicable", "detail": why}
 
 
-def _gpu(gpu: Gpu, look: Look) -> dict[str, Any]:
+def _gpu(gpu: Gpu, look: HostView) -> dict[str, Any]:
     memory = value_or_none(gpu.memory)
     attribution = value_or_none(look.facts.attribution)
     mine = attribution.get(gpu.uuid) if attribution is not None else None
@@ -106,10 +106,10 @@ def _unit_id(unit: UnitId | None) -> dict[str, str | None]:
     return {"unit": None, "manager": None} if unit is None else {"unit": unit.name, "manager": unit.manager}
 
 
-def _unit(one: UnitFacts, look: Look) -> dict[str, Any]:
+def _unit(one: UnitFacts, look: HostView) -> dict[str, Any]:
     unit = one.unit
-    record = look.ledger.units.get(unit.id)
-    readiness = look.ledger.readiness.get(unit.id)
+    record = look.history.units.get(unit.id)
+    readiness = look.history.readiness.get(unit.id)
     gpus = look.snapshot.nvml.value.gpus if isinstance(look.snapshot.nvml, Ok) else ()
     refused = one.startable == Ok(False)
     answers = look.snapshot.engines.value.answers if isinstance(look.snapshot.engines, Ok) else ()
@@ -147,7 +147,7 @@ def _unit(one: UnitFacts, look: Look) -> dict[str, Any]:
     }
 
 
-def _guard(unit: UnitId, look: Look) -> dict[str, Any] | None:
+def _guard(unit: UnitId, look: HostView) -> dict[str, Any] | None:
     runs = look.snapshot.guard_runs
     run = next((one for one in runs.value if one.unit == unit), None) if isinstance(runs, Ok) else None
     if run is None:
@@ -160,7 +160,7 @@ def _guard(unit: UnitId, look: Look) -> dict[str, Any] | None:
     }
 
 
-def _history(record: UnitRecord) -> dict[str, Any]:
+def _history(record: UnitHistory) -> dict[str, Any]:
     starts: dict[str, dict[str, int]] = {}
     for (trigger, verdict), number in record.starts_total.items():
         starts.setdefault(trigger, {})[verdict] = number
@@ -192,7 +192,7 @@ def _start(start: Start) -> dict[str, Any]:
     }
 
 
-def _server(answer: EngineAnswer, look: Look) -> dict[str, Any]:
+def _server(answer: EngineAnswer, look: HostView) -> dict[str, Any]:
     rate = look.rates.get((answer.unit, answer.endpoint))
     return {
         "endpoint": answer.endpoint,
@@ -216,7 +216,7 @@ def _engine(sample: EngineSample) -> dict[str, Any]:
     }
 
 
-def _orphans(look: Look) -> list[Mapping[str, Any]] | None:
+def _orphans(look: HostView) -> list[Mapping[str, Any]] | None:
     if not isinstance(look.facts.orphans, Ok):
         return None
     return [
@@ -233,12 +233,12 @@ def _orphans(look: Look) -> list[Mapping[str, Any]] | None:
     ]
 
 
-def _trackers(look: Look) -> Mapping[str, int] | None:
+def _trackers(look: HostView) -> Mapping[str, int] | None:
     trackers = look.facts.trackers
     return dict(Counter(str(state) for state in trackers.value.values())) if isinstance(trackers, Ok) else None
 
 
-def _shm(look: Look) -> Mapping[str, Any] | None:
+def _shm(look: HostView) -> Mapping[str, Any] | None:
     shared, states = look.snapshot.shm, look.facts.segments
     if not isinstance(shared, Ok) or not isinstance(states, Ok):
         return None

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from llmhost.derive.host_view import Look
 from llmhost.derive.attribution import GpuAttribution, HolderKind
+from llmhost.derive.host_view import HostView
 from llmhost.model.gpu import Gpu, GpuMemory
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Failed, Ok, Reading
@@ -57,7 +57,7 @@ def shares(attribution: GpuAttribution) -> tuple[Share, ...]:
     return tuple(together)
 
 
-def gpu_lines(look: Look) -> Iterator[Line]:
+def gpu_lines(look: HostView) -> Iterator[Line]:
     report = look.snapshot.nvml
     if not isinstance(report, Ok):
         return
@@ -84,7 +84,7 @@ def _legend() -> Iterator[tuple[str, str]]:
     yield _UNATTRIBUTED[0], "unattributed"
 
 
-def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, look: Look, used: list[str]) -> Iterator[Line]:
+def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, look: HostView, used: list[str]) -> Iterator[Line]:
     index: Piece = (f"  {padded(gpu.index, 6)}", Style.PLAIN)
     notes: list[Line] = [((" " * 8, Style.PLAIN), note) for note in notes_of(gpu)]
     found = shares(attribution.value) if isinstance(attribution, Ok) else ()
@@ -118,7 +118,7 @@ def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, look: Look, used
     yield from notes
 
 
-def total_bytes(gpu: Gpu, look: Look) -> int | None:
+def total_bytes(gpu: Gpu, look: HostView) -> int | None:
     if gpu.unified_memory and isinstance(look.snapshot.host, Ok):
         return look.snapshot.host.value.memory_total_bytes
     return gpu.memory.value.total_bytes if isinstance(gpu.memory, Ok) else None

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from llmhost.decide.health import Health, Level
-from llmhost.derive.host_view import Look
+from llmhost.derive.host_view import HostView
 from llmhost.derive.segments import SegmentState
 from llmhost.derive.trackers import TrackerState
 from llmhost.model.reading import Ok
@@ -22,11 +22,11 @@ _MOST = 10  # orphans that are listed
 STATES = (SegmentState.STALE, SegmentState.LIVE, SegmentState.UNHELD, SegmentState.UNKNOWN)  # in the way first
 
 
-def status_text(look: Look, health: Health, *, width: int = WIDTH, colour: bool = False) -> str:
+def status_text(look: HostView, health: Health, *, width: int = WIDTH, colour: bool = False) -> str:
     return rendered(_lines(look, health, width), width=width, colour=colour)
 
 
-def _lines(look: Look, health: Health, width: int) -> Iterator[Line]:
+def _lines(look: HostView, health: Health, width: int) -> Iterator[Line]:
     headline, style = HEADLINES[health.level]
     yield ((headline, style),)
     for finding in health.findings:
@@ -48,7 +48,7 @@ def heading(text: str) -> Line:
     return ((text, Style.HEADING),)
 
 
-def _helpers(look: Look, width: int) -> Iterator[Line]:
+def _helpers(look: HostView, width: int) -> Iterator[Line]:
     orphans, trackers = look.facts.orphans, look.facts.trackers
     found = orphans.value if isinstance(orphans, Ok) else ()
     states = Counter(trackers.value.values()) if isinstance(trackers, Ok) else Counter()
@@ -73,7 +73,7 @@ def _helpers(look: Look, width: int) -> Iterator[Line]:
         yield from folded(f"resource trackers: {told}", width=width, first=plain("  "), indent="    ", style=style)
 
 
-def _shm(look: Look, width: int) -> Iterator[Line]:
+def _shm(look: HostView, width: int) -> Iterator[Line]:
     shared, states = look.snapshot.shm, look.facts.segments
     if not isinstance(shared, Ok) or not isinstance(states, Ok):
         return

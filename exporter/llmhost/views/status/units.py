@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from llmhost.derive.host_view import Look
 from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.derive.facts import UnitFacts
-from llmhost.model.history.unit_history import InTheWay, Start, UnitRecord, Verdict
+from llmhost.derive.host_view import HostView
 from llmhost.derive.shortage import Shortage, shortages
 from llmhost.model.engine import EngineAnswer
 from llmhost.model.gpu import Gpu
 from llmhost.model.guard_run import GuardVerdict
+from llmhost.model.history.unit_history import InTheWay, Start, UnitHistory, Verdict
 from llmhost.model.ids import SYSTEM_MANAGER
 from llmhost.model.reading import Failed, NotApplicable, Ok
 from llmhost.model.unit import Unit
@@ -25,7 +25,7 @@ VERDICTS: Mapping[Verdict, Style] = {
 }
 
 
-def unit_lines(look: Look, width: int) -> Iterator[Line]:
+def unit_lines(look: HostView, width: int) -> Iterator[Line]:
     if not isinstance(look.facts.units, Ok):
         return
     yield (("UNITS", Style.HEADING),)
@@ -37,7 +37,7 @@ def unit_lines(look: Look, width: int) -> Iterator[Line]:
             yield from folded(text, width=width, first=plain(_INDENT), indent=_INDENT + "  ", style=style)
 
 
-def _state(one: UnitFacts, look: Look, width: int) -> Line:
+def _state(one: UnitFacts, look: HostView, width: int) -> Line:
     return (
         ("  ", Style.PLAIN),
         (padded(name_of(one.unit), max(16, width - 2 - 1 - 39)), Style.HEADING),
@@ -50,7 +50,7 @@ def name_of(unit: Unit) -> str:
     return unit.id.name if unit.id.manager == SYSTEM_MANAGER else f"{unit.id.name} ({unit.id.manager})"
 
 
-def state_of(unit: Unit, look: Look) -> Piece:
+def state_of(unit: Unit, look: HostView) -> Piece:
     since = "" if unit.state_change_at is None else f" for {span(look.snapshot.at - unit.state_change_at)}"
     state = unit.active_state if unit.sub_state == unit.active_state else f"{unit.active_state} ({unit.sub_state})"
     if unit.load_state != "loaded":
@@ -64,8 +64,8 @@ def _style(unit: Unit) -> Style:
     return Style.GOOD if unit.active_state == "active" else Style.DOUBT if is_up(unit) else Style.PLAIN
 
 
-def told_of(one: UnitFacts, look: Look) -> Iterator[tuple[str, Style]]:
-    record = look.ledger.units.get(one.unit.id)
+def told_of(one: UnitFacts, look: HostView) -> Iterator[tuple[str, Style]]:
+    record = look.history.units.get(one.unit.id)
     if one.engine or one.guarded:
         yield " · ".join(_about(one)), Style.PLAIN
     if one.unit.nrestarts and waits_to_restart(one.unit):
@@ -94,7 +94,7 @@ def _about(one: UnitFacts) -> Iterator[str]:
         yield "guarded"
 
 
-def _history(record: UnitRecord, look: Look) -> Iterator[tuple[str, Style]]:
+def _history(record: UnitHistory, look: HostView) -> Iterator[tuple[str, Style]]:
     verdicts: Counter[Verdict] = Counter()
     for (_, verdict), number in record.starts_total.items():
         verdicts[verdict] += number
@@ -116,7 +116,7 @@ def _history(record: UnitRecord, look: Look) -> Iterator[tuple[str, Style]]:
         yield from start_lines("last one judged", judged, look)
 
 
-def start_lines(name: str, start: Start, look: Look) -> Iterator[tuple[str, Style]]:
+def start_lines(name: str, start: Start, look: HostView) -> Iterator[tuple[str, Style]]:
     when = f"{name} {span(look.snapshot.at - start.at)} ago"
     who = "" if start.trigger is None else f", {start.trigger}"
     if start.verdict is None:
@@ -132,7 +132,7 @@ def start_lines(name: str, start: Start, look: Look) -> Iterator[tuple[str, Styl
     yield f"{when}{who}: {said}", VERDICTS[start.verdict]
 
 
-def _in_the_way(found: Iterable[InTheWay], look: Look) -> str:
+def _in_the_way(found: Iterable[InTheWay], look: HostView) -> str:
     """Name GPUs that had the same together."""
     indexes = {gpu.uuid: gpu.index for gpu in _gpus(look)}
     by_gpu: dict[str, list[str]] = {}
@@ -147,11 +147,11 @@ def _in_the_way(found: Iterable[InTheWay], look: Look) -> str:
     )
 
 
-def _gpus(look: Look) -> tuple[Gpu, ...]:
+def _gpus(look: HostView) -> tuple[Gpu, ...]:
     return look.snapshot.nvml.value.gpus if isinstance(look.snapshot.nvml, Ok) else ()
 
 
-def _guard(unit: Unit, look: Look) -> Iterator[tuple[str, Style]]:
+def _guard(unit: Unit, look: HostView) -> Iterator[tuple[str, Style]]:
     runs = look.snapshot.guard_runs
     for run in runs.value if isinstance(runs, Ok) else ():
         if run.unit != unit.id:
@@ -162,7 +162,7 @@ def _guard(unit: Unit, look: Look) -> Iterator[tuple[str, Style]]:
         yield f"{said}; its runs: {total}" if total else said, style
 
 
-def _next_start(one: UnitFacts, look: Look) -> Iterator[tuple[str, Style]]:
+def _next_start(one: UnitFacts, look: HostView) -> Iterator[tuple[str, Style]]:
     match one.startable:
         case Ok(True):
             yield "startable: all it needs is free", Style.GOOD
@@ -176,7 +176,7 @@ def _next_start(one: UnitFacts, look: Look) -> Iterator[tuple[str, Style]]:
             pass
 
 
-def missing_of(one: UnitFacts, look: Look) -> Iterator[str]:
+def missing_of(one: UnitFacts, look: HostView) -> Iterator[str]:
     """Say what a start would miss; GPUs that miss the same together."""
     alike: dict[str, list[Shortage]] = {}
     for shortage in shortages(one.gpus, one.needed, _gpus(look), look.snapshot.host):
@@ -189,22 +189,22 @@ def missing_of(one: UnitFacts, look: Look) -> Iterator[str]:
         yield f"GPU {gpus}: {why}" if len(found) == 1 else f"GPUs {gpus}, each: {why}"
 
 
-def _times(one: UnitFacts, record: UnitRecord | None, look: Look) -> Iterator[str]:
-    readiness = look.ledger.readiness.get(one.unit.id)
+def _times(one: UnitFacts, record: UnitHistory | None, look: HostView) -> Iterator[str]:
+    readiness = look.history.readiness.get(one.unit.id)
     if readiness is not None and readiness.past_seconds:
         yield f"was ready {span(readiness.past_seconds[-1])} after its start"
     if record is not None and record.last_release_seconds is not None:
         yield f"its memory came back {span(record.last_release_seconds)} after its end"
 
 
-def _engines(unit: Unit, look: Look) -> Iterator[tuple[str, Style]]:
+def _engines(unit: Unit, look: HostView) -> Iterator[tuple[str, Style]]:
     answers = look.snapshot.engines.value.answers if isinstance(look.snapshot.engines, Ok) else ()
     for answer in answers:
         if answer.unit == unit.id:
             yield _engine(answer, look)
 
 
-def _engine(answer: EngineAnswer, look: Look) -> tuple[str, Style]:
+def _engine(answer: EngineAnswer, look: HostView) -> tuple[str, Style]:
     if not isinstance(answer.samples, Ok):
         why = str(answer.samples.cause).replace("_", " ") if isinstance(answer.samples, Failed) else answer.samples.why
         return f"{answer.endpoint}: {why}", Style.DOUBT

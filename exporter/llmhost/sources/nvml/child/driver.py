@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from llmhost.sources.nvml.codes import Code, NvmlCallError
-from llmhost.sources.nvml.current_call import NO_GPU, CrumbWriter
 from llmhost.sources.nvml.child.structs import (
     FabricV1,
     FabricV2,
@@ -17,6 +15,8 @@ from llmhost.sources.nvml.child.structs import (
     Utilization,
     struct_version,
 )
+from llmhost.sources.nvml.codes import Code, NvmlCallError
+from llmhost.sources.nvml.current_call import NO_GPU, CrumbWriter
 from llmhost.sources.nvml.wire import WireMemory
 
 Handle = ctypes.c_void_p

@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass, field
 
 from llmhost.sources.nvml.child.asking import NO_SUCH_CALL
-from llmhost.sources.nvml.codes import Code, NvmlCallError
 from llmhost.sources.nvml.child.driver import TEXT_BYTES, Handle, Library
-from llmhost.sources.nvml.patience import Backoff
 from llmhost.sources.nvml.child.structs import EventData
+from llmhost.sources.nvml.codes import Code, NvmlCallError
+from llmhost.sources.nvml.patience import Backoff
 from llmhost.sources.nvml.xid_counters import TallyWriter, XidKey
 
 _OLD_WAIT = "nvmlEventSetWait"  # the same but for the MIG instance

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llmhost.sources.nvml.child.asking import NO_SUCH_CALL, Asking, Subject
-from llmhost.sources.nvml.codes import HARMLESS, SESSION_BROKEN, Code, NvmlCallError
 from llmhost.sources.nvml.child.driver import Driver, Handle
 from llmhost.sources.nvml.child.lists import COMPUTE, ProcessLists, are_still_there
+from llmhost.sources.nvml.codes import HARMLESS, SESSION_BROKEN, Code, NvmlCallError
 from llmhost.sources.nvml.wire import WireError, WireGpu, WireHolder, WireMemory
 
 _NOT_FOR_US = frozenset({Code.NO_PERMISSION, Code.OPERATING_SYSTEM, Code.NOT_SUPPORTED})

@@ -6,8 +6,8 @@ Each comes with its start time, which tells it from the next process that gets i
 from pathlib import Path
 
 from llmhost.sources.nvml.child.asking import NO_SUCH_CALL, Asking, Subject
-from llmhost.sources.nvml.codes import Code, NvmlCallError
 from llmhost.sources.nvml.child.driver import Driver, Handle, ListedProcess
+from llmhost.sources.nvml.codes import Code, NvmlCallError
 from llmhost.sources.nvml.wire import WireHolder
 from llmhost.sources.procfs_files import parse_stat
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llmhost.sources.nvml.child.asking import Asking
-from llmhost.sources.nvml.codes import SESSION_BROKEN, NvmlCallError
 from llmhost.sources.nvml.child.driver import Driver
 from llmhost.sources.nvml.child.events import EventWatch
-from llmhost.sources.nvml.library import read_library_versions
 from llmhost.sources.nvml.child.gpu_scan import Skip, Survey
+from llmhost.sources.nvml.codes import SESSION_BROKEN, NvmlCallError
+from llmhost.sources.nvml.library import read_library_versions
 from llmhost.sources.nvml.wire import Answer, Question
 
 _RENEW_SECONDS = 10.0  # how soon after one nvmlInit that mended nothing the next is tried

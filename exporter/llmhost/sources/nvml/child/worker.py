@@ -1,7 +1,7 @@
 """The NVML child: the only process that touches the driver, and the only module that imports pynvml.
 
-Started by exec (NVML does not survive a fork) as `python -m llmhost.sources.nvml.child.worker`, asked by one JSON line on
-stdin, answers by one on stdout (wire). It ends when stdin ends, also while a call hangs, and when NVML as a whole
+Started by exec (NVML does not survive a fork) as `python -m llmhost.sources.nvml.child.worker`. It answers each JSON
+line on stdin with one on stdout (wire). It ends when stdin ends, also while a call hangs, and when NVML as a whole
 does not work: a library that was loaded cannot be replaced, so the next attempt wants a new process.
 """
 
@@ -19,11 +19,11 @@ from typing import BinaryIO, cast
 import pynvml
 
 from llmhost.sources.nvml.child.asking import UNSUPPORTED_SECONDS
-from llmhost.sources.nvml.codes import NvmlCallError
-from llmhost.sources.nvml.current_call import CrumbWriter
 from llmhost.sources.nvml.child.driver import Driver
 from llmhost.sources.nvml.child.events import EventWatch
 from llmhost.sources.nvml.child.session import Session
+from llmhost.sources.nvml.codes import NvmlCallError
+from llmhost.sources.nvml.current_call import CrumbWriter
 from llmhost.sources.nvml.xid_counters import TallyWriter
 
 _NO_GPUS = 1  # NVML_INIT_FLAG_NO_GPUS: a host without GPUs is no failure

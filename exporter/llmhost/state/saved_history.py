@@ -1,4 +1,4 @@
-"""Where `serve` keeps its history: which state directory, and what there is to say of it."""
+"""The history as the state directory has it: opened by `serve`, read by commands that look once."""
 
 import logging
 import os
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from llmhost.model.history.history import Ledger
+from llmhost.model.history.history import History
 from llmhost.state.directory import StoreError
+from llmhost.state.history_file import HistoryFile, UnreadableHistoryError, open_for_reading
 from llmhost.state.saving import Saving
-from llmhost.state.history_file import LedgerStore, UnreadableLedgerError, open_for_reading
 
 USUAL = Path("/var/lib/llmhost")
 
@@ -17,57 +17,57 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """What earlier runs have left, and the way to leave something; without a store there is none."""
+class SavedHistory:
+    """The history that earlier runs have saved, and the way to save it; without a file it is in memory only."""
 
-    ledger: Ledger
-    store: LedgerStore | None = None
+    history: History
+    file: HistoryFile | None = None
     save: Saving | None = None
-    fault: str = ""  # why there is no store, though there is a directory
+    fault: str = ""  # why there is no file, though there is a directory
 
-    def tell(self) -> None:
+    def log_where(self) -> None:
         """Say in the log where history is kept."""
-        if self.store is not None:
-            log.info("history is kept in %s; units in it: %d", self.store.path, len(self.ledger.units))
+        if self.file is not None:
+            log.info("history is kept in %s; units in it: %d", self.file.path, len(self.history.units))
         elif self.fault:
             log.warning("history is kept in memory only, and lost at the end: %s", self.fault)
         else:
             log.info("history is kept in memory only, and lost at the end: say with --state-dir where to keep it")
 
-    def close(self, ledger: Ledger) -> None:
+    def close(self, history: History) -> None:
         """Save for the last time, so that it stays also if the power fails, and let go of the directory."""
-        if self.store is not None and self.save is not None:
-            self.save(ledger, durable=True)
-            self.store.close()
+        if self.file is not None and self.save is not None:
+            self.save(history, durable=True)
+            self.file.close()
 
 
-def opened(given: Path | None, boot_id: str, environment: Mapping[str, str] | None = None) -> Memory:
+def open_history(given: Path | None, boot_id: str, environment: Mapping[str, str] | None = None) -> SavedHistory:
     """Open the state directory; StoreError where one was given and cannot be used. Any other is done without."""
     directory = given or _found(environment)
     if directory is None:
-        return Memory(ledger=Ledger(boot_id=boot_id))
+        return SavedHistory(history=History(boot_id=boot_id))
     try:
-        store = LedgerStore(directory)
+        file = HistoryFile(directory)
     except StoreError as error:
         if given is not None:
             raise
-        return Memory(ledger=Ledger(boot_id=boot_id), fault=str(error))
-    return Memory(ledger=store.load(boot_id) or Ledger(boot_id=boot_id), store=store, save=Saving(store))
+        return SavedHistory(history=History(boot_id=boot_id), fault=str(error))
+    return SavedHistory(history=file.load(boot_id) or History(boot_id=boot_id), file=file, save=Saving(file))
 
 
-def recalled(given: Path | None, boot_id: str, environment: Mapping[str, str] | None = None) -> Memory:
+def read_history(given: Path | None, boot_id: str, environment: Mapping[str, str] | None = None) -> SavedHistory:
     """Read what was saved last, and change nothing. Raises StoreError where a directory was given that is none."""
     directory = given or _found(environment)
-    ledger, fault = None, ""
+    history, fault = None, ""
     if directory is not None:
         try:
-            ledger = open_for_reading(directory, boot_id)
+            history = open_for_reading(directory, boot_id)
         except StoreError as error:
-            if given is not None and not isinstance(error, UnreadableLedgerError):
+            if given is not None and not isinstance(error, UnreadableHistoryError):
                 raise
             fault = str(error)
             log.warning("there is no history: %s", error)
-    return Memory(ledger=ledger or Ledger(boot_id=boot_id), fault=fault)
+    return SavedHistory(history=history or History(boot_id=boot_id), fault=fault)
 
 
 def _found(environment: Mapping[str, str] | None) -> Path | None:

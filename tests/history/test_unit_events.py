@@ -5,9 +5,9 @@ from dataclasses import replace
 from tests.fakes.unit_lives import SIMPLE, Life, idle
 
 from llmhost.derive.history.events import Ended, MainStarted, advance_event
-from llmhost.model.history.history import Ledger
-from llmhost.model.history.unit_history import Trigger, UnitRecord, Verdict
 from llmhost.derive.history.resume import resumed
+from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import Trigger, UnitHistory, Verdict
 from llmhost.model.ids import UnitId
 from llmhost.model.unit import UnitSettings
 from llmhost.model.unit_event import UnitEvent
@@ -278,8 +278,8 @@ def test_the_last_fifty_starts_are_kept() -> None:
 
 def test_a_verdict_that_nobody_can_give_any_more_is_unknown() -> None:
     life = idle().begins(1.0, "a", 100)
-    ledger = Ledger(boot_id="b", units={life.unit.id: life.now})
-    record = resumed(ledger, "b").units[life.unit.id]
+    history = History(boot_id="b", units={life.unit.id: life.now})
+    record = resumed(history, "b").units[life.unit.id]
     assert record.starts_total == {(Trigger.MANUAL, Verdict.UNKNOWN): 1}
     assert record.invocation_id == "a"
     assert record.starts[0].end is None
@@ -287,8 +287,8 @@ def test_a_verdict_that_nobody_can_give_any_more_is_unknown() -> None:
 
 def test_another_boot_ends_what_ran_and_keeps_what_was_counted() -> None:
     life = idle().begins(1.0, "a", 100).fails(2.0).restart_due(3.0).begins(3.1, "b", 101, job=8)
-    ledger = Ledger(boot_id="b", units={life.unit.id: life.now}, processes_since=1.0)
-    after = resumed(ledger, "c")
+    history = History(boot_id="b", units={life.unit.id: life.now}, processes_since=1.0)
+    after = resumed(history, "c")
     record = after.units[life.unit.id]
     assert after.processes_since is None
     assert record.starts_total == {(Trigger.MANUAL, Verdict.UNKNOWN): 1, (Trigger.AUTO, Verdict.UNKNOWN): 1}
@@ -321,7 +321,9 @@ def test_a_start_that_is_refused_ends_a_stop() -> None:
 def test_the_unit_that_is_told_of_is_never_the_one_that_is_forgotten() -> None:
     """The clock may have been put back: all others were seen later."""
     life = idle()
-    ledger = Ledger(units={UnitId(f"other-{number}.service"): UnitRecord(last_seen_at=9e9) for number in range(1000)})
-    ledger, _ = advance_event(ledger, UnitEvent(unit=life.unit, at=1000.0, at_monotonic=1.0, gap=True))
-    assert life.unit.id in ledger.units
-    assert len(ledger.units) == 1000
+    history = History(
+        units={UnitId(f"other-{number}.service"): UnitHistory(last_seen_at=9e9) for number in range(1000)}
+    )
+    history, _ = advance_event(history, UnitEvent(unit=life.unit, at=1000.0, at_monotonic=1.0, gap=True))
+    assert life.unit.id in history.units
+    assert len(history.units) == 1000

@@ -6,10 +6,10 @@ from dataclasses import replace
 from tests.fakes.values import GIB, MIB, gpu, held, in_service, memory, process, settings, snapshot, unit
 
 from llmhost.config.schema import Policy
-from llmhost.model.history.history import Holdings, LearntGpus, Ledger
 from llmhost.derive.history.observations import advance
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.gpu import Gpu
+from llmhost.model.history.history import History, Holdings, LearntGpus
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.process import Home, Placement, Process, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
@@ -40,15 +40,15 @@ def look(gpus: list[Gpu], answer: EngineAnswer | None = SERVING, one: Unit = UP,
     return snapshot(gpus=gpus, processes=there or (WORKER, LEFT, NOTEBOOK), units=[one], engines=engines)
 
 
-def seen(*looks: Snapshot, ledger: Ledger | None = None) -> Ledger:
-    ledger = ledger or Ledger()
+def seen(*looks: Snapshot, history: History | None = None) -> History:
+    history = history or History()
     for one in looks:
-        ledger = advance(ledger, one, Policy())
-    return ledger
+        history = advance(history, one, Policy())
+    return history
 
 
-def learnt(ledger: Ledger) -> tuple[str, ...] | None:
-    return ledger.learnt_gpus(ME)
+def learnt(history: History) -> tuple[str, ...] | None:
+    return history.learnt_gpus(ME)
 
 
 def test_a_units_gpus_are_those_that_it_holds_when_it_is_ready() -> None:
@@ -62,16 +62,16 @@ def test_a_units_gpus_are_those_that_it_holds_when_it_is_ready() -> None:
 def test_within_an_activation_the_set_grows_and_the_next_has_its_own() -> None:
     grown = seen(look(on({3: 70 * GIB})), look(on({1: 70 * GIB})))
     assert learnt(grown) == ("GPU-1", "GPU-3")  # in the driver's order
-    asleep = seen(look(on({1: 500 * MIB})), ledger=grown)
+    asleep = seen(look(on({1: 500 * MIB})), history=grown)
     assert learnt(asleep) == ("GPU-1", "GPU-3")
     next_one = replace(UP, invocation_id="b", condition_monotonic=10.0, inactive_exit_monotonic=10.0)
-    assert learnt(seen(look(on({0: 70 * GIB}), LOADING, next_one), ledger=grown)) == ("GPU-1", "GPU-3")
-    assert learnt(seen(look(on({0: 70 * GIB}), SERVING, next_one), ledger=grown)) == ("GPU-0",)
+    assert learnt(seen(look(on({0: 70 * GIB}), LOADING, next_one), history=grown)) == ("GPU-1", "GPU-3")
+    assert learnt(seen(look(on({0: 70 * GIB}), SERVING, next_one), history=grown)) == ("GPU-0",)
 
 
 def test_a_gpu_that_the_driver_has_lost_stays_in_the_set() -> None:
     both = seen(look(on({0: 70 * GIB, 1: 70 * GIB})))
-    assert learnt(seen(look(on({0: 70 * GIB}, count=1)), ledger=both)) == ("GPU-0", "GPU-1")
+    assert learnt(seen(look(on({0: 70 * GIB}, count=1)), history=both)) == ("GPU-0", "GPU-1")
 
 
 def test_what_others_and_ended_runs_hold_is_not_the_units() -> None:
@@ -99,8 +99,8 @@ def test_a_look_without_one_of_its_parts_teaches_nothing() -> None:
         replace(whole, units=failed),
         replace(whole, host=failed),
     ):
-        ledger = seen(blind)
-        assert (ledger.gpu_sets, ledger.holdings) == ({}, {})
+        history = seen(blind)
+        assert (history.gpu_sets, history.holdings) == ({}, {})
     hidden = look([gpu(holders=Ok((held(901, None, 1010),)))], None)
     assert learnt(seen(hidden)) is None
 
@@ -123,14 +123,14 @@ def test_what_a_unit_holds_and_what_others_do_beside_it_is_taken_down() -> None:
         gpu(0, holders=Failed(Cause.CHANGING)),
         gpu(1, memory=memory(used=2 * GIB), holders=Ok((held(7, 2 * GIB, 500),))),
     ]
-    later = seen(look(silent), ledger=first).holdings[ME]
+    later = seen(look(silent), history=first).holdings[ME]
     assert later.own_bytes == {GpuUuid("GPU-0"): 30 * GIB, GpuUuid("GPU-1"): 0}
     assert later.others_bytes == {GpuUuid("GPU-0"): 5 * GIB, GpuUuid("GPU-1"): 2 * GIB}
     down = replace(UP, active_state="failed", sub_state="failed")
-    assert seen(look(silent, None, down), ledger=first).holdings == first.holdings
+    assert seen(look(silent, None, down), history=first).holdings == first.holdings
     # the next activation begins with nothing
     following = replace(UP, invocation_id="b")
-    assert seen(look(silent, None, following), ledger=first).holdings[ME] == Holdings(
+    assert seen(look(silent, None, following), history=first).holdings[ME] == Holdings(
         invocation_id="b", own_bytes={GpuUuid("GPU-1"): 0}, others_bytes={GpuUuid("GPU-1"): 2 * GIB}
     )
 
@@ -148,9 +148,9 @@ def test_the_gpus_of_at_most_a_thousand_units_are_remembered() -> None:
     past = LearntGpus(invocation_id="z", uuids=(GpuUuid("GPU-0"),))
     held_then = Holdings(invocation_id="z", own_bytes={}, others_bytes={})
     names = [UnitId(f"run-{number}.service") for number in range(1000)]
-    before = Ledger(gpu_sets=dict.fromkeys(names, past), holdings=dict.fromkeys(names, held_then))
-    ledger = seen(look(on({1: 70 * GIB}), None), ledger=before)
-    for kept in (ledger.gpu_sets, ledger.holdings):
+    before = History(gpu_sets=dict.fromkeys(names, past), holdings=dict.fromkeys(names, held_then))
+    history = seen(look(on({1: 70 * GIB}), None), history=before)
+    for kept in (history.gpu_sets, history.holdings):
         assert len(kept) == 1000
         assert ME in kept
         assert names[0] not in kept

@@ -6,9 +6,9 @@ from typing import Any
 from tests.fakes.unit_lives import Life, idle
 
 from llmhost.derive.history.changes import with_time, with_verdict
-from llmhost.model.history.history import Ledger
-from llmhost.model.history.unit_history import Trigger, Verdict
 from llmhost.derive.history.resume import resumed
+from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import Trigger, Verdict
 
 UNLOADED: dict[str, Any] = {
     "load_state": "stub",
@@ -92,7 +92,7 @@ def test_an_attempt_that_nobody_saw_to_its_end_is_unknown() -> None:
 
 def test_an_attempt_that_the_end_of_the_boot_ended_is_unknown() -> None:
     life = idle().begins(1.0, "a")
-    record = resumed(Ledger(boot_id="b", units={life.unit.id: life.now}), "c").units[life.unit.id]
+    record = resumed(History(boot_id="b", units={life.unit.id: life.now}), "c").units[life.unit.id]
     assert record.starts_total == {(Trigger.MANUAL, Verdict.UNKNOWN): 1}
     assert record.starts[0].end is not None
 
@@ -125,7 +125,7 @@ def test_no_time_is_counted_twice_where_a_look_came_before_an_older_event() -> N
 def test_a_run_goes_on_where_the_boot_cannot_be_told() -> None:
     life = idle().begins(1.0, "a", 100).fails(2.0).restart_due(3.0).begins(3.1, "b", 101, job=8)
     for number, (before, now) in enumerate((("", ""), ("b", ""), ("", "b"))):
-        record = resumed(Ledger(boot_id=before, units={life.unit.id: life.now}), now).units[life.unit.id]
+        record = resumed(History(boot_id=before, units={life.unit.id: life.now}), now).units[life.unit.id]
         life.record = record
         life.tell(100.0 + number, gap=True)
         assert life.counts() == {"manual unknown": 1, "auto unknown": 1}, "an InvocationID is never used again"

@@ -1,14 +1,13 @@
-"""A ledger in which every field says something, and the file that says the same, written by hand."""
+"""A history in which every field says something, and the file that says the same, written by hand."""
 
 from pathlib import Path
 
-from llmhost.model.history.history import Belonging, LearntGpus, Ledger
-from llmhost.model.history.unit_history import End, InTheWay, Start, Trigger, UnitRecord, Verdict
-from llmhost.derive.readiness import Readiness
+from llmhost.model.history.history import Belonging, History, LearntGpus, Readiness
+from llmhost.model.history.unit_history import End, InTheWay, Start, Trigger, UnitHistory, Verdict
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.segment import SegmentId
 
-FILE_1 = Path(__file__).parents[1] / "fixtures" / "ledger-1.json"  # of version 1; never to be changed
+FILE_1 = Path(__file__).parents[1] / "fixtures" / "history-1.json"  # of version 1; never to be changed
 
 BOOT = "5d7c0a3e-8e1b-4a39-9a53-2f6f0c1f7a11"
 BIG = UnitId("vllm-744b.service")
@@ -17,10 +16,10 @@ FIRST_RUN = "11111111111141118111111111111111"
 SECOND_RUN = "9f2c4e6a8b0d4f61a3c5e7092b4d6f80"
 _SEGMENT = SegmentId(25, 18446744073709551615)
 
-WRITTEN_DOWN = Ledger(
+WRITTEN_DOWN = History(
     boot_id=BOOT,
     units={
-        BIG: UnitRecord(
+        BIG: UnitHistory(
             last_seen_at=1764467990.25,
             invocation_id=SECOND_RUN,
             nrestarts=6,
@@ -74,7 +73,7 @@ WRITTEN_DOWN = Ledger(
             last_failure_at=1764467000.0,
             last_release_seconds=41.5,
         ),
-        OLLAMA: UnitRecord(last_seen_at=1764460000.0),
+        OLLAMA: UnitHistory(last_seen_at=1764460000.0),
     },
     gpu_sets={BIG: LearntGpus(invocation_id=FIRST_RUN, uuids=(GpuUuid("GPU-a"), GpuUuid("GPU-b")))},
     readiness={
@@ -96,12 +95,12 @@ WRITTEN_DOWN = Ledger(
 )
 
 
-def with_starts(units: int, starts: int, *, at: float = 1_000_000.0) -> Ledger:
-    """Make a ledger of so many units; unit N was seen last at `at` + N, its starts were 1 s apart up to then."""
-    return Ledger(
+def with_starts(units: int, starts: int, *, at: float = 1_000_000.0) -> History:
+    """Make a history of so many units; unit N was seen last at `at` + N, its starts were 1 s apart up to then."""
+    return History(
         boot_id=BOOT,
         units={
-            UnitId(f"vllm@{unit}.service"): UnitRecord(
+            UnitId(f"vllm@{unit}.service"): UnitHistory(
                 last_seen_at=at + unit,
                 starts=tuple(
                     Start(
