@@ -58,7 +58,7 @@ class Looker:
         nobody = Ok(ProcessTable(by_pid={}, unreadable=0))
         states = segment_states(Ok(shared), self._since, nobody, self._policy)
         assert isinstance(states, Ok)
-        return [one for one in shared.segments if states.value[one.id] is SegmentState.STALE]
+        return [segment for segment in shared.segments if states.value[segment.id] is SegmentState.STALE]
 
 
 def raced(

@@ -212,7 +212,7 @@ def test_a_tree_that_ignores_sigterm_changes_groups_and_is_adopted_is_ended_and_
     pids += map(id_of, workers)
     adopter.stdout.close()
     outcomes = ended([ending(pid, ppid=adopter.pid) for pid in workers])
-    assert {one.detail for one in outcomes.values()} == {"by SIGKILL"}
+    assert {outcome.detail for outcome in outcomes.values()} == {"by SIGKILL"}
     assert [_is_alive(pid) for pid in workers] == [False, False, False]
     assert adopter.poll() is None
     adopter.kill()
@@ -391,7 +391,7 @@ def test_more_than_a_batch_is_ended(pids: list[ProcessId]) -> None:
     pids += map(id_of, workers)
     before = len(list(Path("/proc/self/fd").iterdir()))
     outcomes = ended([ending(pid, ppid=parent.pid) for pid in workers])
-    assert {one.result for one in outcomes.values()} == {Result.DONE}
+    assert {outcome.result for outcome in outcomes.values()} == {Result.DONE}
     assert len(outcomes) == 300
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     parent.kill()

@@ -54,8 +54,10 @@ def hosts(seed: int) -> tuple[list[Process], list[Segment], list[int]]:
     files = []
     for inode in range(5, 5 + chance.randint(0, 6)):
         form, kind, has_pid = chance.choice(_PATHS)
-        maker = chance.choice([39, *(one.id.pid for one in processes)])
-        holders = chance.sample([one.id for one in processes if not one.zombie], 1) if _any(processes) else []
+        maker = chance.choice([39, *(process.id.pid for process in processes)])
+        holders = (
+            chance.sample([process.id for process in processes if not process.zombie], 1) if _any(processes) else []
+        )
         kept = holders if chance.random() < 0.3 else []
         files.append(
             segment(
@@ -69,11 +71,11 @@ def hosts(seed: int) -> tuple[list[Process], list[Segment], list[int]]:
                 uid=chance.choice([0, 1000]),
             )
         )
-    return processes, files, [one.id.pid for one in processes if chance.random() < 0.1]
+    return processes, files, [process.id.pid for process in processes if chance.random() < 0.1]
 
 
 def _any(processes: Iterable[Process]) -> bool:
-    return any(not one.zombie for one in processes)
+    return any(not process.zombie for process in processes)
 
 
 def without(look: HostView, done: Iterable[Step]) -> HostView:
@@ -99,7 +101,7 @@ def without(look: HostView, done: Iterable[Step]) -> HostView:
 
 
 def identities(of: Plan) -> set[object]:
-    return {(one.process.id, one.condition) if isinstance(one, Ending) else one.segment.id for one in of.steps}
+    return {(step.process.id, step.condition) if isinstance(step, Ending) else step.segment.id for step in of.steps}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -128,4 +130,4 @@ def test_the_other_hosts_of_chance_are_no_worse_for_a_second_look() -> None:
         second = planned(seen, first=first, listening=listening)
         once = planned(seen, listening=listening)
         assert identities(second) == identities(once)
-        assert {one.condition for one in first.endings} <= {Condition.TRACKER}  # of which nobody knows since when
+        assert {ending.condition for ending in first.endings} <= {Condition.TRACKER}  # of which nobody knows since when

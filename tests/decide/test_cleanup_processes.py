@@ -30,8 +30,8 @@ def test_a_tree_is_ended_from_the_top_and_its_tracker_last() -> None:
     )
     found = planned(seen)
     assert pids(found) == [40, 50, 51, 31]
-    assert [one.condition for one in found.endings] == [*[Condition.ORPHAN] * 3, Condition.TRACKER]
-    assert [one.gpu_bytes for one in found.endings] == [0, 3 * GIB, None, 0]
+    assert [ending.condition for ending in found.endings] == [*[Condition.ORPHAN] * 3, Condition.TRACKER]
+    assert [ending.gpu_bytes for ending in found.endings] == [0, 3 * GIB, None, 0]
     assert (found.left, found.untold, found.refused) == ((), (), "")
 
 

@@ -68,13 +68,13 @@ def reaped(
 ) -> Reaping:
     seen = own(*processes, **given)
     told: dict[ProcessId, Reading[bool]] = {
-        one.id: (listening or {}).get(one.id.pid, Ok(False)) for one in to_ask_for_listeners(seen)
+        listener.id: (listening or {}).get(listener.id.pid, Ok(False)) for listener in to_ask_for_listeners(seen)
     }
     return reaping(seen, told, {ProcessId(pid, 1000) for pid in before})
 
 
 def pids(of: Reaping) -> list[int]:
-    return [one.process.id.pid for one in of.endings]
+    return [ending.process.id.pid for ending in of.endings]
 
 
 def kept(of: Reaping) -> dict[int, str]:
@@ -84,7 +84,7 @@ def kept(of: Reaping) -> dict[int, str]:
 def test_what_is_older_than_the_activation_in_the_units_cgroup_is_ended_and_what_is_younger_stays() -> None:
     found = reaped(process(40), process(41, "/bin/sleep 5"), process(50, start=400_050))
     assert pids(found) == [40, 41]
-    assert {one.condition for one in found.endings} == {Condition.LEFTOVER}
+    assert {ending.condition for ending in found.endings} == {Condition.LEFTOVER}
     assert not found.left
 
 
@@ -163,7 +163,7 @@ def test_a_tracker_goes_last_and_only_with_all_who_hold_its_pipe() -> None:
     tracker = process(39, TRACKER, pipes={31: 900}, pgrp=40)
     worker = process(40, pipes={20: 900}, pgrp=40)
     found = reaped(tracker, worker)
-    assert [(one.process.id.pid, one.condition) for one in found.endings] == [
+    assert [(ending.process.id.pid, ending.condition) for ending in found.endings] == [
         (40, Condition.LEFTOVER),
         (39, Condition.TRACKER),
     ]

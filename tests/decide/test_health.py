@@ -47,11 +47,13 @@ def health(*, history: History | None = None, expected: int | None = None, **see
     remembered = history if history is not None else History()
     config = Config()
     facts = derive(at, config, remembered)
-    return health_of(HostView(snapshot=at, facts=facts, history=remembered, policy=config.policy, gpus_expected=expected))
+    return health_of(
+        HostView(snapshot=at, facts=facts, history=remembered, policy=config.policy, gpus_expected=expected)
+    )
 
 
 def found(**seen: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401
-    return [(one.kind, one.subject, one.what) for one in health(**seen).findings]
+    return [(finding.kind, finding.subject, finding.what) for finding in health(**seen).findings]
 
 
 def test_a_host_on_which_all_is_well_is_healthy() -> None:

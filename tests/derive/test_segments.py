@@ -72,15 +72,15 @@ def states(looks: Sequence[Reading[SharedMemory]]) -> list[dict[int, SegmentStat
     """Give the states by inode after each look."""
     history = History()
     told = []
-    for one in looks:
-        history = advance(history, snapshot(shm=one), Policy())
-        found = segment_states(one, history.unheld_since, NO_PROCESSES, POLICY)
+    for look in looks:
+        history = advance(history, snapshot(shm=look), Policy())
+        found = segment_states(look, history.unheld_since, NO_PROCESSES, POLICY)
         told.append({id_.inode: state for id_, state in found.value.items()} if isinstance(found, Ok) else {})
     return told
 
 
 def state_after(*looks: Seen) -> SegmentState:
-    return states([shared(one) for one in looks])[-1][5]
+    return states([shared(look) for look in looks])[-1][5]
 
 
 @pytest.mark.parametrize(

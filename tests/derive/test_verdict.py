@@ -39,7 +39,9 @@ def test_the_largest_obstacle_comes_first_and_each_has_its_pid_and_name() -> Non
     holders = (held(500, 3 * GIB, 12000), held(501, 20 * GIB, None))
     result = judged([in_use(0, 24 * GIB, *holders)], [MAIN, worker])
     assert isinstance(result, Ok)
-    assert [(one.kind, one.pid, one.command, one.used_bytes) for one in result.value.obstacles] == [
+    assert [
+        (obstacle.kind, obstacle.pid, obstacle.command, obstacle.used_bytes) for obstacle in result.value.obstacles
+    ] == [
         ("gone", 501, "", 20 * GIB),
         ("leftover", 500, "python3", 3 * GIB),
         ("unattributed", 0, "", 1 * GIB),

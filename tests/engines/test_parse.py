@@ -139,8 +139,11 @@ def test_two_models_and_ten_engines_are_kept_apart_and_in_order() -> None:
     lines = [f'vllm:generation_tokens_total{{engine="{i}",model_name="b"}} {i}.0\n' for i in reversed(indexes)]
     lines.append('vllm:generation_tokens_total{engine="0",model_name="a"} 7.0\n')
     samples = parse_metrics("".join(lines).encode(), "vllm")
-    assert [(one.model, one.engine_index) for one in samples] == [("a", "0"), *(("b", index) for index in indexes)]
-    assert [one.generation_tokens for one in samples] == [7.0, *map(float, range(11))]
+    assert [(sample.model, sample.engine_index) for sample in samples] == [
+        ("a", "0"),
+        *(("b", index) for index in indexes),
+    ]
+    assert [sample.generation_tokens for sample in samples] == [7.0, *map(float, range(11))]
 
 
 SGLANG = b"""\

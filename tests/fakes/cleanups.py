@@ -98,11 +98,11 @@ def planned(
 
 
 def pids(of: Plan) -> list[int]:
-    return [one.process.id.pid for one in of.endings]
+    return [ending.process.id.pid for ending in of.endings]
 
 
 def inodes(of: Plan) -> list[int]:
-    return [one.segment.id.inode for one in of.removals]
+    return [removal.segment.id.inode for removal in of.removals]
 
 
 def waiting(of: Plan) -> list[int]:

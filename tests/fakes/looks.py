@@ -31,7 +31,7 @@ class Looks:
     def orphans(
         self, at: float, *, units: Iterable[Unit] | None = None, gpus: Iterable[Gpu] | None = None
     ) -> dict[str, Orphan]:
-        """HostView, `at` seconds on the clock, and give the orphans by name, or by pid where they have none."""
+        """Look, `at` seconds on the clock, and give the orphans by name, or by pid where they have none."""
         self._now = 1000.0 + at
         self.table = self._source.read(self._now + 10)
         look = replace(snapshot(processes=(), units=units, gpus=gpus, at_monotonic=self._now), processes=Ok(self.table))

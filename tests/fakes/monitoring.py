@@ -148,9 +148,9 @@ class Monitoring:
         """Give the names of what fires in Prometheus, be it quiet or not."""
         alerts = self.prometheus.api("alerts")["data"]["alerts"]
         return {
-            one["labels"]["alertname"]
-            for one in alerts
-            if one["state"] == "firing" and labels.items() <= one["labels"].items()
+            alert["labels"]["alertname"]
+            for alert in alerts
+            if alert["state"] == "firing" and labels.items() <= alert["labels"].items()
         }
 
     def __enter__(self) -> Self:

@@ -191,9 +191,9 @@ def test_a_start_remembers_how_long_its_engine_took() -> None:
         return look([], loading, engines=Ok(EnginesReport(answers=(answer,))), at_monotonic=monotonic)
 
     history = seen(at(910.0, silent), history=History(units={ME: before}))
-    assert [one.ready_seconds for one in history.units[ME].starts] == [None, None]
+    assert [start.ready_seconds for start in history.units[ME].starts] == [None, None]
     history = seen(at(925.0, serving), at(940.0, silent), at(955.0, serving), history=history)
-    assert [one.ready_seconds for one in history.units[ME].starts] == [None, 25.0]
+    assert [start.ready_seconds for start in history.units[ME].starts] == [None, 25.0]
 
 
 def test_a_look_that_failed_everywhere_changes_nothing() -> None:

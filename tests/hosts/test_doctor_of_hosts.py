@@ -69,4 +69,4 @@ def test_the_findings_on_a_written_host_are_the_expected_ones(
     assert max(columns(line) for line in text.splitlines()) <= 80
     assert text == expected.read_text()
     told = json.loads(doctor_json(findings, untold))
-    assert [one["check"] for one in told["findings"]] == [one.check for one in findings]
+    assert [one["check"] for one in told["findings"]] == [finding.check for finding in findings]

@@ -10,7 +10,7 @@ from llmhost.derive.rates import rates
 
 
 def look_of(seen: Seen) -> HostView:
-    """HostView again, at a second of its own on the calendar; engines have done nothing in the second before."""
+    """Look again, at a second of its own on the calendar; engines have done nothing in the second before."""
     observation = seen.observe()
     at = replace(observation.snapshot, at=EPOCH)
     return HostView(

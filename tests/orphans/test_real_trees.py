@@ -58,7 +58,7 @@ def test_a_killed_servers_engine_is_orphaned_whoever_adopts_it(
         assert {one.seconds for one in found.values()} == {20}
         assert {one.engine for name, one in found.items() if name != "forkserver"} == {"vllm"}
         assert not under or not any(one.inferred for one in found.values())
-        assert {one.seconds for one in looks.orphans(61).values()} == {60}
+        assert {orphan.seconds for orphan in looks.orphans(61).values()} == {60}
         if method != "fork":  # it needs no tracker
             assert looks.trackers() == {"tracker": TrackerState.ORPHANED}
 

@@ -36,7 +36,7 @@ class Watched:
         self.asked._inspector = self.inspector
 
     def at(self, seconds: float) -> dict[str, object]:
-        """HostView, so many seconds on; gives the holders by path."""
+        """Look, so many seconds on; gives the holders by path."""
         self.clock.at = 1000.0 + seconds
         self.inspector.looks.clear()
         return dict(holders(look(self.asked, self.clock)))

@@ -43,7 +43,7 @@ class Looks:
         self.clock.at = 1000.0 + seconds
         seen = look(self.asked, self.clock)
         states = self.take(Ok(seen))
-        return {one.path: states[one.id] for one in seen.segments}
+        return {segment.path: states[segment.id] for segment in seen.segments}
 
     def take(self, shared: Reading[SharedMemory]) -> Mapping[SegmentId, SegmentState]:
         taken = replace(snapshot(at_monotonic=self.clock.at), shm=shared)

@@ -96,7 +96,7 @@ def test_memory_is_shared_out_by_kind_and_unit() -> None:
     assert isinstance(attribution, Ok)
     mine = attribution.value[GpuUuid("GPU-0")]
     assert isinstance(mine, Ok)
-    found = [(one.kind, one.unit, one.pids, one.used_bytes) for one in shares(mine.value)]
+    found = [(share.kind, share.unit, share.pids, share.used_bytes) for share in shares(mine.value)]
     assert found == [
         (HolderKind.CURRENT, UnitId("a.service"), (1, 2), 30 * GIB),
         (HolderKind.OTHER, None, (3, 4), None),  # of one of them it is not known

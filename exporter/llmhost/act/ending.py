@@ -45,12 +45,12 @@ def end(
     Once `interrupted` says so, nobody is told any more; who was told and lives is spared, and says so.
     """
     spared = False
-    others = [one for one in endings if one.condition is not Condition.TRACKER]
+    others = [ending for ending in endings if ending.condition is not Condition.TRACKER]
     for batch in _batches(others):
         for outcome in _Party(batch, procfs, interrupted).end(terminate_seconds, kill_seconds, tells=True):
             spared = spared or outcome.result not in {Result.DONE, Result.GONE}
             yield outcome
-    for batch in _batches([one for one in endings if one.condition is Condition.TRACKER]):
+    for batch in _batches([ending for ending in endings if ending.condition is Condition.TRACKER]):
         if spared or interrupted():
             because = "a process that may hold its pipe lives" if spared else "interrupted before it was told to end"
             yield from (Outcome(step=one, result=Result.SPARED, detail=because) for one in batch)
@@ -81,7 +81,7 @@ class _Party:
         self._procfs = procfs
         self._interrupted = interrupted
         self._began = time.monotonic()
-        self._parents = {one.process.id.pid: one.process.ppid for one in self._endings}
+        self._parents = {ending.process.id.pid: ending.process.ppid for ending in self._endings}
         self._living: dict[int, _Victim] = {}  # by pid
 
     def end(self, patience_seconds: float, kill_seconds: float, *, tells: bool) -> Iterator[Outcome]:

@@ -50,7 +50,7 @@ def boot_id(paths: Paths) -> str:
 
 
 def driver_users(paths: Paths) -> DriverUsers:
-    """HostView for who has the driver open. Raises OSError."""
+    """Look for who has the driver open. Raises OSError."""
     return read_driver_users(paths.procfs)
 
 

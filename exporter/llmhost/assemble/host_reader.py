@@ -41,7 +41,7 @@ class HostReader:
         self._before: Snapshot | None = None
 
     def look(self) -> HostView:
-        """HostView once, by the deadline of the config. Rates are told from the second look on."""
+        """Look once, by the deadline of the config. Rates are told from the second look on."""
         observation = self._exporter.observe(self._clock.monotonic() + self.config.web.deadline_seconds)
         snapshot, before = observation.snapshot, self._before
         self._before = snapshot
@@ -56,10 +56,10 @@ class HostReader:
         )
 
     def look_for_rates(self) -> HostView:
-        """HostView twice, a second apart, where an engine answers."""
+        """Look twice, a second apart, where an engine answers."""
         look = self.look()
         engines = look.snapshot.engines
-        if not isinstance(engines, Ok) or not any(isinstance(one.samples, Ok) for one in engines.value.answers):
+        if not isinstance(engines, Ok) or not any(isinstance(answer.samples, Ok) for answer in engines.value.answers):
             return look
         time.sleep(_RATE_SECONDS)
         return self.look()

@@ -207,7 +207,7 @@ def _require_known(units: "frozenset[UnitId]", look: "HostView") -> None:
         return
     known = {one.unit.id for one in look.facts.units.value if one.unit.load_state != "not-found"}
     known |= {*look.history.units, *look.history.segment_units.values()}
-    known |= {one.unit for one in look.history.belongings.values()}
+    known |= {belonging.unit for belonging in look.history.belongings.values()}
     for unit in sorted(units - known):
         message = f"there is no unit {unit.name}"
         raise _WrongUseError(message)

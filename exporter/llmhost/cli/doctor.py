@@ -57,7 +57,7 @@ def run(given: argparse.Namespace) -> Exit:
         write_answer(doctor_json(findings, untold))
     else:
         write_answer(doctor_text(findings, untold, width=terminal.width(), colour=terminal.wants_colour()))
-    if any(one.severity is not Severity.NOTE for one in findings):
+    if any(finding.severity is not Severity.NOTE for finding in findings):
         return Exit.FINDINGS
     return Exit.GOOD if isinstance(look.snapshot.units, Ok) else Exit.CANNOT_TELL
 

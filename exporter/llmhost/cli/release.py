@@ -106,7 +106,7 @@ def _settled(paths: Paths) -> "DriverUsers | None":
 
 
 def _looked(paths: Paths, seconds: float) -> "DriverUsers | None":
-    """HostView from a thread: a command line cannot be read while its process hangs in certain calls of the driver."""
+    """Look from a thread: a command line cannot be read while its process hangs in certain calls of the driver."""
     from llmhost.assemble.exporter import driver_users  # noqa: PLC0415 - see above
 
     found: list[DriverUsers] = []

@@ -48,7 +48,7 @@ class StatusPages:
         return Response(headers=headers, body=status_json(look, health_of(look)).encode())
 
     def _look(self, deadline: float) -> tuple[HostView, float]:
-        """HostView, unless somebody just has; rates are told from a look before, if there was one not long ago."""
+        """Look, unless somebody just has; rates are told from a look before, if there was one not long ago."""
         since = self._recent.within(FRESH_SECONDS, deadline)
         snapshot, history = since.observation.snapshot, since.observation.history
         config = self._in_force().config

@@ -68,7 +68,7 @@ class Observer:
         self._clock = clock
 
     def observe(self, deadline: float) -> Observation:
-        """HostView once, by `deadline` on the monotonic clock.
+        """Look once, by `deadline` on the monotonic clock.
 
         Attempts are given the usual time, whatever this deadline: who is in a hurry must not spoil it for others. Not
         so the engines': each is waited for by itself, so all that a hurry costs is the slow ones.

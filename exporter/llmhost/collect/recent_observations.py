@@ -34,7 +34,7 @@ class RecentObservations:
         self._marks: tuple[Snapshot, ...] = ()  # two at most, some time apart: rates are told from one of them
 
     def observe(self, deadline: float) -> Observation:
-        """HostView anew."""
+        """Look anew."""
         observation = self._observe(deadline)
         self._note(observation)
         return observation
@@ -60,7 +60,7 @@ class RecentObservations:
         age = self._clock.monotonic() - at
         if seconds is not None and age > seconds:
             return None
-        suit = [one for one in marks if APART_SECONDS <= at - one.at_monotonic <= LONGEST_SECONDS]
+        suit = [mark for mark in marks if APART_SECONDS <= at - mark.at_monotonic <= LONGEST_SECONDS]
         return Since(observation=latest, before=suit[-1] if suit else None, age_seconds=max(0.0, age))
 
     def _note(self, observation: Observation) -> None:

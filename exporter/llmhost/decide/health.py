@@ -106,14 +106,14 @@ def _gpus(look: HostView) -> Iterator[Trouble]:
 def _units(look: HostView) -> Iterator[Trouble]:
     if not isinstance(look.facts.units, Ok):
         return
-    for one in look.facts.units.value:
-        kind, what = _unit(one)
+    for unit in look.facts.units.value:
+        kind, what = _unit(unit)
         if what:
-            yield Trouble(kind=kind, subject=one.unit.id.name, what=what)
-        if isinstance(one.leftovers, Ok) and one.leftovers.value:
-            count = one.leftovers.value
+            yield Trouble(kind=kind, subject=unit.unit.id.name, what=what)
+        if isinstance(unit.leftovers, Ok) and unit.leftovers.value:
+            count = unit.leftovers.value
             what = "a process of an ended run is" if count == 1 else f"{count} processes of ended runs are"
-            yield Trouble(kind="leftovers", subject=one.unit.id.name, what=f"{what} still alive")
+            yield Trouble(kind="leftovers", subject=unit.unit.id.name, what=f"{what} still alive")
     yield from _dead_engines(look)
     runs = look.snapshot.guard_runs
     for run in runs.value if isinstance(runs, Ok) else ():
@@ -123,17 +123,17 @@ def _units(look: HostView) -> Iterator[Trouble]:
     yield from _servers(look)
 
 
-def _unit(one: UnitFacts) -> tuple[str, str]:
-    unit = one.unit
+def _unit(facts: UnitFacts) -> tuple[str, str]:
+    unit = facts.unit
     if unit.load_state in _NOT_LOADABLE:
         what = "there is no such unit" if unit.load_state == "not-found" else f"its file is bad ({unit.load_state})"
         return "unit_missing", what
     if unit.active_state == "failed":
         return "unit_failed", f"has failed ({unit.result})" if unit.result not in {"", "success"} else "has failed"
-    startable = one.startable == Ok(False)
+    startable = facts.startable == Ok(False)
     if waits_to_restart(unit):
         return "unit_restarting", "waits to be restarted" + ("; that start will fail" if startable else "")
-    if not is_up(unit) and one.wanted == Ok(True):
+    if not is_up(unit) and facts.wanted == Ok(True):
         return "unit_down", "should run and does not" + ("; a start now would fail" if startable else "")
     return "", ""
 
@@ -147,10 +147,10 @@ def _dead_engines(look: HostView) -> Iterator[Trouble]:
     for process in processes.value.by_pid.values():
         if process.zombie and process.role in _PARTS and process.placement.unit is not None:
             dead.setdefault(process.placement.unit, []).append(process)
-    for one in look.facts.units.value:
-        if one.unit.active_state == "active" and one.unit.id in dead:
-            parts = ", ".join(f"{process.role} {process.id.pid}" for process in dead[one.unit.id])
-            yield Trouble(kind="engine_dead", subject=one.unit.id.name, what=f"parts of its engine are dead: {parts}")
+    for unit in look.facts.units.value:
+        if unit.unit.active_state == "active" and unit.unit.id in dead:
+            parts = ", ".join(f"{process.role} {process.id.pid}" for process in dead[unit.unit.id])
+            yield Trouble(kind="engine_dead", subject=unit.unit.id.name, what=f"parts of its engine are dead: {parts}")
 
 
 def _servers(look: HostView) -> Iterator[Trouble]:
@@ -188,7 +188,7 @@ def _leftovers(look: HostView) -> Iterator[Trouble]:
     )
     for uuid, mine in attribution.items():
         holders = mine.value.holders if isinstance(mine, Ok) else ()
-        gone = sum(one.used_bytes or 0 for one in holders if one.kind is HolderKind.GONE)
+        gone = sum(holder.used_bytes or 0 for holder in holders if holder.kind is HolderKind.GONE)
         if gone > look.policy.resident_bytes:
             what = f"{gone / (1 << 30):.1f} GiB are held for processes that are gone"
             yield Trouble(kind="gone", subject=f"GPU {indexes[uuid]}", what=what)
@@ -211,7 +211,7 @@ def _leftovers(look: HostView) -> Iterator[Trouble]:
 def untold_of(look: HostView) -> Iterator[Untold]:
     """Tell what cannot be seen, and why: sources, what is missing for a judgement, processes that hide."""
     snapshot = look.snapshot
-    engines_here = isinstance(look.facts.units, Ok) and any(one.engine for one in look.facts.units.value)
+    engines_here = isinstance(look.facts.units, Ok) and any(unit.engine for unit in look.facts.units.value)
     for subject, reading in (
         ("GPUs", snapshot.nvml),
         ("units", snapshot.units),

@@ -41,7 +41,9 @@ def rates(before: Snapshot, after: Snapshot) -> Mapping[Endpoint, Rate]:
 
 def _answers(snapshot: Snapshot) -> Mapping[Endpoint, tuple[EngineSample, ...]]:
     answers: tuple[EngineAnswer, ...] = snapshot.engines.value.answers if isinstance(snapshot.engines, Ok) else ()
-    return {(one.unit, one.endpoint): one.samples.value for one in answers if isinstance(one.samples, Ok)}
+    return {
+        (answer.unit, answer.endpoint): answer.samples.value for answer in answers if isinstance(answer.samples, Ok)
+    }
 
 
 def _per_second(

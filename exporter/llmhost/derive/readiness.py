@@ -38,7 +38,7 @@ def _advanced(
 ) -> Readiness | None:
     if not is_up(unit) or not unit.invocation_id:
         return before
-    answered = [one.endpoint for one in answers if one.unit == unit.id and isinstance(one.samples, Ok)]
+    answered = [answer.endpoint for answer in answers if answer.unit == unit.id and isinstance(answer.samples, Ok)]
     past = before.past_seconds if before is not None else ()
     if before is None or before.invocation_id != unit.invocation_id:
         before = Readiness(invocation_id=unit.invocation_id, start_seen=not answered, past_seconds=past)

@@ -42,7 +42,7 @@ def engine_servers(
         if unit.id in urls:
             first = min(mine, key=lambda process: process.id.start_ticks, default=main)
             starting = activating or (first is not None and first.id.start_ticks >= young_from_ticks)
-            found += [_configured(unit, one, mine, first, starting=starting) for one in urls[unit.id]]
+            found += [_configured(unit, url, mine, first, starting=starting) for url in urls[unit.id]]
             continue
         for group in _groups(mine):
             young = group[0].id.start_ticks >= young_from_ticks

@@ -137,7 +137,7 @@ def _targets(uuids: Reading[GpuSet], listed: Sequence[Gpu]) -> tuple[Target, ...
     for uuid in dict.fromkeys(uuids.value):
         if uuid in instances:
             doubt = Failed(Cause.UNKNOWN, f"nobody knows which MIG instance of {uuid} the unit uses")
-            found += [Target(uuid=one.uuid, gpu=one, doubt=doubt) for one in instances[uuid]]
+            found += [Target(uuid=instance.uuid, gpu=instance, doubt=doubt) for instance in instances[uuid]]
         else:
             found.append(Target(uuid=uuid, gpu=by_uuid.get(uuid)))
     return tuple(found)
@@ -182,9 +182,11 @@ def _summed(obstacles: Sequence[Obstacle]) -> tuple[InTheWay, ...]:
     """Sum up by GPU and kind, in the order of the set and of the kinds."""
     order = [*HolderKind, UNATTRIBUTED]
     sums: dict[tuple[GpuUuid, str], InTheWay] = {}
-    for one in obstacles:
-        before = sums.get((one.uuid, one.kind))
-        total = one.used_bytes + (before.used_bytes if before is not None else 0)
-        sums[one.uuid, one.kind] = InTheWay(uuid=one.uuid, gpu=one.gpu, kind=one.kind, used_bytes=total)
-    uuids = list(dict.fromkeys(one.uuid for one in obstacles))
+    for obstacle in obstacles:
+        before = sums.get((obstacle.uuid, obstacle.kind))
+        total = obstacle.used_bytes + (before.used_bytes if before is not None else 0)
+        sums[obstacle.uuid, obstacle.kind] = InTheWay(
+            uuid=obstacle.uuid, gpu=obstacle.gpu, kind=obstacle.kind, used_bytes=total
+        )
+    uuids = list(dict.fromkeys(obstacle.uuid for obstacle in obstacles))
     return tuple(sorted(sums.values(), key=lambda one: (uuids.index(one.uuid), order.index(one.kind))))

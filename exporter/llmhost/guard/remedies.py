@@ -200,7 +200,7 @@ class Remedies:
             yield
 
     def _own(self, shared: SharedMemory | None = None) -> Own:
-        """HostView at processes, and remember what that tells. Raises UnprovenError."""
+        """Look at processes, and remember what that tells. Raises UnprovenError."""
         now = self._clock.monotonic()
         ticket = self._surroundings.processes.ask(now + _LOOK_SECONDS)
         processes = self._surroundings.processes.answer(ticket, now + _LOOK_SECONDS)

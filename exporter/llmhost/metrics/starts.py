@@ -22,13 +22,13 @@ def history_series(view: View, page: Page) -> None:
     indexes = {gpu.uuid: gpu.index for gpu in report.value.gpus} if isinstance(report, Ok) else {}
     # Of a unit that nobody has heard of before nothing is remembered: its counters begin at 0 on the first page.
     nothing = UnitHistory(last_seen_at=view.observation.snapshot.at)
-    for one in facts.value:
-        labels = {"unit": one.unit.id.name, "manager": one.unit.id.manager}
-        record = view.observation.history.units.get(one.unit.id, nothing)
+    for fact in facts.value:
+        labels = {"unit": fact.unit.id.name, "manager": fact.unit.id.manager}
+        record = view.observation.history.units.get(fact.unit.id, nothing)
         _counts(record, labels, page)
         _latest(record, labels, page)
         _in_the_way(record, indexes, labels, page)
-        page.add(catalog.UNIT_GIVES_UP, value_or_none(one.gives_up), **labels)
+        page.add(catalog.UNIT_GIVES_UP, value_or_none(fact.gives_up), **labels)
 
 
 def _counts(record: UnitHistory, labels: Mapping[str, str], page: Page) -> None:

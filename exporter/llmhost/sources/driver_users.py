@@ -18,7 +18,7 @@ _COMMANDS = frozenset({"serve", "guard", "status", "doctor", "clean"})  # those 
 
 
 def read_driver_users(procfs: Path) -> DriverUsers:
-    """HostView at all processes. Raises OSError where there is no procfs."""
+    """Look at all processes. Raises OSError where there is no procfs."""
     found, unseen = [], 0
     own = os.getpid()
     names = os.listdir(procfs)  # noqa: PTH208 - thousands, and only the names are wanted

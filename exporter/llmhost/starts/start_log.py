@@ -18,7 +18,7 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 def start_line(unit: UnitId, start: Start, obstacles: tuple[Obstacle, ...]) -> str:
     """Tell of a start whose main process has begun: what it found on its GPUs."""
     fields = [*_attempt(unit, start), ("verdict", start.verdict or Verdict.UNKNOWN)]
-    telling = tuple(one for one in obstacles if one.used_bytes >= _LEAST_BYTES)
+    telling = tuple(obstacle for obstacle in obstacles if obstacle.used_bytes >= _LEAST_BYTES)
     if telling:
         fields.append(("in_the_way", _obstacles(telling)))
     if start.unknown_because:
@@ -56,18 +56,18 @@ def _run(start: Start) -> tuple[str, str]:
 
 
 def _obstacles(obstacles: tuple[Obstacle, ...]) -> str:
-    told = [_obstacle(one) for one in obstacles[:_MOST_OBSTACLES]]
+    told = [_obstacle(obstacle) for obstacle in obstacles[:_MOST_OBSTACLES]]
     more = len(obstacles) - len(told)
     return "; ".join([*told, *([f"and {more} more"] if more else [])])
 
 
-def _obstacle(one: Obstacle) -> str:
-    what = f"GPU {one.gpu}: {one.used_bytes / _GIB:.1f} GiB {one.kind}"
-    if one.pid:
-        what += f" pid {one.pid}"
-    if one.command:
-        what += f" ({_command(one.command)})"
-    return f"{what} of {one.unit.name}" if one.unit is not None else what
+def _obstacle(obstacle: Obstacle) -> str:
+    what = f"GPU {obstacle.gpu}: {obstacle.used_bytes / _GIB:.1f} GiB {obstacle.kind}"
+    if obstacle.pid:
+        what += f" pid {obstacle.pid}"
+    if obstacle.command:
+        what += f" ({_command(obstacle.command)})"
+    return f"{what} of {obstacle.unit.name}" if obstacle.unit is not None else what
 
 
 def _command(command: str) -> str:

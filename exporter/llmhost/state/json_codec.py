@@ -133,7 +133,7 @@ class _Many:
 
     def text(self, value: object, written: Written) -> str:
         items = typing.cast("tuple[object, ...]", value)
-        return f"[{','.join([self._item.text(one, written) for one in items])}]"
+        return f"[{','.join([self._item.text(item, written) for item in items])}]"
 
     def value(self, read: object) -> object:
         return self._make(_each(_list(read), self._item))
@@ -200,13 +200,13 @@ class _Record:
     def __init__(self, kind: type) -> None:
         self._kind = kind
         hints = typing.get_type_hints(kind)
-        fields = [one for one in dataclasses.fields(kind) if one.init]
-        self._forms = {one.name: form_of(hints[one.name], one.name.endswith(_COUNTS)) for one in fields}
+        fields = [field for field in dataclasses.fields(kind) if field.init]
+        self._forms = {field.name: form_of(hints[field.name], field.name.endswith(_COUNTS)) for field in fields}
         self._heads = [(f'"{name}":', name, form) for name, form in self._forms.items()]
         self._needed = [
-            one.name
-            for one in fields
-            if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+            field.name
+            for field in fields
+            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         ]
 
     def text(self, value: object, written: Written) -> str:
@@ -235,13 +235,13 @@ def form_of(hint: object, counts: bool = False) -> Form:
     if isinstance(hint, typing.NewType):
         return form_of(hint.__supertype__, counts)
     if origin in (types.UnionType, typing.Union):
-        others = [one for one in arguments if one is not types.NoneType]
+        others = [argument for argument in arguments if argument is not types.NoneType]
         if len(others) == 1:
             return _OrNone(form_of(others[0], counts))
     elif origin is tuple and arguments[1:] == (...,):
         return _Many(tuple, form_of(arguments[0], counts))
     elif origin is tuple:
-        return _Row(tuple(form_of(one, counts) for one in arguments))
+        return _Row(tuple(form_of(argument, counts) for argument in arguments))
     elif origin is frozenset:
         return _Many(frozenset, form_of(arguments[0], counts))
     elif origin is Mapping:

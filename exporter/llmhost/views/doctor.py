@@ -67,7 +67,7 @@ def _setting(text: str, width: int) -> Iterator[Line]:
 
 
 def _summary(findings: Sequence[Finding]) -> str:
-    numbers = [(sum(one.severity is severity for one in findings), severity) for severity in _STYLES]
+    numbers = [(sum(finding.severity is severity for finding in findings), severity) for severity in _STYLES]
     return ", ".join(count(number, severity) for number, severity in numbers if number) or "nothing found"
 
 
@@ -77,15 +77,15 @@ def doctor_json(findings: Sequence[Finding], untold: Sequence[str]) -> str:
         "schema_version": SCHEMA_VERSION,
         "findings": [
             {
-                "check": one.check,
-                "severity": one.severity,
-                "unit": one.unit or None,
-                "what": one.what,
-                "why": one.why,
-                "drop_in": list(one.drop_in),
-                "remedy": one.remedy,
+                "check": finding.check,
+                "severity": finding.severity,
+                "unit": finding.unit or None,
+                "what": finding.what,
+                "why": finding.why,
+                "drop_in": list(finding.drop_in),
+                "remedy": finding.remedy,
             }
-            for one in findings
+            for finding in findings
         ],
         "not_checked": list(untold),
     }

@@ -90,8 +90,8 @@ class Planned:
 def planned_in(first: Plan) -> Planned:
     steps = (*first.steps, *first.waiting)
     return Planned(
-        processes=frozenset((one.process.id, one.condition) for one in steps if isinstance(one, Ending)),
-        files=frozenset((one.segment.id, one.segment.changed_at) for one in steps if isinstance(one, Removal)),
+        processes=frozenset((step.process.id, step.condition) for step in steps if isinstance(step, Ending)),
+        files=frozenset((step.segment.id, step.segment.changed_at) for step in steps if isinstance(step, Removal)),
     )
 
 

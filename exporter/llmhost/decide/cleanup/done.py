@@ -15,14 +15,14 @@ class Done:
 
     @property
     def not_begun(self) -> tuple[Step, ...]:
-        begun = {id(one.step) for one in self.outcomes}
+        begun = {id(outcome.step) for outcome in self.outcomes}
         return tuple(step for step in self.plan.steps if id(step) not in begun)
 
     @property
     def complete(self) -> bool:
         """Whether nothing is left undone that ought to be. What was spared is in use: that it stays is right."""
         failed = {Result.DENIED, Result.STUCK}
-        return not self.not_begun and not any(one.result in failed for one in self.outcomes)
+        return not self.not_begun and not any(outcome.result in failed for outcome in self.outcomes)
 
     @property
     def freed_gpu_bytes(self) -> int:
@@ -34,4 +34,4 @@ class Done:
         return sum(one.segment.allocated_bytes for one in self._done() if isinstance(one, Removal))
 
     def _done(self) -> tuple[Step, ...]:
-        return tuple(one.step for one in self.outcomes if one.result is Result.DONE)
+        return tuple(outcome.step for outcome in self.outcomes if outcome.result is Result.DONE)

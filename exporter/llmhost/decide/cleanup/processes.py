@@ -38,15 +38,15 @@ def process_steps(ground: Ground) -> ProcessSteps:
         kept = _kept(tree, found, others, ground)
         _take_tree(tree, kept, ripe, ground, steps)
     _take_trackers(ground, steps)
-    planned = {one.process.id for one in (*steps.ready, *steps.waiting)} | {one.id for one in orphans}
+    planned = {one.process.id for one in (*steps.ready, *steps.waiting)} | {orphan.id for orphan in orphans}
     steps.left += _leftovers(ground, planned)
     return steps
 
 
 def trees(orphans: Sequence[Process], table: ProcessTable) -> list[list[Process]]:
     """Put together who would take whom down: parents and children, a process group, and who shares a pipe."""
-    by_id = {one.id: one for one in orphans}
-    leader = {one.id: one.id for one in orphans}
+    by_id = {orphan.id: orphan for orphan in orphans}
+    leader = {orphan.id: orphan.id for orphan in orphans}
 
     def find(one: ProcessId) -> ProcessId:
         while leader[one] != one:
@@ -54,20 +54,22 @@ def trees(orphans: Sequence[Process], table: ProcessTable) -> list[list[Process]
         return one
 
     first: dict[tuple[str, int], ProcessId] = {}
-    for one in orphans:
-        for above in ancestors(one, table):  # also over one whose first thread has ended, and that looks like a zombie
+    for orphan in orphans:
+        for above in ancestors(
+            orphan, table
+        ):  # also over one whose first thread has ended, and that looks like a zombie
             if above.id in by_id:
-                leader[find(one.id)] = find(above.id)
+                leader[find(orphan.id)] = find(above.id)
                 break
-        for key in (("group", one.pgrp), *(("pipe", inode) for inode in own_pipes(one))):
-            other = first.setdefault(key, one.id)
-            leader[find(one.id)] = find(other)
+        for key in (("group", orphan.pgrp), *(("pipe", inode) for inode in own_pipes(orphan))):
+            other = first.setdefault(key, orphan.id)
+            leader[find(orphan.id)] = find(other)
     found: dict[ProcessId, list[Process]] = {}
-    for one in orphans:
-        found.setdefault(find(one.id), []).append(one)
+    for orphan in orphans:
+        found.setdefault(find(orphan.id), []).append(orphan)
 
-    def depth(one: Process) -> tuple[int, int]:
-        return sum(above.id in by_id for above in ancestors(one, table)), one.id.pid
+    def depth(process: Process) -> tuple[int, int]:
+        return sum(above.id in by_id for above in ancestors(process, table)), process.id.pid
 
     return [sorted(tree, key=depth) for _, tree in sorted(found.items())]
 
@@ -80,7 +82,7 @@ def own_pipes(process: Process) -> frozenset[int]:
 
 def others_by_pipe(orphans: Collection[Process], table: ProcessTable) -> Mapping[int, Process]:
     """Find one for each pipe that a process holds which is no orphan; trackers are decided on after all others."""
-    among = {one.id for one in orphans}
+    among = {orphan.id for orphan in orphans}
     found: dict[int, Process] = {}
     for other in table.by_pid.values():
         if other.pipes and other.id not in among and not other.zombie and other.role is not Role.TRACKER:
@@ -192,7 +194,9 @@ def _take_trackers(ground: Ground, steps: ProcessSteps) -> None:
         if tracker is None or not ground.wants(tracker, Condition.TRACKER):
             continue
         holders = pipe_holders(tracker, ground.table)
-        creator_goes = state is TrackerState.ATTACHED and holders and all(one.id in ready | waiting for one in holders)
+        creator_goes = (
+            state is TrackerState.ATTACHED and holders and all(holder.id in ready | waiting for holder in holders)
+        )
         if state is not TrackerState.ORPHANED and not creator_goes:
             continue
         why = _not_ours(tracker, ground) or _still_at_home(tracker, ground)
@@ -201,7 +205,11 @@ def _take_trackers(ground: Ground, steps: ProcessSteps) -> None:
         if not why:
             kept = [one for one in holders or () if one.id not in ready | waiting]
             why = f"{named(kept[0])} stays and holds its pipe: ends by itself after that" if kept else ""
-        below = [one for one in descendants(tracker, ground.table) if one.id != tracker.id and not one.zombie]
+        below = [
+            descendant
+            for descendant in descendants(tracker, ground.table)
+            if descendant.id != tracker.id and not descendant.zombie
+        ]
         if not why:
             kept = [one for one in below if one.id not in ready | waiting]
             why = f"below it is {named(kept[0])}, which stays" if kept else ""

@@ -55,7 +55,7 @@ def diagnose(look: HostView, units: Sequence[UnitId] = ()) -> tuple[Finding, ...
     """
     found = [*driver_mismatch(look), *fabric_manager(look)]
     if isinstance(look.facts.units, Ok):
-        chosen = [one for one in look.facts.units.value if _is_chosen(one.unit.id, units)]
+        chosen = [unit for unit in look.facts.units.value if _is_chosen(unit.unit.id, units)]
         for one in chosen:
             if one.unit.settings is None:
                 continue
@@ -67,10 +67,10 @@ def diagnose(look: HostView, units: Sequence[UnitId] = ()) -> tuple[Finding, ...
 
 def not_checked(look: HostView, units: Sequence[UnitId] = ()) -> Iterator[str]:
     """Say what could not be checked of these units, or of all watched ones, and why."""
-    for one in look.facts.units.value if isinstance(look.facts.units, Ok) else ():
-        if one.unit.settings is None and _is_chosen(one.unit.id, units):
-            why = "has not loaded it" if one.unit.load_state == "stub" else f"says {one.unit.load_state}"
-            yield f"the settings of {one.unit.id.name}: systemd {why}"
+    for unit in look.facts.units.value if isinstance(look.facts.units, Ok) else ():
+        if unit.unit.settings is None and _is_chosen(unit.unit.id, units):
+            why = "has not loaded it" if unit.unit.load_state == "stub" else f"says {unit.unit.load_state}"
+            yield f"the settings of {unit.unit.id.name}: systemd {why}"
     for reading, what in (
         (look.snapshot.units, "the units' settings: systemd cannot be read"),
         (look.snapshot.nvml, "GPUs: what units need, which they use, the driver's library"),

@@ -38,7 +38,7 @@ def gpu_overcommitted(look: HostView, units: AbstractSet[UnitId]) -> Iterator[Fi
     if not isinstance(look.facts.units, Ok) or not isinstance(look.snapshot.nvml, Ok):
         return
     told: dict[tuple[UnitId, ...], list[tuple[Gpu, int, int]]] = {}
-    by_id = {one.unit.id: one for one in look.facts.units.value}
+    by_id = {unit.unit.id: unit for unit in look.facts.units.value}
     for gpu in look.snapshot.nvml.value.gpus:
         room = _room_bytes(gpu, look)
         asking = {one.unit.id: need for one in by_id.values() if (need := _needs(one, gpu))}
@@ -67,10 +67,10 @@ def _overcommitted(
     )
 
 
-def _needs(one: UnitFacts, gpu: Gpu) -> int:
-    if one.wanted != Ok(True) or not isinstance(one.needed, Ok):
+def _needs(facts: UnitFacts, gpu: Gpu) -> int:
+    if facts.wanted != Ok(True) or not isinstance(facts.needed, Ok):
         return 0
-    return one.needed.value.get(gpu.uuid, 0)
+    return facts.needed.value.get(gpu.uuid, 0)
 
 
 def _room_bytes(gpu: Gpu, look: HostView) -> int | None:

@@ -18,7 +18,7 @@ def seen_holders(
         return {}
     return {
         uuid: SeenGpu(
-            holders=tuple(sorted((_seen(one, snapshot) for one in told.value.holders), key=_size)),
+            holders=tuple(sorted((_seen(holder, snapshot) for holder in told.value.holders), key=_size)),
             nobodys_bytes=(
                 told.value.unattributed_bytes.value if isinstance(told.value.unattributed_bytes, Ok) else None
             ),

@@ -36,7 +36,7 @@ def advance(traces: Traces, used_bytes: Mapping[GpuUuid, int], at: float) -> Tra
 def _advanced(trace: Trace | None, used: int, at: float) -> Trace:
     if trace is None:
         return Trace(since=at, least_bytes=used, most_bytes=used, samples=((at, used),))
-    samples = (*(one for one in trace.samples if at - one[0] <= _RATE_SECONDS), (at, used))
+    samples = (*(sample for sample in trace.samples if at - sample[0] <= _RATE_SECONDS), (at, used))
     least, most = min(trace.least_bytes, used), max(trace.most_bytes, used)
     if most - least > STEADY_BYTES:
         return Trace(since=at, least_bytes=used, most_bytes=used, samples=samples)

@@ -108,7 +108,7 @@ def reaping(own: Own, listening: Listening, before: Collection[ProcessId]) -> Re
             steps.left += [_left(one, kept.get(one.id, mates), own) for one in tree]
         else:
             steps.endings += [_ending(one, Condition.LEFTOVER, own) for one in tree]
-    going = {one.process.id for one in steps.endings}
+    going = {ending.process.id for ending in steps.endings}
     for tracker in found:
         if tracker.role is not Role.TRACKER or tracker.id in before:
             continue
@@ -132,12 +132,12 @@ def removals(own: Own, shared: SharedMemory, policy: Policy) -> tuple[tuple[Remo
         return (), ""
     ago = own.at_monotonic - began + own.owners.host.boottime_ahead_seconds
     found = tuple(
-        Removal(segment=one, unit=own.unit.id, because="stale, and of an ended run")
-        for one in shared.segments
-        if own.history.segment_units.get(one.id) == own.unit.id
-        and states.value[one.id] is SegmentState.STALE
-        and one.kind not in REPORTED_ONLY
-        and one.changed_at < own.at - ago - _CLOCK_SECONDS
+        Removal(segment=segment, unit=own.unit.id, because="stale, and of an ended run")
+        for segment in shared.segments
+        if own.history.segment_units.get(segment.id) == own.unit.id
+        and states.value[segment.id] is SegmentState.STALE
+        and segment.kind not in REPORTED_ONLY
+        and segment.changed_at < own.at - ago - _CLOCK_SECONDS
     )
     if not found:
         return (), ""
@@ -151,7 +151,7 @@ def removals(own: Own, shared: SharedMemory, policy: Policy) -> tuple[tuple[Remo
 def _ended(own: Own, left: list[Left]) -> list[Process]:
     """Give the living processes of ended runs; into `left` those that may be, or that live elsewhere by now."""
     me = own.table.by_pid.get(own.own_pid)
-    above = {own.own_pid, *(one.id.pid for one in (ancestors(me, own.table) if me is not None else ()))}
+    above = {own.own_pid, *(ancestor.id.pid for ancestor in (ancestors(me, own.table) if me is not None else ()))}
     found: list[Process] = []
     for process in own.table.by_pid.values():
         owner = None if process.zombie or process.kernel_thread else own.owners.of(process)
@@ -186,8 +186,12 @@ def _tracker_stays(tracker: Process, going: Collection[ProcessId], table: Proces
     holders = pipe_holders(tracker, table)
     if holders is None:
         return "who else holds its pipe cannot be told"
-    below = [one for one in descendants(tracker, table) if one.id != tracker.id and not one.zombie]
-    staying = [one for one in (*holders, *below) if one.id not in going]
+    below = [
+        descendant
+        for descendant in descendants(tracker, table)
+        if descendant.id != tracker.id and not descendant.zombie
+    ]
+    staying = [holder for holder in (*holders, *below) if holder.id not in going]
     return f"{named(staying[0])} stays, and it ends by itself after that" if staying else ""
 
 

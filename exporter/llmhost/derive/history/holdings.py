@@ -81,7 +81,10 @@ def _advance_gpu_sets(
     found = dict(history.gpu_sets)
     members = mapped(snapshot.processes, members_by_unit)
     for unit in up:
-        own = {gpu.uuid: _sum(one for one in attribution.holders if _is_own(one, unit)) for gpu, attribution in gpus}
+        own = {
+            gpu.uuid: _sum(holder for holder in attribution.holders if _is_own(holder, unit))
+            for gpu, attribution in gpus
+        }
         on = tuple(uuid for uuid, held in own.items() if held is not None and held > policy.resident_bytes)
         if not on or not _is_ready(unit, members, history, snapshot):
             continue

@@ -22,7 +22,7 @@ def read_listening(procfs: Path, processes: Iterable[Process]) -> Mapping[Proces
     if not asked:
         return {}
     try:
-        tcp = frozenset(one.inode for one in read_listeners(procfs))
+        tcp = frozenset(read_listener.inode for read_listener in read_listeners(procfs))
         unix = _unix(procfs) if any(one.role in _SERVERS for one in asked) else frozenset()
     except (OSError, ValueError) as error:
         return {one.id: Failed(Cause.NO_PROCFS, str(error)) for one in asked}
@@ -31,7 +31,7 @@ def read_listening(procfs: Path, processes: Iterable[Process]) -> Mapping[Proces
 
 def _unix(procfs: Path) -> frozenset[int]:
     with (procfs / "self/net/unix").open(encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
-        return frozenset(one.inode for one in parse_unix_listeners(lines))
+        return frozenset(listener.inode for listener in parse_unix_listeners(lines))
 
 
 def _listens(procfs: Path, process: ProcessId, inodes: frozenset[int]) -> Reading[bool]:

@@ -85,7 +85,7 @@ class Holders:
     def look(
         self, files: Mapping[int, File], *, now: float, grace_seconds: float, overdue: Callable[[], bool]
     ) -> Mapping[int, Claim]:
-        """HostView once; give what can be claimed of each of these files, by inode. Raises OSError without a procfs."""
+        """Look once; give what can be claimed of each of these files, by inode. Raises OSError without a procfs."""
         self._now = now
         self._forget_changed(files)
         try:
@@ -106,7 +106,7 @@ class Holders:
         }
 
     def _watch(self, files: Mapping[int, File], overdue: Callable[[], bool]) -> None:
-        """HostView at those who may well hold something: quickly, and thoroughly where that leaves a question."""
+        """Look at those who may well hold something: quickly, and thoroughly where that leaves a question."""
         pids = self._inspector.pids()
         if self._pids is not None:
             self._recent.update(dict.fromkeys(pids - self._pids, self._now))
@@ -176,7 +176,7 @@ class Holders:
             return None
 
     def _take(self, pid: int, *, thorough: bool) -> Held | None:
-        """HostView at a process and keep what is found; None when it has ended. Raises one of REFUSED."""
+        """Look at a process and keep what is found; None when it has ended. Raises one of REFUSED."""
         self.looking_at = pid
         seen = self._inspector.look(pid, self.device, thorough=thorough)
         if thorough:

@@ -39,7 +39,7 @@ class Inspector:
         return {int(name) for name in os.listdir(self._procfs) if name.isdecimal()}  # noqa: PTH208 - bare names
 
     def look(self, pid: int, device: int, *, thorough: bool) -> Held | None:
-        """HostView at one process; None where there is none, or it is a kernel thread or dead and holds nothing.
+        """Look at one process; None where there is none, or it is a kernel thread or dead and holds nothing.
 
         Raises OSError where it cannot be inspected.
         """
@@ -75,7 +75,7 @@ class Inspector:
             os.close(maps)
 
     def _of_threads(self, pid: int, directory: int, device: int) -> set[int] | None:
-        """HostView at a process whose first thread has ended: another may live on, with all that the process holds."""
+        """Look at a process whose first thread has ended: another may live on, with all that the process holds."""
         for thread in os.listdir(f"{self._procfs}/{pid}/task"):  # noqa: PTH208 - bare names
             if int(thread) == pid:
                 continue

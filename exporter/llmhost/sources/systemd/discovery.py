@@ -43,11 +43,11 @@ class Discovery:
         self._enqueue(self._listed, names)
 
     def look_at_new(self, name: str) -> None:
-        """HostView at a unit that has just been loaded, in its turn: somebody may start transient ones in a loop."""
+        """Look at a unit that has just been loaded, in its turn: somebody may start transient ones in a loop."""
         self._enqueue(self._later, [name])
 
     def look_again(self) -> None:
-        """HostView at all again, in their turn: after a reload, each may run something else."""
+        """Look at all again, in their turn: after a reload, each may run something else."""
         known = self._looked_at
         self._looked_at = set()
         self._enqueue(self._later, known)

@@ -153,7 +153,7 @@ class Session:
         self.units = None
 
     def _on_skipped(self) -> None:
-        """HostView at everything again: what could not be understood may have told of a change."""
+        """Look at everything again: what could not be understood may have told of a change."""
         if self.units is not None:
             self.units.resync(lost=True)
 

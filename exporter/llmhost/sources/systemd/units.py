@@ -90,7 +90,7 @@ class Units:
         return lambda: not self._reloading and self._sync_done >= sync and read()
 
     def retry(self) -> None:
-        """HostView again at what could not be read."""
+        """Look again at what could not be read."""
         for entry in list(self._entries.values()):
             if entry.unreadable:
                 self.watch(entry.name)
@@ -164,7 +164,7 @@ class Units:
             self.watch(name)
 
     def watch(self, name: str, *, born: bool = True) -> None:
-        """HostView at a unit, for the first time or again; not at a new one above MAX_UNITS, unless it is configured.
+        """Look at a unit, for the first time or again; not at a new one above MAX_UNITS, unless it is configured.
 
         `born`: where systemd has loaded it since all was read, what it is from then on is all that it ever was.
         """
@@ -190,7 +190,7 @@ class Units:
         self.resync()
 
     def resync(self, *, lost: bool = False) -> None:
-        """HostView at everything again; `lost`: something was told that could not be understood."""
+        """Look at everything again; `lost`: something was told that could not be understood."""
         for entry in self._entries.values():
             entry.followed &= not lost
         if not self._running:

@@ -21,15 +21,15 @@ def clean_json(plan: Plan, done: Done | None = None) -> str:
         "schema_version": SCHEMA_VERSION,
         "applied": done is not None,
         "refused": plan.refused or None,
-        "endings": [_step(one) for one in plan.endings],
-        "removals": [_step(one) for one in plan.removals],
+        "endings": [_step(ending) for ending in plan.endings],
+        "removals": [_step(removal) for removal in plan.removals],
         "waiting": [_step(one) for one in plan.waiting],
         "left": [_left(one) for one in plan.left],
         "untold": list(plan.untold),
     }
     if done is not None:
         whole |= {
-            "outcomes": [_outcome(one) for one in done.outcomes],
+            "outcomes": [_outcome(outcome) for outcome in done.outcomes],
             "not_begun": [_step(one) for one in done.not_begun],
             "complete": done.complete,
             "interrupted_by": done.interrupted_by or None,

@@ -68,7 +68,7 @@ def _done(done: Done, width: int) -> Iterator[Line]:
         return
     freed = f"freed {size(done.freed_gpu_bytes)} of GPU memory, {size(done.freed_shm_bytes)} of shared memory"
     yield from folded(f"interrupted; {freed}" if done.interrupted_by else freed, width=width, style=Style.HEADING)
-    if any(isinstance(one.step, Ending) and one.result is Result.DONE for one in done.outcomes):
+    if any(isinstance(outcome.step, Ending) and outcome.result is Result.DONE for outcome in done.outcomes):
         yield from folded("what the ended processes held may be left over by now: clean again to see", width=width)
 
 
@@ -81,26 +81,28 @@ def _nothing(plan: Plan) -> str:
 
 
 def _sum(steps: Sequence[Step]) -> str:
-    endings = [one for one in steps if isinstance(one, Ending)]
-    removals = [one for one in steps if isinstance(one, Removal)]
-    held = [one.gpu_bytes for one in endings]
+    endings = [step for step in steps if isinstance(step, Ending)]
+    removals = [step for step in steps if isinstance(step, Removal)]
+    held = [ending.gpu_bytes for ending in endings]
     gpu = "GPU memory not known" if None in held else f"{size(sum(one or 0 for one in held))} of GPU memory"
     parts = [f"{count(len(endings), 'process', 'processes')} ({gpu})"] if endings else []
     if removals:
-        parts.append(f"{count(len(removals), 'file')} ({size(sum(one.segment.allocated_bytes for one in removals))})")
+        parts.append(
+            f"{count(len(removals), 'file')} ({size(sum(removal.segment.allocated_bytes for removal in removals))})"
+        )
     return ", ".join(parts)
 
 
 def _steps(steps: Sequence[Step], heading: str, width: int) -> Iterator[Line]:
     if not steps:
         return
-    memory = "GPU memory" if any(isinstance(one, Ending) for one in steps) else ""
+    memory = "GPU memory" if any(isinstance(step, Ending) for step in steps) else ""
     yield ((heading, Style.HEADING), (memory.rjust(width - columns(heading)), Style.FAINT))
-    for because, endings in _grouped((one.because, one) for one in steps if isinstance(one, Ending)):
+    for because, endings in _grouped((step.because, step) for step in steps if isinstance(step, Ending)):
         yield from folded(because, width=width, first=plain("  "), indent="  ")
         for ending in endings:
             yield _ending(ending, width)
-    for because, removals in _grouped((one.because, one) for one in steps if isinstance(one, Removal)):
+    for because, removals in _grouped((step.because, step) for step in steps if isinstance(step, Removal)):
         yield from folded(because, width=width, first=plain("  "), indent="  ")
         yield from _removals(removals, width)
     yield ()
@@ -116,7 +118,7 @@ def _ending(ending: Ending, width: int) -> Line:
 
 
 def _removals(removals: Sequence[Removal], width: int) -> Iterator[Line]:
-    for _, group in _grouped(((one.segment.kind, one.unit, one.after), one) for one in removals):
+    for _, group in _grouped(((removal.segment.kind, removal.unit, removal.after), removal) for removal in removals):
         first = group[0]
         of = f", of {first.unit.name}" if first.unit is not None else ""
         after = f", once {_pids(sorted(one.pid for one in first.after))} ended" if first.after else ""
@@ -132,18 +134,20 @@ def _pids(pids: Sequence[int]) -> str:
 
 def _outcomes(outcomes: Sequence[Outcome], width: int) -> Iterator[Line]:
     yield (("DONE", Style.HEADING),)
-    for one in outcomes:
-        if isinstance(one.step, Ending):
-            word, _, style = _WORDS[one.result]
-            took = f" ({span(one.seconds)})" if one.result is Result.DONE else ""
-            said = f"{_who(one.step.process)}{took}{f': {one.detail}' if one.detail else ''}"
+    for outcome in outcomes:
+        if isinstance(outcome.step, Ending):
+            word, _, style = _WORDS[outcome.result]
+            took = f" ({span(outcome.seconds)})" if outcome.result is Result.DONE else ""
+            said = f"{_who(outcome.step.process)}{took}{f': {outcome.detail}' if outcome.detail else ''}"
             first: Line = (("  ", Style.PLAIN), (padded(word, 14), style), (" ", Style.PLAIN))
             yield from folded(said, width=width, first=first, indent=" " * 17)
-    of_files = (((one.result, one.detail), one.step) for one in outcomes if isinstance(one.step, Removal))
+    of_files = (
+        ((outcome.result, outcome.detail), outcome.step) for outcome in outcomes if isinstance(outcome.step, Removal)
+    )
     for (result, detail), removals in _grouped(of_files):
         _, word, style = _WORDS[result]
         first = (("  ", Style.PLAIN), (padded(word, 14), style), (" ", Style.PLAIN))
-        said = _files([one.segment for one in removals])
+        said = _files([removal.segment for removal in removals])
         yield from folded(f"{said}{f': {detail}' if detail else ''}", width=width, first=first, indent=" " * 17)
 
 
@@ -163,18 +167,20 @@ def _rest(plan: Plan, width: int) -> Iterator[Line]:
 def _subjects(left: Sequence[Left]) -> str:
     processes = [one.subject for one in left if isinstance(one.subject, Process)]
     files = [one.subject for one in left if isinstance(one.subject, Segment)]
-    shown = [_who(one) for one in processes[:_NAMES]]
+    shown = [_who(process) for process in processes[:_NAMES]]
     if len(processes) > _NAMES:
         shown.append(f"{len(processes) - _NAMES} more")
     return ", ".join([*shown, *([_files(files)] if files else [])])
 
 
 def _files(segments: Sequence[Segment]) -> str:
-    names = ", ".join(cut(one.path, 48) for one in segments[:_NAMES])
+    names = ", ".join(cut(segment.path, 48) for segment in segments[:_NAMES])
     if len(segments) == 1:
         return f"{names} ({size(segments[0].allocated_bytes)})"
     rest = ", …" if len(segments) > _NAMES else ""
-    return f"{count(len(segments), 'file')} ({size(sum(one.allocated_bytes for one in segments))}): {names}{rest}"
+    return (
+        f"{count(len(segments), 'file')} ({size(sum(segment.allocated_bytes for segment in segments))}): {names}{rest}"
+    )
 
 
 def _who(process: Process) -> str:

@@ -83,7 +83,7 @@ def whose(scene: Scene) -> tuple[object, ...]:
     return (
         decision.trouble.cause if decision.trouble is not None else None,
         tuple(lack.gpu.uuid for lack in decision.lacks),
-        tuple(frozenset(one.pid for one in gpu.holders) if gpu is not None else None for gpu in seen),
+        tuple(frozenset(holder.pid for holder in gpu.holders) if gpu is not None else None for gpu in seen),
         decision.shm is not None,
     )
 
@@ -105,7 +105,7 @@ def _held(gpu: Gpu, scene: Scene) -> str:
     seen = scene.holders.get(gpu.uuid)
     parts: list[str] = []
     if seen is not None:
-        large = [one for one in seen.holders if one.used_bytes is None or one.used_bytes >= _LEAST_BYTES]
+        large = [holder for holder in seen.holders if holder.used_bytes is None or holder.used_bytes >= _LEAST_BYTES]
         parts = [_holder(one, scene) for one in large[:_MOST_HOLDERS]]
         if len(large) > _MOST_HOLDERS:
             parts.append(f"{len(large) - _MOST_HOLDERS} more processes")
@@ -117,12 +117,12 @@ def _held(gpu: Gpu, scene: Scene) -> str:
     return ", ".join(parts)
 
 
-def _holder(one: SeenHolder, scene: Scene) -> str:
-    size = f"{_gib(one.used_bytes)} GiB" if one.used_bytes is not None else "memory"
-    who = f"{_command(one.command)} pid {one.pid}" if one.command else f"pid {one.pid}"
-    whose_ = f" of {_unit(one.unit)}" if one.unit is not None else ""
-    since = f", since {_clock(one.since_at, scene)}" if one.since_at is not None else ""
-    return f"{size} {who}{whose_} ({one.kind}{since})"
+def _holder(holder: SeenHolder, scene: Scene) -> str:
+    size = f"{_gib(holder.used_bytes)} GiB" if holder.used_bytes is not None else "memory"
+    who = f"{_command(holder.command)} pid {holder.pid}" if holder.command else f"pid {holder.pid}"
+    whose_ = f" of {_unit(holder.unit)}" if holder.unit is not None else ""
+    since = f", since {_clock(holder.since_at, scene)}" if holder.since_at is not None else ""
+    return f"{size} {who}{whose_} ({holder.kind}{since})"
 
 
 def _moving(gpus: Sequence[Gpu], scene: Scene) -> str:

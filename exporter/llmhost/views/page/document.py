@@ -111,7 +111,7 @@ def _health(look: HostView, health: Health) -> Markup:
     return tag(
         "section",
         tag("h2", headline, id="headline", class_="level"),
-        tag("ul", [_trouble(one, keys) for one in health.findings]) if health.findings else "",
+        tag("ul", [_trouble(finding, keys) for finding in health.findings]) if health.findings else "",
         id="health",
         class_=_LEVELS[health.level],
     )
@@ -121,7 +121,7 @@ def _keys(look: HostView) -> Mapping[str, str]:
     """Give the ids of what findings are about, by what they call it; not where two are called the same."""
     found: list[tuple[str, str]] = []
     if isinstance(look.facts.units, Ok):
-        found += [(one.unit.id.name, unit_key(one.unit.id)) for one in look.facts.units.value]
+        found += [(unit.unit.id.name, unit_key(unit.unit.id)) for unit in look.facts.units.value]
     if isinstance(look.snapshot.nvml, Ok):
         found += [(f"GPU {gpu.index}", identity("gpu", gpu.uuid)) for gpu in look.snapshot.nvml.value.gpus]
     known = Counter(name for name, _ in found)

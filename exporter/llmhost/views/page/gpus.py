@@ -63,7 +63,9 @@ def _class(kind: HolderKind | None) -> str:
     return f"kind-{_name(kind)}"
 
 
-def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, look: HostView, kinds: set[HolderKind | None]) -> Markup:
+def _gpu(
+    gpu: Gpu, attribution: Reading[GpuAttribution] | None, look: HostView, kinds: set[HolderKind | None]
+) -> Markup:
     found = shares(attribution.value) if isinstance(attribution, Ok) and gpu.up else ()
     kinds.update(share.kind for share in found)
     name = f"GPU {gpu.index}"

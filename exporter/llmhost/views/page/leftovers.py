@@ -49,11 +49,14 @@ def _orphans(found: Sequence[Orphan], *, known: bool) -> tuple[str, Style]:
     return (count(len(found), "orphan"), Style.BAD) if found else ("no orphans", Style.PLAIN)
 
 
-def _orphan(one: Orphan) -> Markup:
-    part = f"{one.engine} {one.process.role}" if one.engine != "none" else str(one.process.role)
-    inferred = ", inferred" if one.inferred else ""
+def _orphan(orphan: Orphan) -> Markup:
+    part = f"{orphan.engine} {orphan.process.role}" if orphan.engine != "none" else str(orphan.process.role)
+    inferred = ", inferred" if orphan.inferred else ""
     return tag(
-        "li", f"{one.process.id.pid} ", isolated(one.process.comm), f": {part}, for {span(one.seconds)}{inferred}"
+        "li",
+        f"{orphan.process.id.pid} ",
+        isolated(orphan.process.comm),
+        f": {part}, for {span(orphan.seconds)}{inferred}",
     )
 
 
@@ -95,7 +98,7 @@ def settings_section(findings: Sequence[Finding]) -> Markup:
     return tag(
         "section",
         tag("h2", "Settings"),
-        [_finding(one) for one in findings],
+        [_finding(finding) for finding in findings],
         tag("p", "As ", tag("code", "llmhost doctor"), " finds them.", class_="faint"),
         id="settings",
     )
@@ -134,7 +137,7 @@ def untold_section(untold: Sequence[Untold]) -> Markup:
     )
 
 
-def _untold(one: Untold) -> Markup:
-    cause = one.cause.replace("_", " ")
-    said = f"{one.subject}: {cause} ({one.detail})" if one.detail else f"{one.subject}: {cause}"
-    return styled("li", (said, Style.DOUBT if one.matters else Style.PLAIN))
+def _untold(untold: Untold) -> Markup:
+    cause = untold.cause.replace("_", " ")
+    said = f"{untold.subject}: {cause} ({untold.detail})" if untold.detail else f"{untold.subject}: {cause}"
+    return styled("li", (said, Style.DOUBT if untold.matters else Style.PLAIN))

@@ -34,9 +34,9 @@ def clock(at: float) -> str:
     return datetime.fromtimestamp(at, tz=UTC).strftime("%H:%M:%S")
 
 
-def starts_of(one: UnitFacts, look: HostView, key: str) -> Markup:
+def starts_of(facts: UnitFacts, look: HostView, key: str) -> Markup:
     """Show the starts within a day; nothing where none is recorded."""
-    record = look.history.units.get(one.unit.id)
+    record = look.history.units.get(facts.unit.id)
     if record is None:
         return Markup()
     # The axis ends with the quarter of an hour that is under way, so that nothing moves from one look to the next.
@@ -56,7 +56,7 @@ def starts_of(one: UnitFacts, look: HostView, key: str) -> Markup:
         tag("figcaption", "starts of the last 24 hours: ", [_counted(*one) for one in told], cut),
         tag(
             "svg",
-            list(_runs(record, end, until=look.snapshot.at if is_up(one.unit) else None)),
+            list(_runs(record, end, until=look.snapshot.at if is_up(facts.unit) else None)),
             list(_columns(starts, end)),
             _unkept(starts, record, end),
             class_="starts",

@@ -27,16 +27,16 @@ def units_section(look: HostView) -> Markup:
 
 
 def _cards(units: Iterable[UnitFacts], look: HostView) -> list[Markup]:
-    return [_card(one, look, unit_key(one.unit.id)) for one in units]
+    return [_card(unit, look, unit_key(unit.unit.id)) for unit in units]
 
 
-def _card(one: UnitFacts, look: HostView, key: str) -> Markup:
+def _card(facts: UnitFacts, look: HostView, key: str) -> Markup:
     return tag(
         "article",
-        tag("h3", isolated(name_of(one.unit)), id=f"{key}-name"),
-        tag("p", styled("span", state_of(one.unit, look)), class_="state"),
-        tag("ul", [styled("li", line) for line in told_of(one, look)], class_="told"),
-        starts_of(one, look, f"{key}-starts"),
+        tag("h3", isolated(name_of(facts.unit)), id=f"{key}-name"),
+        tag("p", styled("span", state_of(facts.unit, look)), class_="state"),
+        tag("ul", [styled("li", line) for line in told_of(facts, look)], class_="told"),
+        starts_of(facts, look, f"{key}-starts"),
         id=key,
         aria_labelledby=f"{key}-name",
     )

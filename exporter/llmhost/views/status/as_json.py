@@ -30,10 +30,12 @@ def status_json(look: HostView, health: Health) -> str:
         "schema_version": SCHEMA_VERSION,
         "at": snapshot.at,
         "health": health.level,
-        "findings": [{"kind": one.kind, "subject": one.subject, "what": one.what} for one in health.findings],
+        "findings": [
+            {"kind": finding.kind, "subject": finding.subject, "what": finding.what} for finding in health.findings
+        ],
         "gpus": [_gpu(gpu, look) for gpu in snapshot.nvml.value.gpus] if isinstance(snapshot.nvml, Ok) else None,
         "driver_version": snapshot.nvml.value.driver_version if isinstance(snapshot.nvml, Ok) else None,
-        "units": [_unit(one, look) for one in look.facts.units.value] if isinstance(look.facts.units, Ok) else None,
+        "units": [_unit(unit, look) for unit in look.facts.units.value] if isinstance(look.facts.units, Ok) else None,
         "orphans": _orphans(look),
         "trackers": _trackers(look),
         "shared_memory": _shm(look),
@@ -106,12 +108,12 @@ def _unit_id(unit: UnitId | None) -> dict[str, str | None]:
     return {"unit": None, "manager": None} if unit is None else {"unit": unit.name, "manager": unit.manager}
 
 
-def _unit(one: UnitFacts, look: HostView) -> dict[str, Any]:
-    unit = one.unit
+def _unit(facts: UnitFacts, look: HostView) -> dict[str, Any]:
+    unit = facts.unit
     record = look.history.units.get(unit.id)
     readiness = look.history.readiness.get(unit.id)
     gpus = look.snapshot.nvml.value.gpus if isinstance(look.snapshot.nvml, Ok) else ()
-    refused = one.startable == Ok(False)
+    refused = facts.startable == Ok(False)
     answers = look.snapshot.engines.value.answers if isinstance(look.snapshot.engines, Ok) else ()
     return {
         **_unit_id(unit.id),
@@ -121,15 +123,15 @@ def _unit(one: UnitFacts, look: HostView) -> dict[str, Any]:
         "result": unit.result,
         "nrestarts": unit.nrestarts,
         "state_change_at": unit.state_change_at,
-        "engine": one.engine,
-        "guarded": one.guarded,
-        "wanted": value_or_none(one.wanted),
-        "gives_up": value_or_none(one.gives_up),
-        "processes": {str(role): number for role, number in one.processes.value.items()}
-        if isinstance(one.processes, Ok)
+        "engine": facts.engine,
+        "guarded": facts.guarded,
+        "wanted": value_or_none(facts.wanted),
+        "gives_up": value_or_none(facts.gives_up),
+        "processes": {str(role): number for role, number in facts.processes.value.items()}
+        if isinstance(facts.processes, Ok)
         else None,
-        "leftover_processes": value_or_none(one.leftovers),
-        "startable": _told(one.startable),
+        "leftover_processes": value_or_none(facts.leftovers),
+        "startable": _told(facts.startable),
         "missing": [
             {
                 "gpu": short.gpu,
@@ -138,7 +140,7 @@ def _unit(one: UnitFacts, look: HostView) -> dict[str, Any]:
                 "free_bytes": short.free_bytes,
                 "why": short.why,
             }
-            for short in (shortages(one.gpus, one.needed, gpus, look.snapshot.host) if refused else ())
+            for short in (shortages(facts.gpus, facts.needed, gpus, look.snapshot.host) if refused else ())
         ],
         "history": None if record is None else _history(record),
         "guard": _guard(unit.id, look),
@@ -221,15 +223,15 @@ def _orphans(look: HostView) -> list[Mapping[str, Any]] | None:
         return None
     return [
         {
-            "pid": one.process.id.pid,
-            "start_ticks": one.process.id.start_ticks,
-            "comm": one.process.comm,
-            "engine": one.engine,
-            "role": one.process.role,
-            "seconds": one.seconds,
-            "inferred": one.inferred,
+            "pid": orphan.process.id.pid,
+            "start_ticks": orphan.process.id.start_ticks,
+            "comm": orphan.process.comm,
+            "engine": orphan.engine,
+            "role": orphan.process.role,
+            "seconds": orphan.seconds,
+            "inferred": orphan.inferred,
         }
-        for one in look.facts.orphans.value
+        for orphan in look.facts.orphans.value
     ]
 
 

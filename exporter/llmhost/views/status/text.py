@@ -94,7 +94,7 @@ def _shm(look: HostView, width: int) -> Iterator[Line]:
         first: Line = (
             ("  ", Style.PLAIN),
             (padded(state, 8), Style.BAD if state is SegmentState.STALE else Style.PLAIN),
-            (f"{size(sum(one.allocated_bytes for one in files)):>9}  ", Style.PLAIN),
+            (f"{size(sum(file.allocated_bytes for file in files)):>9}  ", Style.PLAIN),
         )
         yield from folded(kinds, width=width, first=first, indent=" " * sum(columns(text) for text, _ in first))
 

@@ -31,18 +31,18 @@ def unit_lines(look: HostView, width: int) -> Iterator[Line]:
     yield (("UNITS", Style.HEADING),)
     if not look.facts.units.value:
         yield plain("  none is watched")
-    for one in look.facts.units.value:
-        yield _state(one, look, width)
-        for text, style in told_of(one, look):
+    for unit in look.facts.units.value:
+        yield _state(unit, look, width)
+        for text, style in told_of(unit, look):
             yield from folded(text, width=width, first=plain(_INDENT), indent=_INDENT + "  ", style=style)
 
 
-def _state(one: UnitFacts, look: HostView, width: int) -> Line:
+def _state(facts: UnitFacts, look: HostView, width: int) -> Line:
     return (
         ("  ", Style.PLAIN),
-        (padded(name_of(one.unit), max(16, width - 2 - 1 - 39)), Style.HEADING),
+        (padded(name_of(facts.unit), max(16, width - 2 - 1 - 39)), Style.HEADING),
         (" ", Style.PLAIN),
-        state_of(one.unit, look),
+        state_of(facts.unit, look),
     )
 
 
@@ -64,33 +64,33 @@ def _style(unit: Unit) -> Style:
     return Style.GOOD if unit.active_state == "active" else Style.DOUBT if is_up(unit) else Style.PLAIN
 
 
-def told_of(one: UnitFacts, look: HostView) -> Iterator[tuple[str, Style]]:
-    record = look.history.units.get(one.unit.id)
-    if one.engine or one.guarded:
-        yield " · ".join(_about(one)), Style.PLAIN
-    if one.unit.nrestarts and waits_to_restart(one.unit):
-        forever = ", and it will never give up" if one.gives_up == Ok(False) else ""
-        yield f"systemd has restarted it {count(one.unit.nrestarts, 'time')}{forever}", Style.DOUBT
+def told_of(facts: UnitFacts, look: HostView) -> Iterator[tuple[str, Style]]:
+    record = look.history.units.get(facts.unit.id)
+    if facts.engine or facts.guarded:
+        yield " · ".join(_about(facts)), Style.PLAIN
+    if facts.unit.nrestarts and waits_to_restart(facts.unit):
+        forever = ", and it will never give up" if facts.gives_up == Ok(False) else ""
+        yield f"systemd has restarted it {count(facts.unit.nrestarts, 'time')}{forever}", Style.DOUBT
     if record is not None:
         yield from _history(record, look)
-    yield from _guard(one.unit, look)
-    yield from _next_start(one, look)
-    times = list(_times(one, record, look))
+    yield from _guard(facts.unit, look)
+    yield from _next_start(facts, look)
+    times = list(_times(facts, record, look))
     if times:
         yield ", ".join(times), Style.PLAIN
-    yield from _engines(one.unit, look)
+    yield from _engines(facts.unit, look)
 
 
-def _about(one: UnitFacts) -> Iterator[str]:
-    if one.engine:
-        yield one.engine
-    if isinstance(one.processes, Ok):
+def _about(facts: UnitFacts) -> Iterator[str]:
+    if facts.engine:
+        yield facts.engine
+    if isinstance(facts.processes, Ok):
         found = [
-            count(number, role.replace("_", " ")) for role, number in sorted(one.processes.value.items()) if number
+            count(number, role.replace("_", " ")) for role, number in sorted(facts.processes.value.items()) if number
         ]
         if found:
             yield ", ".join(found)
-    if one.guarded:
+    if facts.guarded:
         yield "guarded"
 
 
@@ -162,24 +162,24 @@ def _guard(unit: Unit, look: HostView) -> Iterator[tuple[str, Style]]:
         yield f"{said}; its runs: {total}" if total else said, style
 
 
-def _next_start(one: UnitFacts, look: HostView) -> Iterator[tuple[str, Style]]:
-    match one.startable:
+def _next_start(facts: UnitFacts, look: HostView) -> Iterator[tuple[str, Style]]:
+    match facts.startable:
         case Ok(True):
             yield "startable: all it needs is free", Style.GOOD
         case Ok():
-            missing = "; ".join(missing_of(one, look)) or "the driver's library does not fit the loaded driver"
+            missing = "; ".join(missing_of(facts, look)) or "the driver's library does not fit the loaded driver"
             yield f"not startable: {missing}", Style.BAD
-        case Failed() as failed if one.engine:
+        case Failed() as failed if facts.engine:
             why = failed.detail or str(failed.cause).replace("_", " ")
             yield f"startable or not cannot be told: {why}", Style.DOUBT
         case Failed() | NotApplicable():
             pass
 
 
-def missing_of(one: UnitFacts, look: HostView) -> Iterator[str]:
+def missing_of(facts: UnitFacts, look: HostView) -> Iterator[str]:
     """Say what a start would miss; GPUs that miss the same together."""
     alike: dict[str, list[Shortage]] = {}
-    for shortage in shortages(one.gpus, one.needed, _gpus(look), look.snapshot.host):
+    for shortage in shortages(facts.gpus, facts.needed, _gpus(look), look.snapshot.host):
         needed, free = shortage.needed_bytes, shortage.free_bytes
         lacks = needed is not None and free is not None and free < needed
         memory = f"{gib(free or 0)} GiB free of {gib(needed or 0)} needed" if lacks else ""
@@ -189,8 +189,8 @@ def missing_of(one: UnitFacts, look: HostView) -> Iterator[str]:
         yield f"GPU {gpus}: {why}" if len(found) == 1 else f"GPUs {gpus}, each: {why}"
 
 
-def _times(one: UnitFacts, record: UnitHistory | None, look: HostView) -> Iterator[str]:
-    readiness = look.history.readiness.get(one.unit.id)
+def _times(facts: UnitFacts, record: UnitHistory | None, look: HostView) -> Iterator[str]:
+    readiness = look.history.readiness.get(facts.unit.id)
     if readiness is not None and readiness.past_seconds:
         yield f"was ready {span(readiness.past_seconds[-1])} after its start"
     if record is not None and record.last_release_seconds is not None:
@@ -210,19 +210,19 @@ def _engine(answer: EngineAnswer, look: HostView) -> tuple[str, Style]:
         return f"{answer.endpoint}: {why}", Style.DOUBT
     samples = answer.samples.value
     said = []
-    models = sorted({one.model for one in samples if one.model})
+    models = sorted({sample.model for sample in samples if sample.model})
     if models:
         said.append(", ".join(models))
     rate = look.rates.get((answer.unit, answer.endpoint))
     if rate is not None and rate.generation_tokens is not None:
         said.append(f"{rate.generation_tokens:.0f} tokens/s")
     for name, values in (
-        ("running", [one.requests_running for one in samples]),
-        ("waiting", [one.requests_waiting for one in samples]),
+        ("running", [sample.requests_running for sample in samples]),
+        ("waiting", [sample.requests_waiting for sample in samples]),
     ):
         known = [value for value in values if value is not None]
         if known:
             said.append(f"{sum(known):.0f} {name}")
-    if any(one.sleeping for one in samples):
+    if any(sample.sleeping for sample in samples):
         said.append("asleep")
     return f"{answer.endpoint}: " + (", ".join(said) or "answers"), Style.PLAIN
