@@ -60,8 +60,8 @@ def ended(endings: Sequence[Ending], **more: float) -> dict[int, Outcome]:
     seconds = {"terminate_seconds": 0.5, "kill_seconds": 0.5, "tracker_seconds": 0.5} | more
     found = list(end(endings, procfs=PROC, **seconds))  # type: ignore[arg-type]  # numbers all
     assert len(found) == len(endings)
-    assert all(isinstance(one.step, Ending) for one in found)
-    return {one.step.process.id.pid: one for one in found if isinstance(one.step, Ending)}
+    assert all(isinstance(outcome.step, Ending) for outcome in found)
+    return {outcome.step.process.id.pid: outcome for outcome in found if isinstance(outcome.step, Ending)}
 
 
 def counting(file: Path, delay: float) -> "subprocess.Popen[str]":
@@ -277,9 +277,9 @@ def test_nobody_else_is_told_once_it_is_interrupted(tmp_path: Path) -> None:
     steps = [ending(core.pid), ending(worker.pid, ppid=core.pid)]
     interrupted = iter([False, True])
     found = {
-        one.step.process.id.pid: one.detail
-        for one in end(steps, procfs=PROC, terminate_seconds=5, interrupted=lambda: next(interrupted, True))
-        if isinstance(one.step, Ending)
+        outcome.step.process.id.pid: outcome.detail
+        for outcome in end(steps, procfs=PROC, terminate_seconds=5, interrupted=lambda: next(interrupted, True))
+        if isinstance(outcome.step, Ending)
     }
     assert found == {
         core.pid: "interrupted: it has been told to end, and has not yet",

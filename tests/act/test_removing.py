@@ -186,9 +186,9 @@ def test_who_comes_for_a_file_just_before_it_is_unlinked_keeps_it(shm: Path) -> 
 def _wait_for_hidden(shm: Path) -> Path:
     until = time.monotonic() + 30
     while time.monotonic() < until:
-        for one in shm.iterdir():
-            if one.name.startswith(".llmhost-removing."):
-                return one
+        for path in shm.iterdir():
+            if path.name.startswith(".llmhost-removing."):
+                return path
     raise AssertionError("it was never hidden")
 
 

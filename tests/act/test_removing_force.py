@@ -137,7 +137,7 @@ def beside(program: str, method: str) -> None:
         time.sleep(0.05)
         for segment in reader.stale():
             removed += step(segment).startswith("done")
-    left = [one.name for one in shm.iterdir()]
+    left = [path.name for path in shm.iterdir()]
     failed = [errors for _, errors in ended if errors]
     sys.stdout.write(
         json.dumps({"failed": failed, "rounds": [int(out or 0) for out, _ in ended], "removed": removed, "left": left})

@@ -46,7 +46,7 @@ def removing(folder: Path, removal: Removal, most_seconds: float = PATIENT) -> I
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(one.name for one in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir())
 
 
 def hidden_in(folder: Path) -> Path:

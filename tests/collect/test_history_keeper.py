@@ -37,7 +37,7 @@ def test_two_who_keep_at_once_both_have_theirs_saved() -> None:
         look = keeper.look(snapshot(processes=[], at_monotonic=at))
         keeper.keep(5.0)
         assert look.processes_at is not None
-        kept.append(any((one.processes_at or 0.0) >= look.processes_at for one in saved))
+        kept.append(any((history.processes_at or 0.0) >= look.processes_at for history in saved))
 
     keepers = [threading.Thread(target=keep, args=(at,)) for at in (100.0, 200.0, 300.0)]
     for thread in keepers:

@@ -135,7 +135,7 @@ def test_memory_in_use_is_looked_into_with_lists_and_processes() -> None:
         bench.starts()
         start = bench.verdict()
         assert start.verdict is Verdict.RESIDENT
-        assert [(one.kind, one.used_bytes) for one in start.in_the_way] == [("leftover", 70 * GIB)]
+        assert [(way.kind, way.used_bytes) for way in start.in_the_way] == [("leftover", 70 * GIB)]
         assert (bench.memory.reads, bench.lists.reads, bench.processes.reads) == (1, 1, 1)
 
 

@@ -116,7 +116,11 @@ def test_one_look_has_every_reading_and_every_collectors_health() -> None:
     assert seen.snapshot.processes == Ok(table([process(5)]))
     assert seen.snapshot.units == Ok(UnitsReport(systemd_version="252", units=()))
     assert abs(seen.snapshot.at - time.time()) < 5
-    assert [(one.collector, one.fault) for one in seen.health] == [("nvml", None), ("procfs", None), ("systemd", None)]
+    assert [(health.collector, health.fault) for health in seen.health] == [
+        ("nvml", None),
+        ("procfs", None),
+        ("systemd", None),
+    ]
 
 
 def test_a_source_that_fails_costs_its_own_reading_only() -> None:
@@ -168,7 +172,7 @@ def test_two_who_look_at_once_cost_one_read() -> None:
     for reader in lookers:
         reader.join(8)
     assert len(seen) == 5
-    assert all(isinstance(one.snapshot.nvml, Ok) for one in seen)
+    assert all(isinstance(observation.snapshot.nvml, Ok) for observation in seen)
     assert source.reads == 1
 
 

@@ -82,13 +82,13 @@ def without(look: HostView, done: Iterable[Step]) -> HostView:
     """Give what is seen once these steps are done: the ended are gone, and adopted by process 1 who was below them."""
     assert isinstance(look.snapshot.processes, Ok)
     assert isinstance(look.snapshot.shm, Ok)
-    ended = {one.process.id for one in done if isinstance(one, Ending)}
-    removed = {one.segment.id for one in done if not isinstance(one, Ending)}
-    gone = {one.pid for one in ended}
+    ended = {step.process.id for step in done if isinstance(step, Ending)}
+    removed = {step.segment.id for step in done if not isinstance(step, Ending)}
+    gone = {process.pid for process in ended}
     processes = [
-        replace(one, ppid=1) if one.ppid in gone else one
-        for one in look.snapshot.processes.value.by_pid.values()
-        if one.id not in ended
+        replace(process, ppid=1) if process.ppid in gone else process
+        for process in look.snapshot.processes.value.by_pid.values()
+        if process.id not in ended
     ]
     files = tuple(
         replace(one, holders=one.holders - ended if one.holders is not None else None)

@@ -264,14 +264,18 @@ def test_units_that_fit_or_are_not_meant_to_run_are_none() -> None:
 
 def test_only_the_units_that_are_asked_for_are_told_of() -> None:
     both = look(asking("a.service", 0.6), asking("b.service", 0.5))
-    assert {one.unit for one in diagnose(both, [UnitId("b.service")]) if one.check == "guard"} == {"b.service"}
-    assert [one.unit for one in diagnose(both, [UnitId("b.service")]) if one.check == "overcommitted"] == ["a.service"]
+    assert {finding.unit for finding in diagnose(both, [UnitId("b.service")]) if finding.check == "guard"} == {
+        "b.service"
+    }
+    assert [finding.unit for finding in diagnose(both, [UnitId("b.service")]) if finding.check == "overcommitted"] == [
+        "a.service"
+    ]
 
 
 def test_the_worst_is_told_first() -> None:
     given = settings(kill_mode="process", send_sigkill=False, restart="on-failure")
     record = replace(RECORD, unexpected_stops_total=1)
-    severities = [one.severity for one in diagnose(look(unit(settings=given), record=record))]
+    severities = [finding.severity for finding in diagnose(look(unit(settings=given), record=record))]
     assert severities == [Severity.ERROR, Severity.WARNING, Severity.WARNING, Severity.NOTE]
 
 
@@ -289,7 +293,7 @@ def test_what_is_only_looked_at_for_others_is_not_examined_unless_asked_for() ->
     (companion,) = COMPANIONS
     beside = look(unit(companion.name, settings=settings("/usr/bin/other", kill_mode="none")))
     assert diagnose(beside) == ()
-    assert [one.check for one in diagnose(beside, [companion])] == ["kill-mode"]
+    assert [finding.check for finding in diagnose(beside, [companion])] == ["kill-mode"]
     missing = look(unit(companion.name, load_state="not-found", settings=None))
     assert "fabric" not in " ".join(not_checked(missing))
 

@@ -114,7 +114,9 @@ def of_logind(logind: Logind, user: str, uid: int | None) -> tuple[Finding, ...]
     at: HostView = look(given, processes=[main_of(uid)] if uid is not None else [])
     units = Ok(UnitsReport(systemd_version="252", units=(given,), logind=logind))
     return tuple(
-        one for one in diagnose(replace(at, snapshot=replace(at.snapshot, units=units))) if one.check == "remove-ipc"
+        finding
+        for finding in diagnose(replace(at, snapshot=replace(at.snapshot, units=units)))
+        if finding.check == "remove-ipc"
     )
 
 

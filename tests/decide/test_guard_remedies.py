@@ -78,7 +78,7 @@ def pids(of: Reaping) -> list[int]:
 
 
 def kept(of: Reaping) -> dict[int, str]:
-    return {one.subject.id.pid: one.because for one in of.left if isinstance(one.subject, Process)}
+    return {left.subject.id.pid: left.because for left in of.left if isinstance(left.subject, Process)}
 
 
 def test_what_is_older_than_the_activation_in_the_units_cgroup_is_ended_and_what_is_younger_stays() -> None:
@@ -206,7 +206,7 @@ def removed(
         "segment_units": {one.id: (units or {}).get(one.id.inode, UNIT) for one in files},
     }
     found, why = removals(own(*processes, history=history), shared_memory(*files), Policy())
-    return [one.segment.id.inode for one in found], why
+    return [step.segment.id.inode for step in found], why
 
 
 @pytest.mark.parametrize("kind", list(SegmentKind))

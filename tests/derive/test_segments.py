@@ -141,10 +141,10 @@ def expected(history: list[Seen | None]) -> SegmentState:
     if last.holders:
         return SegmentState.LIVE
     row: list[float] = []
-    for one in reversed(history):
-        if one is None or one.holders is None or one.holders or one.changed_at != last.changed_at:
+    for seen in reversed(history):
+        if seen is None or seen.holders is None or seen.holders or seen.changed_at != last.changed_at:
             break
-        row.append(one.at)
+        row.append(seen.at)
     return SegmentState.STALE if max(row) - min(row) >= GRACE_SECONDS else SegmentState.UNHELD
 
 

@@ -61,7 +61,7 @@ def look_at(
     history = History(
         processes_since=NOW - watched,
         orphan_since=dict.fromkeys(conditions.value, NOW - watched) if isinstance(conditions, Ok) else {},
-        unheld_since={one.id: NOW - watched for one in shm if one.holders == frozenset()},
+        unheld_since={segment.id: NOW - watched for segment in shm if segment.holders == frozenset()},
         segment_units=segment_units or {},
         belongings=belongings or {},
     )
@@ -107,11 +107,12 @@ def inodes(of: Plan) -> list[int]:
 
 def waiting(of: Plan) -> list[int]:
     """Pids and inodes."""
-    return [one.segment.id.inode if isinstance(one, Removal) else one.process.id.pid for one in of.waiting]
+    return [step.segment.id.inode if isinstance(step, Removal) else step.process.id.pid for step in of.waiting]
 
 
 def kept(of: Plan) -> dict[int, str]:
     """Why what is left is left, by pid or inode."""
     return {
-        one.subject.id.pid if isinstance(one.subject, Process) else one.subject.id.inode: one.because for one in of.left
+        left.subject.id.pid if isinstance(left.subject, Process) else left.subject.id.inode: left.because
+        for left in of.left
     }

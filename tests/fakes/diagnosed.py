@@ -39,7 +39,7 @@ def look(
 
 
 def found(check: str, *units: Unit, **seen: Any) -> tuple[Finding, ...]:  # noqa: ANN401
-    return tuple(one for one in diagnose(look(*units, **seen)) if one.check == check)
+    return tuple(finding for finding in diagnose(look(*units, **seen)) if finding.check == check)
 
 
 def of(check: str, given: UnitSettings, **seen: Any) -> tuple[Finding, ...]:  # noqa: ANN401

@@ -62,4 +62,4 @@ def judged(
 
 def said(reading: Reading[Judgement]) -> tuple[Verdict, list[tuple[str, str, int]]]:
     assert isinstance(reading, Ok), reading
-    return reading.value.verdict, [(one.gpu, one.kind, one.used_bytes) for one in reading.value.in_the_way]
+    return reading.value.verdict, [(way.gpu, way.kind, way.used_bytes) for way in reading.value.in_the_way]

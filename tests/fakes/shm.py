@@ -104,8 +104,8 @@ class Children:
         return self._all[-1]
 
     def end(self) -> None:
-        for one in self._all:
-            one.end()
+        for child in self._all:
+            child.end()
 
 
 @pytest.fixture

@@ -204,6 +204,6 @@ def test_an_edit_is_noticed(tmp_path: Path) -> None:
     assert is_as_written(text)
     assert not is_as_written(text + "#\n")
     assert not is_as_written("[Service]\n")
-    assert [one.name for one in drop_in.path.parent.iterdir()] == ["llmhost-guard.conf"]
+    assert [path.name for path in drop_in.path.parent.iterdir()] == ["llmhost-guard.conf"]
     drop_in.remove()
     assert list(tmp_path.iterdir()) == []

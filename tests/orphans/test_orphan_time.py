@@ -36,7 +36,7 @@ def after(since: dict[ProcessId, float], at: float, *processes: Process, **more:
 def told(look: Snapshot, since: dict[ProcessId, float]) -> list[tuple[int, str, str, float]]:
     found = orphans(look, since, 0.0, Policy(orphan_grace_seconds=15))
     assert isinstance(found, Ok)
-    return [(one.process.id.pid, one.engine, one.process.role, one.seconds) for one in found.value]
+    return [(orphan.process.id.pid, orphan.engine, orphan.process.role, orphan.seconds) for orphan in found.value]
 
 
 def test_it_is_one_once_it_has_been_in_that_condition_for_the_grace_time() -> None:
@@ -109,7 +109,7 @@ def test_nobody_can_tell_orphans_who_has_not_watched_for_the_grace_time() -> Non
     later = snapshot(processes=[INIT, CORE], at_monotonic=115.0)
     found = derive(later, Config(), advance(history, later, Policy())).orphans
     assert isinstance(found, Ok)
-    assert [one.process.id for one in found.value] == [CORE.id]
+    assert [orphan.process.id for orphan in found.value] == [CORE.id]
     healthy = snapshot(processes=[INIT], at_monotonic=100.0)
     assert derive(healthy, Config(), advance(History(), healthy, Policy())).orphans == Ok(())  # there can be none
 
@@ -129,7 +129,7 @@ def test_time_is_taken_when_processes_are_read_not_when_all_else_was() -> None:
     look = read_at(snapshot(processes=[INIT, CORE], at_monotonic=115.0), 115.0)
     found = derive(look, Config(), advance(history, look, Policy())).orphans
     assert isinstance(found, Ok)
-    assert [one.seconds for one in found.value] == [15.0]
+    assert [orphan.seconds for orphan in found.value] == [15.0]
 
 
 def test_a_reading_older_than_one_that_was_taken_in_changes_nothing() -> None:

@@ -146,13 +146,13 @@ def test_the_incident_is_told_with_where_to_look_and_what_to_do() -> None:
     assert first.text == "vllm-744b.service: waits to be restarted; that start will fail – what to do"
     assert second.text == "vllm-744b.service: 9 processes of ended runs are still alive – what to do"
     (card,) = page.all("article")
-    assert [one.attributes["href"] for one in first.all("a")] == [
+    assert [element.attributes["href"] for element in first.all("a")] == [
         f"#{card.attributes['id']}",
         "https://github.com/llmhost/llmhost/blob/main/alerts/README.md#llmhostrestartloop",
     ]
-    assert "not startable: GPUs 0-7, each: 3.3 GiB free of 85.5 needed" in [one.text for one in card.all("li")]
+    assert "not startable: GPUs 0-7, each: 3.3 GiB free of 85.5 needed" in [element.text for element in card.all("li")]
     gpus = page.one(id="gpus")
-    assert [one.text for one in gpus.all("strong")][::2] == [f"GPU {index}" for index in range(8)]
+    assert [element.text for element in gpus.all("strong")][::2] == [f"GPU {index}" for index in range(8)]
     bar = gpus.all("svg")[3]
     assert bar.attributes["aria-label"] == "GPU 3: 91.7 of 95.6 GiB used; 91.7 GiB leftover vllm-744b.service"
     free, left_over = bar.all("rect")
@@ -186,8 +186,8 @@ def start(ago: float, verdict: Verdict | None, ran: float | None = None, **given
 
 def drawn(card: Element, class_: str) -> list[list[float]]:
     return [
-        [float((one.attributes.get(key) or "0").rstrip("%")) for key in ("x", "y", "width", "height")]
-        for one in card.all("rect", class_=class_)
+        [float((element.attributes.get(key) or "0").rstrip("%")) for key in ("x", "y", "width", "height")]
+        for element in card.all("rect", class_=class_)
     ]
 
 
@@ -212,7 +212,7 @@ def test_the_chart_of_starts_stacks_them_by_quarters_of_an_hour_over_their_runs(
     assert card.one("svg").attributes["aria-label"] == (
         "Chart of the starts of the last 24 hours: 2 resident, 1 unknown, 1 clean"
     )
-    assert [one.text for one in card.one("ol").all("li")][:2] == [
+    assert [element.text for element in card.one("ol").all("li")][:2] == [
         "23:50:00 UTC, 10 min ago, auto: unknown",
         "18:02:00 UTC, 6 h ago, auto: clean; ended after 60 min with signal",
     ]
@@ -244,7 +244,7 @@ def test_memory_of_holders_that_is_more_than_the_gpu_has_does_not_leave_the_bar(
     )
     seen = HostView(snapshot=at, facts=derive(at, Config(), History()), history=History(), policy=Config().policy)
     (bar,) = checked(text_of(seen)).all("svg", class_="bar")
-    widths = [float((one.attributes["width"] or "").rstrip("%")) for one in bar.all("rect")]
+    widths = [float((element.attributes["width"] or "").rstrip("%")) for element in bar.all("rect")]
     assert widths == [100, 62.5, 37.5]
 
 
@@ -254,7 +254,7 @@ def test_a_page_on_which_nothing_could_be_read_is_not_calm() -> None:
     seen = HostView(snapshot=at, facts=derive(at, Config(), History()), history=History(), policy=Config().policy)
     page = checked(text_of(seen))
     assert page.one(id="health").attributes["class"] == "bad"  # a driver that does not answer is a finding
-    assert [one.text.split(":")[0] for one in page.one(id="untold").all("li")] == [
+    assert [element.text.split(":")[0] for element in page.one(id="untold").all("li")] == [
         "GPUs",
         "units",
         "processes",
@@ -267,6 +267,6 @@ def test_a_page_on_which_nothing_could_be_read_is_not_calm() -> None:
 
 def test_two_gpus_of_one_index_are_told_apart_and_not_linked() -> None:
     page = checked(text_of(written("one-gpu-lost")))
-    lost = [one for one in page.one(id="health").all("li") if one.text.startswith("GPU ")]
-    assert [one.text for one in lost] == ["GPU 1: lost – what to do", "GPU 2: lost – what to do"]
-    assert [len(one.all("a")) for one in lost] == [2, 1]  # the driver calls another one GPU 2 by now
+    lost = [element for element in page.one(id="health").all("li") if element.text.startswith("GPU ")]
+    assert [element.text for element in lost] == ["GPU 1: lost – what to do", "GPU 2: lost – what to do"]
+    assert [len(element.all("a")) for element in lost] == [2, 1]  # the driver calls another one GPU 2 by now

@@ -53,7 +53,7 @@ def end(
     for batch in _batches([ending for ending in endings if ending.condition is Condition.TRACKER]):
         if spared or interrupted():
             because = "a process that may hold its pipe lives" if spared else "interrupted before it was told to end"
-            yield from (Outcome(step=one, result=Result.SPARED, detail=because) for one in batch)
+            yield from (Outcome(step=step, result=Result.SPARED, detail=because) for step in batch)
         else:
             yield from _Party(batch, procfs, interrupted).end(tracker_seconds, kill_seconds, tells=False)
 

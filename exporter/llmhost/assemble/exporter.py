@@ -230,10 +230,10 @@ class Exporter:
         if self._watching is not None:
             self._watching.close(_CLOSE_SECONDS)  # what comes later is found by the next run
         closing = [threading.Thread(target=worker.close, daemon=True) for worker in self._workers()]
-        for one in closing:
-            one.start()
-        for one in closing:
-            one.join(_CLOSE_SECONDS)
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join(_CLOSE_SECONDS)
 
     def _watch(self, names: Iterable[str]) -> None:
         if self._systemd is not None and self._config.units.discover:

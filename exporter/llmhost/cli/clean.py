@@ -205,7 +205,7 @@ def _require_known(units: "frozenset[UnitId]", look: "HostView") -> None:
 
     if not isinstance(look.facts.units, Ok):
         return
-    known = {one.unit.id for one in look.facts.units.value if one.unit.load_state != "not-found"}
+    known = {facts.unit.id for facts in look.facts.units.value if facts.unit.load_state != "not-found"}
     known |= {*look.history.units, *look.history.segment_units.values()}
     known |= {belonging.unit for belonging in look.history.belongings.values()}
     for unit in sorted(units - known):

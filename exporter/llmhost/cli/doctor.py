@@ -79,5 +79,5 @@ def _missing(look: "HostView", units: "list[UnitId]") -> "UnitId | None":
 
     if not isinstance(look.facts.units, Ok):
         return None
-    there = {one.unit.id for one in look.facts.units.value if one.unit.load_state != "not-found"}
+    there = {facts.unit.id for facts in look.facts.units.value if facts.unit.load_state != "not-found"}
     return next((unit for unit in units if unit not in there), None)

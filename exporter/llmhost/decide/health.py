@@ -65,7 +65,7 @@ class Health:
     def level(self) -> Level:
         if self.findings:
             return Level.FINDINGS
-        return Level.CANNOT_TELL if any(one.matters for one in self.untold) else Level.HEALTHY
+        return Level.CANNOT_TELL if any(untold.matters for untold in self.untold) else Level.HEALTHY
 
 
 def health_of(look: HostView) -> Health:
@@ -160,7 +160,7 @@ def _servers(look: HostView) -> Iterator[Trouble]:
     """
     if not isinstance(look.snapshot.engines, Ok) or not isinstance(look.facts.units, Ok):
         return
-    units = {one.unit.id: one.unit for one in look.facts.units.value}
+    units = {facts.unit.id: facts.unit for facts in look.facts.units.value}
     for answer in look.snapshot.engines.value.answers:
         unit = units.get(answer.unit)
         if unit is not None and _is_dead(answer, unit, look):

@@ -51,7 +51,7 @@ class Facts:
 
 def derive(snapshot: Snapshot, config: Config, history: History) -> Facts:
     found = orphans(snapshot, history.orphan_since, history.processes_since, config.policy)
-    orphan_ids = frozenset(one.process.id for one in found.value) if isinstance(found, Ok) else frozenset()
+    orphan_ids = frozenset(orphan.process.id for orphan in found.value) if isinstance(found, Ok) else frozenset()
     units = {unit.id: unit for unit in snapshot.units.value.units} if isinstance(snapshot.units, Ok) else {}
     members = mapped(snapshot.processes, members_by_unit)
     leftovers = mapped(

@@ -74,7 +74,7 @@ def advance_orphans(since: Mapping[ProcessId, float], snapshot: Snapshot) -> Map
     if not isinstance(found, Ok):
         return since
     at = processes_read_at(snapshot)
-    return {one: since.get(one, at) for one in found.value}
+    return {process: since.get(process, at) for process in found.value}
 
 
 def processes_read_at(snapshot: Snapshot) -> float:

@@ -74,4 +74,7 @@ def _has_raylet(actor: Process, processes: ProcessTable) -> bool:
     """Whether a raylet lives above it, or one of its user's lives: an actor in a container has another parent."""
     if any(ancestor.comm == _RAYLET and not ancestor.zombie for ancestor in ancestors(actor, processes)):
         return True
-    return any(one.comm == _RAYLET and not one.zombie and one.uid == actor.uid for one in processes.by_pid.values())
+    return any(
+        process.comm == _RAYLET and not process.zombie and process.uid == actor.uid
+        for process in processes.by_pid.values()
+    )

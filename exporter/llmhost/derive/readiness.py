@@ -29,8 +29,8 @@ def advance_readiness(before: Mapping[UnitId, Readiness], snapshot: Snapshot) ->
         unit.id: _advanced(before.get(unit.id), unit, answers, snapshot.at_monotonic)
         for unit in snapshot.units.value.units
     }
-    gone = {unit: one for unit, one in before.items() if unit not in found and one.past_seconds}
-    return newest(gone | {unit: one for unit, one in found.items() if one is not None}, MAX_UNITS)
+    gone = {unit: readiness for unit, readiness in before.items() if unit not in found and readiness.past_seconds}
+    return newest(gone | {unit: readiness for unit, readiness in found.items() if readiness is not None}, MAX_UNITS)
 
 
 def _advanced(

@@ -27,8 +27,8 @@ def engine_servers(
     `young_from_ticks` or later, or whose unit is activating, may not listen yet.
     """
     urls: dict[UnitId, list[EngineConfig]] = {}
-    for one in configured:
-        urls.setdefault(UnitId(one.unit, SYSTEM_MANAGER), []).append(one)
+    for config in configured:
+        urls.setdefault(UnitId(config.unit, SYSTEM_MANAGER), []).append(config)
     members = _fronts_by_unit(processes.by_pid.values())
     found: list[EngineServer] = []
     for unit in sorted(units.units, key=lambda unit: unit.id):

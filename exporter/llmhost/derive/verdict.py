@@ -47,7 +47,7 @@ class Grounds:
             config=config,
             history=history,
             members=mapped(snapshot.processes, members_by_unit),
-            orphan_ids=frozenset(one.process.id for one in found.value) if isinstance(found, Ok) else frozenset(),
+            orphan_ids=frozenset(orphan.process.id for orphan in found.value) if isinstance(found, Ok) else frozenset(),
         )
 
 
@@ -189,4 +189,4 @@ def _summed(obstacles: Sequence[Obstacle]) -> tuple[InTheWay, ...]:
             uuid=obstacle.uuid, gpu=obstacle.gpu, kind=obstacle.kind, used_bytes=total
         )
     uuids = list(dict.fromkeys(obstacle.uuid for obstacle in obstacles))
-    return tuple(sorted(sums.values(), key=lambda one: (uuids.index(one.uuid), order.index(one.kind))))
+    return tuple(sorted(sums.values(), key=lambda way: (uuids.index(way.uuid), order.index(way.kind))))

@@ -60,4 +60,4 @@ def _has_untold_tracker(view: View) -> bool:
     if not isinstance(processes, Ok) or not isinstance(trackers, Ok):
         return True
     found = processes.value.by_pid.values()
-    return any(one.role is Role.TRACKER and one.id not in trackers.value for one in found)
+    return any(process.role is Role.TRACKER and process.id not in trackers.value for process in found)

@@ -55,6 +55,6 @@ def _latest(record: UnitHistory, labels: Mapping[str, str], page: Page) -> None:
 def _in_the_way(record: UnitHistory, indexes: Mapping[GpuUuid, str], labels: Mapping[str, str], page: Page) -> None:
     """Show what was in the way, on each GPU by the index that it has by now."""
     judged = record.last_judged
-    for one in judged.in_the_way if judged is not None else ():
-        gpu = indexes.get(one.uuid, one.gpu)
-        page.add(catalog.UNIT_IN_THE_WAY, one.used_bytes, **labels, gpu=gpu, uuid=one.uuid, kind=one.kind)
+    for way in judged.in_the_way if judged is not None else ():
+        gpu = indexes.get(way.uuid, way.gpu)
+        page.add(catalog.UNIT_IN_THE_WAY, way.used_bytes, **labels, gpu=gpu, uuid=way.uuid, kind=way.kind)

@@ -124,8 +124,8 @@ def _without_units(history: History, excess: int, written: Written) -> History:
     return replace(
         history,
         units={unit: one for unit, one in history.units.items() if unit not in gone},
-        gpu_sets={unit: one for unit, one in history.gpu_sets.items() if unit not in gone},
-        readiness={unit: one for unit, one in history.readiness.items() if unit not in gone},
+        gpu_sets={unit: gpus for unit, gpus in history.gpu_sets.items() if unit not in gone},
+        readiness={unit: readiness for unit, readiness in history.readiness.items() if unit not in gone},
     )
 
 

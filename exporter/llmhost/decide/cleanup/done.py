@@ -27,11 +27,11 @@ class Done:
     @property
     def freed_gpu_bytes(self) -> int:
         """Of those that ended, as far as the driver said what they held."""
-        return sum(one.gpu_bytes or 0 for one in self._done() if isinstance(one, Ending))
+        return sum(step.gpu_bytes or 0 for step in self._done() if isinstance(step, Ending))
 
     @property
     def freed_shm_bytes(self) -> int:
-        return sum(one.segment.allocated_bytes for one in self._done() if isinstance(one, Removal))
+        return sum(step.segment.allocated_bytes for step in self._done() if isinstance(step, Removal))
 
     def _done(self) -> tuple[Step, ...]:
         return tuple(outcome.step for outcome in self.outcomes if outcome.result is Result.DONE)

@@ -45,8 +45,8 @@ def plan(look: HostView, wish: Wish, around: Around, first: Plan | None = None) 
         first=planned_in(first) if first is not None else None,
     )
     of_processes = process_steps(ground)
-    ready = {one.process.id: True for one in of_processes.ready}
-    of_segments = segment_steps(ground, ready | {one.process.id: False for one in of_processes.waiting})
+    ready = {step.process.id: True for step in of_processes.ready}
+    of_segments = segment_steps(ground, ready | {step.process.id: False for step in of_processes.waiting})
     return Plan(
         endings=_trackers_last(of_processes),
         removals=tuple(of_segments.ready),
@@ -72,7 +72,7 @@ def _refusal(what: str, reading: Failed | NotApplicable) -> str:
 
 
 def _trackers_last(steps: ProcessSteps) -> tuple[Ending, ...]:
-    return tuple(sorted(steps.ready, key=lambda one: one.condition is Condition.TRACKER))
+    return tuple(sorted(steps.ready, key=lambda step: step.condition is Condition.TRACKER))
 
 
 def _untold(look: HostView, wish: Wish, segments: SegmentSteps) -> Iterator[str]:
@@ -86,7 +86,9 @@ def _untold(look: HostView, wish: Wish, segments: SegmentSteps) -> Iterator[str]
         yield f"processes that cannot be read: {len(table.value.denied)}; root can"
     if isinstance(table, Ok) and isinstance(trackers, Ok):
         found = [
-            one for one in table.value.by_pid.values() if one.role is Role.TRACKER and one.id not in trackers.value
+            process
+            for process in table.value.by_pid.values()
+            if process.role is Role.TRACKER and process.id not in trackers.value
         ]
         if found:
             yield f"whether trackers are left over, of which the pipes could not be read: {len(found)}"

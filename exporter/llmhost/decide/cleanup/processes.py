@@ -38,7 +38,7 @@ def process_steps(ground: Ground) -> ProcessSteps:
         kept = _kept(tree, found, others, ground)
         _take_tree(tree, kept, ripe, ground, steps)
     _take_trackers(ground, steps)
-    planned = {one.process.id for one in (*steps.ready, *steps.waiting)} | {orphan.id for orphan in orphans}
+    planned = {step.process.id for step in (*steps.ready, *steps.waiting)} | {orphan.id for orphan in orphans}
     steps.left += _leftovers(ground, planned)
     return steps
 
@@ -48,10 +48,10 @@ def trees(orphans: Sequence[Process], table: ProcessTable) -> list[list[Process]
     by_id = {orphan.id: orphan for orphan in orphans}
     leader = {orphan.id: orphan.id for orphan in orphans}
 
-    def find(one: ProcessId) -> ProcessId:
-        while leader[one] != one:
-            leader[one] = one = leader[leader[one]]
-        return one
+    def find(process: ProcessId) -> ProcessId:
+        while leader[process] != process:
+            leader[process] = process = leader[leader[process]]
+        return process
 
     first: dict[tuple[str, int], ProcessId] = {}
     for orphan in orphans:
@@ -95,11 +95,11 @@ def _kept(
     tree: Sequence[Process], inferred: Mapping[ProcessId, bool], others: Mapping[int, Process], ground: Ground
 ) -> Mapping[ProcessId, str]:
     """Say what keeps which of a tree's processes; where it is anything, that keeps them all."""
-    kept = {one.id: why for one in tree if (why := _kept_by(one, inferred[one.id], ground))}
+    kept = {process.id: why for process in tree if (why := _kept_by(process, inferred[process.id], ground))}
     if not kept:
-        kept = {one.id: why for one in tree if (why := _kept_by_others(one, tree, others, ground))}
+        kept = {process.id: why for process in tree if (why := _kept_by_others(process, tree, others, ground))}
     if not kept:
-        new = [one.id for one in tree if not ground.was_planned(one, Condition.ORPHAN)]
+        new = [process.id for process in tree if not ground.was_planned(process, Condition.ORPHAN)]
         kept = dict.fromkeys(new, "not like an orphan at the first look: clean again")
     return kept
 
@@ -111,18 +111,18 @@ def _take_tree(
     ground: Ground,
     steps: ProcessSteps,
 ) -> None:
-    asked = [one for one in tree if ground.wants(one, Condition.ORPHAN)]
+    asked = [process for process in tree if ground.wants(process, Condition.ORPHAN)]
     if kept:
-        keeper = next(one for one in tree if one.id in kept)
+        keeper = next(process for process in tree if process.id in kept)
         others = f"ending it would take down {named(keeper)}, which stays"
-        steps.left += [_left(one, kept.get(one.id, others), ground) for one in asked]
+        steps.left += [_left(process, kept.get(process.id, others), ground) for process in asked]
     elif asked and len(asked) < len(tree):
         steps.left += [
-            _left(one, "not all of its tree is asked for, and that goes as a whole", ground) for one in asked
+            _left(process, "not all of its tree is asked for, and that goes as a whole", ground) for process in asked
         ]
     elif asked:
-        into = steps.ready if all(one.id in ripe for one in tree) else steps.waiting
-        into += [_ending(one, Condition.ORPHAN, _ORPHAN, ground) for one in tree]
+        into = steps.ready if all(process.id in ripe for process in tree) else steps.waiting
+        into += [_ending(process, Condition.ORPHAN, _ORPHAN, ground) for process in tree]
 
 
 def _kept_by(process: Process, inferred: bool, ground: Ground) -> str:
@@ -188,7 +188,7 @@ def descendants(process: Process, table: ProcessTable) -> Iterator[Process]:
 def _take_trackers(ground: Ground, steps: ProcessSteps) -> None:
     """End a tracker only after all others that hold its pipe: it then cleans up and ends by itself, or hangs."""
     states = ground.look.facts.trackers
-    ready, waiting = ({one.process.id for one in these} for these in (steps.ready, steps.waiting))
+    ready, waiting = ({step.process.id for step in these} for these in (steps.ready, steps.waiting))
     for one, state in sorted(states.value.items()) if isinstance(states, Ok) else ():
         tracker = ground.table.of(one)
         if tracker is None or not ground.wants(tracker, Condition.TRACKER):
@@ -203,7 +203,7 @@ def _take_trackers(ground: Ground, steps: ProcessSteps) -> None:
         if not why and holders is None:
             why = "who else holds its pipe cannot be told: root can tell"
         if not why:
-            kept = [one for one in holders or () if one.id not in ready | waiting]
+            kept = [process for process in holders or () if process.id not in ready | waiting]
             why = f"{named(kept[0])} stays and holds its pipe: ends by itself after that" if kept else ""
         below = [
             descendant
@@ -211,7 +211,7 @@ def _take_trackers(ground: Ground, steps: ProcessSteps) -> None:
             if descendant.id != tracker.id and not descendant.zombie
         ]
         if not why:
-            kept = [one for one in below if one.id not in ready | waiting]
+            kept = [process for process in below if process.id not in ready | waiting]
             why = f"below it is {named(kept[0])}, which stays" if kept else ""
         if not why and not ground.was_planned(tracker, Condition.TRACKER):
             why = "not orphaned at the first look: clean again"
@@ -229,9 +229,12 @@ def pipe_holders(tracker: Process, table: ProcessTable) -> list[Process] | None:
     if inode is None or tracker.id.pid in table.holders_untold:
         return None
     return [
-        one
-        for one in table.by_pid.values()
-        if one.id != tracker.id and not one.zombie and one.pipes is not None and inode in one.pipes.values()
+        process
+        for process in table.by_pid.values()
+        if process.id != tracker.id
+        and not process.zombie
+        and process.pipes is not None
+        and inode in process.pipes.values()
     ]
 
 

@@ -51,7 +51,7 @@ def segment_steps(ground: Ground, ending: Mapping[ProcessId, bool]) -> SegmentSt
         if why:
             steps.left.append(rules.left(segment, why))
             continue
-        into = steps.ready if ripe and all(ending[one] for one in after) else steps.waiting
+        into = steps.ready if ripe and all(ending[process] for process in after) else steps.waiting
         into.append(
             Removal(
                 segment=segment,

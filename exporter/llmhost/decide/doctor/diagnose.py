@@ -56,12 +56,12 @@ def diagnose(look: HostView, units: Sequence[UnitId] = ()) -> tuple[Finding, ...
     found = [*driver_mismatch(look), *fabric_manager(look)]
     if isinstance(look.facts.units, Ok):
         chosen = [unit for unit in look.facts.units.value if _is_chosen(unit.unit.id, units)]
-        for one in chosen:
-            if one.unit.settings is None:
+        for facts in chosen:
+            if facts.unit.settings is None:
                 continue
-            case = Case(facts=one, settings=one.unit.settings, look=look)
+            case = Case(facts=facts, settings=facts.unit.settings, look=look)
             found += [finding for check in _OF_UNIT for finding in check(case)]
-        found += gpu_overcommitted(look, frozenset(one.unit.id for one in chosen))
+        found += gpu_overcommitted(look, frozenset(facts.unit.id for facts in chosen))
     return tuple(sorted(found, key=lambda one: _WORST_FIRST.index(one.severity)))  # stable: by unit within
 
 

@@ -41,7 +41,7 @@ def gpu_overcommitted(look: HostView, units: AbstractSet[UnitId]) -> Iterator[Fi
     by_id = {unit.unit.id: unit for unit in look.facts.units.value}
     for gpu in look.snapshot.nvml.value.gpus:
         room = _room_bytes(gpu, look)
-        asking = {one.unit.id: need for one in by_id.values() if (need := _needs(one, gpu))}
+        asking = {facts.unit.id: need for facts in by_id.values() if (need := _needs(facts, gpu))}
         together = sum(asking.values())
         if room is not None and len(asking) > 1 and together > room and not units.isdisjoint(asking):
             told.setdefault(tuple(sorted(asking)), []).append((gpu, together, room))

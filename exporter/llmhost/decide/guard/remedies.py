@@ -83,7 +83,7 @@ def own_of(snapshot: Snapshot, history: History, unit: UnitId, own_pid: int) -> 
 
 def to_ask_for_listeners(own: Own) -> tuple[Process, ...]:
     """Give the processes of which has to be known whether they listen."""
-    return tuple(one for one in _ended(own, []) if one.role is not Role.TRACKER and serves_others(one))
+    return tuple(process for process in _ended(own, []) if process.role is not Role.TRACKER and serves_others(process))
 
 
 def reaping(own: Own, listening: Listening, before: Collection[ProcessId]) -> Reaping:
@@ -93,21 +93,21 @@ def reaping(own: Own, listening: Listening, before: Collection[ProcessId]) -> Re
     """
     steps = Reaping()
     found = _ended(own, steps.left)
-    others = [one for one in found if one.role is not Role.TRACKER and one.id not in before]
-    within = {one.id for one in found} - set(before)
+    others = [process for process in found if process.role is not Role.TRACKER and process.id not in before]
+    within = {process.id for process in found} - set(before)
     by_pipe = others_by_pipe(others, own.table)
     for tree in trees(others, own.table):
         kept = {
-            one.id: why
-            for one in tree
-            if (why := stays_as_it_listens(one, listening) or _goes_with_it(one, within, by_pipe, own.table))
+            process.id: why
+            for process in tree
+            if (why := stays_as_it_listens(process, listening) or _goes_with_it(process, within, by_pipe, own.table))
         }
         if kept:
-            keeper = next(one for one in tree if one.id in kept)
+            keeper = next(process for process in tree if process.id in kept)
             mates = f"ending it would take down {named(keeper)}, which stays"
-            steps.left += [_left(one, kept.get(one.id, mates), own) for one in tree]
+            steps.left += [_left(process, kept.get(process.id, mates), own) for process in tree]
         else:
-            steps.endings += [_ending(one, Condition.LEFTOVER, own) for one in tree]
+            steps.endings += [_ending(process, Condition.LEFTOVER, own) for process in tree]
     going = {ending.process.id for ending in steps.endings}
     for tracker in found:
         if tracker.role is not Role.TRACKER or tracker.id in before:
@@ -142,7 +142,7 @@ def removals(own: Own, shared: SharedMemory, policy: Policy) -> tuple[tuple[Remo
     if not found:
         return (), ""
     uncertain: list[Left] = []
-    living = [*_ended(own, uncertain), *(one.subject for one in uncertain if isinstance(one.subject, Process))]
+    living = [*_ended(own, uncertain), *(left.subject for left in uncertain if isinstance(left.subject, Process))]
     if living:
         return (), f"stale files stay, {len(found)} of them: {named(living[0])} lives, and may come for them"
     return found, ""

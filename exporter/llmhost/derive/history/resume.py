@@ -23,7 +23,9 @@ def resumed(history: History, boot_id: str) -> History:
         boot_id=boot_id,
         units=units,
         gpu_sets=history.gpu_sets,
-        readiness={unit: replace(one, invocation_id="", seconds={}) for unit, one in history.readiness.items()},
+        readiness={
+            unit: replace(readiness, invocation_id="", seconds={}) for unit, readiness in history.readiness.items()
+        },
     )
 
 

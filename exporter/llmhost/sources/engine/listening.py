@@ -23,10 +23,12 @@ def read_listening(procfs: Path, processes: Iterable[Process]) -> Mapping[Proces
         return {}
     try:
         tcp = frozenset(read_listener.inode for read_listener in read_listeners(procfs))
-        unix = _unix(procfs) if any(one.role in _SERVERS for one in asked) else frozenset()
+        unix = _unix(procfs) if any(process.role in _SERVERS for process in asked) else frozenset()
     except (OSError, ValueError) as error:
-        return {one.id: Failed(Cause.NO_PROCFS, str(error)) for one in asked}
-    return {one.id: _listens(procfs, one.id, tcp | unix if one.role in _SERVERS else tcp) for one in asked}
+        return {process.id: Failed(Cause.NO_PROCFS, str(error)) for process in asked}
+    return {
+        process.id: _listens(procfs, process.id, tcp | unix if process.role in _SERVERS else tcp) for process in asked
+    }
 
 
 def _unix(procfs: Path) -> frozenset[int]:

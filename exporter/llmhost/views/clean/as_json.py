@@ -23,14 +23,14 @@ def clean_json(plan: Plan, done: Done | None = None) -> str:
         "refused": plan.refused or None,
         "endings": [_step(ending) for ending in plan.endings],
         "removals": [_step(removal) for removal in plan.removals],
-        "waiting": [_step(one) for one in plan.waiting],
-        "left": [_left(one) for one in plan.left],
+        "waiting": [_step(step) for step in plan.waiting],
+        "left": [_left(left) for left in plan.left],
         "untold": list(plan.untold),
     }
     if done is not None:
         whole |= {
             "outcomes": [_outcome(outcome) for outcome in done.outcomes],
-            "not_begun": [_step(one) for one in done.not_begun],
+            "not_begun": [_step(step) for step in done.not_begun],
             "complete": done.complete,
             "interrupted_by": done.interrupted_by or None,
             "freed": {"gpu_bytes": done.freed_gpu_bytes, "shm_bytes": done.freed_shm_bytes},
@@ -53,7 +53,7 @@ def _step(step: Step) -> dict[str, Any]:
         "file": _file(step.segment),
         **_unit(step.unit),
         "because": step.because,
-        "after": [one.pid for one in sorted(step.after)],
+        "after": [process.pid for process in sorted(step.after)],
     }
 
 

@@ -121,8 +121,8 @@ def _removals(removals: Sequence[Removal], width: int) -> Iterator[Line]:
     for _, group in _grouped(((removal.segment.kind, removal.unit, removal.after), removal) for removal in removals):
         first = group[0]
         of = f", of {first.unit.name}" if first.unit is not None else ""
-        after = f", once {_pids(sorted(one.pid for one in first.after))} ended" if first.after else ""
-        said = f"{_files([one.segment for one in group])}{of}{after}"
+        after = f", once {_pids(sorted(process.pid for process in first.after))} ended" if first.after else ""
+        said = f"{_files([step.segment for step in group])}{of}{after}"
         yield from folded(said, width=width, first=plain(f"    {first.segment.kind}: "), indent=_INDENT)
 
 

@@ -29,10 +29,10 @@ def processes_section(look: HostView) -> Markup:
     orphans, trackers = look.facts.orphans, look.facts.trackers
     if not isinstance(orphans, Ok) and not isinstance(trackers, Ok):
         return Markup()
-    found = sorted(orphans.value, key=lambda one: -one.seconds) if isinstance(orphans, Ok) else []
+    found = sorted(orphans.value, key=lambda orphan: -orphan.seconds) if isinstance(orphans, Ok) else []
     lines = [styled("p", _orphans(found, known=isinstance(orphans, Ok)))]
     if found:
-        lines.append(tag("ul", [_orphan(one) for one in found[:_MOST]]))
+        lines.append(tag("ul", [_orphan(orphan) for orphan in found[:_MOST]]))
     if len(found) > _MOST:
         lines.append(tag("p", f"and {len(found) - _MOST} more"))
     states = Counter(trackers.value.values()) if isinstance(trackers, Ok) else Counter[TrackerState]()
@@ -87,7 +87,7 @@ def _files(state: SegmentState, found: Mapping[tuple[SegmentState, SegmentKind],
     kinds = sorted(kind for other, kind in found if other is state)
     if not kinds:
         return Markup()
-    together = size(sum(one.allocated_bytes for kind in kinds for one in found[state, kind]))
+    together = size(sum(segment.allocated_bytes for kind in kinds for segment in found[state, kind]))
     told = ", ".join(f"{len(found[state, kind])} {kind}" for kind in kinds)
     return styled("li", (f"{state}, {together}: {told}", Style.BAD if state is SegmentState.STALE else Style.PLAIN))
 

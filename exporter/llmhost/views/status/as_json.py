@@ -40,8 +40,8 @@ def status_json(look: HostView, health: Health) -> str:
         "trackers": _trackers(look),
         "shared_memory": _shm(look),
         "cannot_be_seen": [
-            {"subject": one.subject, "cause": one.cause, "detail": one.detail, "matters": one.matters}
-            for one in health.untold
+            {"subject": untold.subject, "cause": untold.cause, "detail": untold.detail, "matters": untold.matters}
+            for untold in health.untold
         ],
     }
     return json.dumps(_finite(whole), indent=2, allow_nan=False) + "\n"
@@ -185,8 +185,8 @@ def _start(start: Start) -> dict[str, Any]:
         "verdict": start.verdict,
         "unknown_because": start.unknown_because,
         "in_the_way": [
-            {"gpu": one.gpu, "uuid": one.uuid, "kind": one.kind, "used_bytes": one.used_bytes}
-            for one in start.in_the_way
+            {"gpu": way.gpu, "uuid": way.uuid, "kind": way.kind, "used_bytes": way.used_bytes}
+            for way in start.in_the_way
         ],
         "end": None
         if start.end is None

@@ -50,7 +50,7 @@ def shares(attribution: GpuAttribution) -> tuple[Share, ...]:
         )
         for (kind, unit), held in found.items()
     ]
-    together.sort(key=lambda one: (-(one.used_bytes or 0), str(one.kind), one.unit or UnitId(""), one.pids))
+    together.sort(key=lambda share: (-(share.used_bytes or 0), str(share.kind), share.unit or UnitId(""), share.pids))
     nobodys = attribution.unattributed_bytes
     if isinstance(nobodys, Ok) and nobodys.value >= _UNATTRIBUTED_SHOWN:
         together.append(Share(kind=None, unit=None, pids=(), used_bytes=nobodys.value))

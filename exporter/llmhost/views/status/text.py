@@ -107,12 +107,12 @@ def _untold(health: Health, width: int) -> Iterator[Line]:
     if not health.untold:
         return
     yield heading("CANNOT BE SEEN")
-    for one in health.untold:
-        cause = one.cause.replace("_", " ")
+    for untold in health.untold:
+        cause = untold.cause.replace("_", " ")
         first: Line = (
             ("  ", Style.PLAIN),
-            (one.subject, Style.DOUBT if one.matters else Style.PLAIN),
+            (untold.subject, Style.DOUBT if untold.matters else Style.PLAIN),
             (": ", Style.PLAIN),
         )
-        said = f"{cause} ({one.detail})" if one.detail else cause
+        said = f"{cause} ({untold.detail})" if untold.detail else cause
         yield from folded(said, width=width, first=first, indent="    ")

@@ -136,8 +136,8 @@ def _in_the_way(found: Iterable[InTheWay], look: HostView) -> str:
     """Name GPUs that had the same together."""
     indexes = {gpu.uuid: gpu.index for gpu in _gpus(look)}
     by_gpu: dict[str, list[str]] = {}
-    for one in found:
-        by_gpu.setdefault(indexes.get(one.uuid, one.gpu), []).append(f"{gib(one.used_bytes)} GiB {one.kind}")
+    for way in found:
+        by_gpu.setdefault(indexes.get(way.uuid, way.gpu), []).append(f"{gib(way.used_bytes)} GiB {way.kind}")
     alike: dict[str, list[str]] = {}
     for gpu, held in by_gpu.items():
         alike.setdefault(" and ".join(sorted(held, reverse=True)), []).append(gpu)
@@ -156,7 +156,9 @@ def _guard(unit: Unit, look: HostView) -> Iterator[tuple[str, Style]]:
     for run in runs.value if isinstance(runs, Ok) else ():
         if run.unit != unit.id:
             continue
-        total = ", ".join(f"{run.runs_total[one]} {one}" for one in GuardVerdict if run.runs_total.get(one))
+        total = ", ".join(
+            f"{run.runs_total[verdict]} {verdict}" for verdict in GuardVerdict if run.runs_total.get(verdict)
+        )
         said = f"guard {span(look.snapshot.at - run.at)} ago: {run.verdict} after {span(run.wait_seconds)}"
         style = Style.PLAIN if run.verdict is GuardVerdict.FREE else Style.DOUBT
         yield f"{said}; its runs: {total}" if total else said, style
