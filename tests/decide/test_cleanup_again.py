@@ -78,26 +78,26 @@ def _any(processes: Iterable[Process]) -> bool:
     return any(not process.zombie for process in processes)
 
 
-def without(look: HostView, done: Iterable[Step]) -> HostView:
+def without(view: HostView, done: Iterable[Step]) -> HostView:
     """Give what is seen once these steps are done: the ended are gone, and adopted by process 1 who was below them."""
-    assert isinstance(look.snapshot.processes, Ok)
-    assert isinstance(look.snapshot.shm, Ok)
+    assert isinstance(view.snapshot.processes, Ok)
+    assert isinstance(view.snapshot.shm, Ok)
     ended = {step.process.id for step in done if isinstance(step, Ending)}
     removed = {step.segment.id for step in done if not isinstance(step, Ending)}
     gone = {process.pid for process in ended}
     processes = [
         replace(process, ppid=1) if process.ppid in gone else process
-        for process in look.snapshot.processes.value.by_pid.values()
+        for process in view.snapshot.processes.value.by_pid.values()
         if process.id not in ended
     ]
     files = tuple(
         replace(one, holders=one.holders - ended if one.holders is not None else None)
-        for one in look.snapshot.shm.value.segments
+        for one in view.snapshot.shm.value.segments
         if one.id not in removed
     )
-    shm = Ok(replace(look.snapshot.shm.value, segments=files))
-    snapshot = replace(look.snapshot, processes=Ok(table(processes)), shm=shm)
-    return replace(look, snapshot=snapshot, facts=derive(snapshot, Config(), look.history))
+    shm = Ok(replace(view.snapshot.shm.value, segments=files))
+    snapshot = replace(view.snapshot, processes=Ok(table(processes)), shm=shm)
+    return replace(view, snapshot=snapshot, facts=derive(snapshot, Config(), view.history))
 
 
 def identities(of: Plan) -> set[object]:
@@ -109,12 +109,12 @@ def test_planning_again_after_any_part_of_a_plan_adds_nothing(seed: int) -> None
     steps = 0
     for number in range(ROUNDS):
         processes, files, listening = hosts(seed * ROUNDS + number)
-        look = look_at(host_of(processes, files, units=[unit("vllm.service", "failed", "failed")]))
+        view = look_at(host_of(processes, files, units=[unit("vllm.service", "failed", "failed")]))
         wish = Wish(uid=0, all_users=number % 2 == 0)
-        first = plan(look, wish, around(look, listening=listening))
+        first = plan(view, wish, around(view, listening=listening))
         steps += len(first.steps)
         for count in range(1, len(first.steps) + 1):
-            later = without(look, first.steps[:count])
+            later = without(view, first.steps[:count])
             again = plan(later, wish, around(later, listening=listening))
             added = identities(again) - identities(first)
             assert not added, f"host {seed * ROUNDS + number}, after {count} steps: {added}"

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fakes.diagnosed import RECORD, SERVE, found, look, of, settings
+from tests.fakes.diagnosed import RECORD, SERVE, found, of, settings, view
 from tests.fakes.values import GIB, in_service, process, unit
 
 from llmhost.decide.doctor.diagnose import diagnose
@@ -111,7 +111,7 @@ def test_a_person_as_user_is_noted() -> None:
 def of_logind(logind: Logind, user: str, uid: int | None) -> tuple[Finding, ...]:
     """Give the findings for a unit that runs as this uid; None: that does not run."""
     given = unit(main_pid=10 if uid is not None else 0, settings=settings(sandbox=Sandbox(user=user)))
-    at: HostView = look(given, processes=[main_of(uid)] if uid is not None else [])
+    at: HostView = view(given, processes=[main_of(uid)] if uid is not None else [])
     units = Ok(UnitsReport(systemd_version="252", units=(given,), logind=logind))
     return tuple(
         finding

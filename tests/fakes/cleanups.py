@@ -69,11 +69,11 @@ def look_at(
 
 
 def around(
-    look: HostView, *, listening: Iterable[int] = (), untold: Iterable[int] = (), strangers: Iterable[int] | None = ()
+    view: HostView, *, listening: Iterable[int] = (), untold: Iterable[int] = (), strangers: Iterable[int] | None = ()
 ) -> Around:
     """Say who listens, by pid; all others who matter do not."""
     told: dict[ProcessId, Reading[bool]] = {}
-    for process in to_ask_for_listeners(look):
+    for process in to_ask_for_listeners(view):
         pid = process.id.pid
         told[process.id] = NotApplicable() if pid in set(untold) else Ok(pid in set(listening))
     return Around(
@@ -93,8 +93,8 @@ def planned(
     strangers: Iterable[int] | None = (),
     **history: Any,  # noqa: ANN401
 ) -> Plan:
-    look = look_at(seen, **history)
-    return plan(look, wish, around(look, listening=listening, untold=untold, strangers=strangers), first)
+    view = look_at(seen, **history)
+    return plan(view, wish, around(view, listening=listening, untold=untold, strangers=strangers), first)
 
 
 def pids(of: Plan) -> list[int]:

@@ -24,7 +24,7 @@ def settings(command: str = SERVE, **given: Any) -> UnitSettings:  # noqa: ANN40
     return UnitSettings(exec_start=(tuple(command.split()),), **given)
 
 
-def look(
+def view(
     *units: Unit,
     record: UnitHistory = RECORD,
     loads: tuple[float, ...] = (),
@@ -39,7 +39,7 @@ def look(
 
 
 def found(check: str, *units: Unit, **seen: Any) -> tuple[Finding, ...]:  # noqa: ANN401
-    return tuple(finding for finding in diagnose(look(*units, **seen)) if finding.check == check)
+    return tuple(finding for finding in diagnose(view(*units, **seen)) if finding.check == check)
 
 
 def of(check: str, given: UnitSettings, **seen: Any) -> tuple[Finding, ...]:  # noqa: ANN401

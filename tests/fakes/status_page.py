@@ -21,9 +21,9 @@ def written(name: str) -> HostView:
         return look_of(seen)
 
 
-def text_of(look: HostView, *, age_seconds: float = 0.0) -> str:
+def text_of(view: HostView, *, age_seconds: float = 0.0) -> str:
     about = About(host_name="gpu-host-1", version="1.2.3", age_seconds=age_seconds)
-    return status_page(look, health_of(look), diagnose(look), about)
+    return status_page(view, health_of(view), diagnose(view), about)
 
 
 def handler(page: Callable[[], str]) -> Handler:

@@ -60,8 +60,8 @@ def test_the_findings_on_a_written_host_are_the_expected_ones(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with looked_at(with_companions(read(name)), tmp_path) as seen:
-        look = look_of(seen)
-    findings, untold = diagnose(look), tuple(not_checked(look))
+        view = look_of(seen)
+    findings, untold = diagnose(view), tuple(not_checked(view))
     text = doctor_text(findings, untold)
     expected = HOSTS / name / "expected" / "doctor.txt"
     if request.config.getoption("--update-golden"):

@@ -32,10 +32,10 @@ SCHEMAS: dict[str, Any] = {
 @pytest.mark.parametrize("name", names())
 def test_what_is_printed_of_a_written_host_is_as_described(name: str, tmp_path: Path) -> None:
     with looked_at(read(name), tmp_path) as seen:
-        look = look_of(seen)
+        view = look_of(seen)
     for kind, text in (
-        ("status", status_json(look, health_of(look))),
-        ("doctor", doctor_json(diagnose(look), tuple(not_checked(look)))),
+        ("status", status_json(view, health_of(view))),
+        ("doctor", doctor_json(diagnose(view), tuple(not_checked(view)))),
     ):
         assert list(faults(json.loads(text), SCHEMAS[kind], SCHEMAS[kind])) == []
 
@@ -71,8 +71,8 @@ def test_the_values_that_are_described_are_those_that_there_are(
 
 def test_what_is_not_as_described_is_noticed(tmp_path: Path) -> None:
     with looked_at(read("incident"), tmp_path) as seen:
-        look = look_of(seen)
-    schema, right = SCHEMAS["status"], status_json(look, health_of(look))
+        view = look_of(seen)
+    schema, right = SCHEMAS["status"], status_json(view, health_of(view))
 
     def told(path: tuple[str | int, ...], value: object) -> list[str]:
         whole = json.loads(right)

@@ -59,10 +59,10 @@ def test_the_status_of_a_written_host_is_the_expected_one(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with looked_at(read(name), tmp_path) as seen:
-        look = look_of(seen)
-        health = health_of(look)
-        text = _STUCK.sub("for 2 s", seen.as_written(status_text(look, health)))
-        told = json.loads(seen.as_written(status_json(look, health)))
+        view = look_of(seen)
+        health = health_of(view)
+        text = _STUCK.sub("for 2 s", seen.as_written(status_text(view, health)))
+        told = json.loads(seen.as_written(status_json(view, health)))
     expected = HOSTS / name / "expected" / "status.txt"
     if request.config.getoption("--update-golden"):
         expected.write_text(text)

@@ -105,8 +105,8 @@ def test_the_page_of_each_written_host_is_sound(name: str) -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_name_becomes_more_than_text(name: str) -> None:
     tame, hostile = (
-        checked(text_of(replace(look, history=shifted(look))))
-        for look in (look_at("tame.service", host=Ok(HOST)), look_at(name, host=Ok(HOST)))
+        checked(text_of(replace(view, history=shifted(view))))
+        for view in (look_at("tame.service", host=Ok(HOST)), look_at(name, host=Ok(HOST)))
     )
     assert shape(hostile) == shape(tame)
     shown = "".join(character if character.isprintable() else "?" for character in name)
@@ -114,11 +114,11 @@ def test_no_name_becomes_more_than_text(name: str) -> None:
     assert hostile.one("h3").one("bdi").text == shown
 
 
-def shifted(look: HostView) -> History:
+def shifted(view: HostView) -> History:
     """Put the starts into the last day."""
-    ((me, record),) = look.history.units.items()
-    starts = tuple(replace(start, at=look.snapshot.at - 60) for start in record.starts)
-    return replace(look.history, units={me: replace(record, starts=starts)})
+    ((me, record),) = view.history.units.items()
+    starts = tuple(replace(start, at=view.snapshot.at - 60) for start in record.starts)
+    return replace(view.history, units={me: replace(record, starts=starts)})
 
 
 def shape(element: Element) -> list[object]:
@@ -169,7 +169,7 @@ def test_the_runbook_has_each_part_that_findings_lead_to() -> None:
     assert set(RUNBOOK_PARTS.values()) <= {heading.lower().replace(" ", "-") for heading in headings}
 
 
-def look(record: UnitHistory, state: tuple[str, str] = ("failed", "failed")) -> HostView:
+def view(record: UnitHistory, state: tuple[str, str] = ("failed", "failed")) -> HostView:
     me = Unit(
         id=UnitId("a.service"), load_state="loaded", unit_file_state="", active_state=state[0], sub_state=state[1]
     )
@@ -200,7 +200,7 @@ def test_the_chart_of_starts_stacks_them_by_quarters_of_an_hour_over_their_runs(
         start(6 * 3600 - 120, Verdict.CLEAN, ran=3600.0),
         start(600, Verdict.UNKNOWN),
     )
-    (card,) = checked(text_of(look(UnitHistory(last_seen_at=0.0, starts=starts), ("active", "running")))).all("article")
+    (card,) = checked(text_of(view(UnitHistory(last_seen_at=0.0, starts=starts), ("active", "running")))).all("article")
     wide = 1.042  # 100 / 96
     assert drawn(card, "verdict-resident") == [[73.958, 40.0, wide, 40.0]]  # two of the four that the height stands for
     assert drawn(card, "verdict-clean") == [[73.958, 20.0, wide, 20.0]]
@@ -220,19 +220,19 @@ def test_the_chart_of_starts_stacks_them_by_quarters_of_an_hour_over_their_runs(
 
 def test_starts_of_a_day_that_are_no_longer_kept_are_a_gap_and_not_calm() -> None:
     starts = tuple(start(60.0 * (50 - index), Verdict.CLEAN, ran=10.0) for index in range(50))
-    (card,) = checked(text_of(look(UnitHistory(last_seen_at=0.0, starts=starts)))).all("article")
+    (card,) = checked(text_of(view(UnitHistory(last_seen_at=0.0, starts=starts)))).all("article")
     assert "the latest 50 are kept, since 23:10:00 UTC" in card.one("figcaption").text
     assert drawn(card, "unkept") == [[0.0, 0.0, 95.486, 100.0]]  # 1 − 65 min / 24 h
-    (card,) = checked(text_of(look(UnitHistory(last_seen_at=0.0, starts=starts[1:])))).all("article")
+    (card,) = checked(text_of(view(UnitHistory(last_seen_at=0.0, starts=starts[1:])))).all("article")
     assert drawn(card, "unkept") == []
 
 
 def test_a_unit_without_starts_of_late_has_no_chart_and_one_that_nobody_recorded_no_word() -> None:
     old = start(90_000, Verdict.CLEAN, ran=1.0)
-    (card,) = checked(text_of(look(UnitHistory(last_seen_at=0.0, starts=(old,))))).all("article")
+    (card,) = checked(text_of(view(UnitHistory(last_seen_at=0.0, starts=(old,))))).all("article")
     assert "no start in the last 24 hours" in card.text
     assert card.all("svg") == []
-    nobody = look(UnitHistory(last_seen_at=0.0))
+    nobody = view(UnitHistory(last_seen_at=0.0))
     (card,) = checked(text_of(replace(nobody, history=History()))).all("article")
     assert "no start" not in card.text
 

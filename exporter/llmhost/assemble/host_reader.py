@@ -40,7 +40,7 @@ class HostReader:
         self._exporter = Exporter(self.config, paths, clock=self._clock, history=saved.history)
         self._before: Snapshot | None = None
 
-    def look(self) -> HostView:
+    def read(self) -> HostView:
         """Look once, by the deadline of the config. Rates are told from the second look on."""
         observation = self._exporter.observe(self._clock.monotonic() + self.config.web.deadline_seconds)
         snapshot, before = observation.snapshot, self._before
@@ -55,14 +55,14 @@ class HostReader:
             history_fault=self._history_fault,
         )
 
-    def look_for_rates(self) -> HostView:
+    def read_with_rates(self) -> HostView:
         """Look twice, a second apart, where an engine answers."""
-        look = self.look()
-        engines = look.snapshot.engines
+        view = self.read()
+        engines = view.snapshot.engines
         if not isinstance(engines, Ok) or not any(isinstance(answer.samples, Ok) for answer in engines.value.answers):
-            return look
+            return view
         time.sleep(_RATE_SECONDS)
-        return self.look()
+        return self.read()
 
     def close(self) -> None:
         self._exporter.close()

@@ -104,19 +104,19 @@ def _run(given: argparse.Namespace, wish: "Wish", reader: "HostReader", interrup
     from llmhost.decide.cleanup.done import Done  # noqa: PLC0415
     from llmhost.decide.cleanup.plan import plan, seconds_to_wait  # noqa: PLC0415
 
-    look = reader.look()
-    _require_known(wish.units, look)
-    first = plan(look, wish, _around(given, look))
-    wait_seconds = seconds_to_wait(first, look.policy)
+    view = reader.read()
+    _require_known(wish.units, view)
+    first = plan(view, wish, _around(given, view))
+    wait_seconds = seconds_to_wait(first, view.policy)
     if not given.apply:
         _show_plan(given, first, wait_seconds)
         return _status_of(first)
     if not first.steps and not first.waiting:
         _show_done(given, Done(plan=first))
         return _status_of(first)
-    _wait(look.snapshot.at_monotonic + wait_seconds, wait_seconds)
-    look = reader.look()
-    second = plan(look, wish, _around(given, look), first)
+    _wait(view.snapshot.at_monotonic + wait_seconds, wait_seconds)
+    view = reader.read()
+    second = plan(view, wish, _around(given, view), first)
     done = carried_out(second, paths_of(given), interrupts)
     _show_done(given, done)
     if done.interrupted_by:
@@ -134,14 +134,14 @@ def _wait(until_monotonic: float, seconds: float) -> None:
         time.sleep(left)
 
 
-def _around(given: argparse.Namespace, look: "HostView") -> "Around":
+def _around(given: argparse.Namespace, view: "HostView") -> "Around":
     from llmhost.assemble.exporter import read_around  # noqa: PLC0415
     from llmhost.decide.cleanup.plan import to_ask_for_listeners  # noqa: PLC0415
     from llmhost.model.reading import Ok  # noqa: PLC0415
 
-    table = look.snapshot.processes
+    table = view.snapshot.processes
     everybody = tuple(table.value.by_pid.values()) if isinstance(table, Ok) else ()
-    return read_around(paths_of(given), tuple(to_ask_for_listeners(look)), everybody)
+    return read_around(paths_of(given), tuple(to_ask_for_listeners(view)), everybody)
 
 
 def _status_of(plan: "Plan") -> Exit:
@@ -199,15 +199,15 @@ def _wish(given: argparse.Namespace) -> "Wish":
     )
 
 
-def _require_known(units: "frozenset[UnitId]", look: "HostView") -> None:
+def _require_known(units: "frozenset[UnitId]", view: "HostView") -> None:
     """See that somebody knows these units: systemd, or what is recorded of one that was transient."""
     from llmhost.model.reading import Ok  # noqa: PLC0415
 
-    if not isinstance(look.facts.units, Ok):
+    if not isinstance(view.facts.units, Ok):
         return
-    known = {facts.unit.id for facts in look.facts.units.value if facts.unit.load_state != "not-found"}
-    known |= {*look.history.units, *look.history.segment_units.values()}
-    known |= {belonging.unit for belonging in look.history.belongings.values()}
+    known = {facts.unit.id for facts in view.facts.units.value if facts.unit.load_state != "not-found"}
+    known |= {*view.history.units, *view.history.segment_units.values()}
+    known |= {belonging.unit for belonging in view.history.belongings.values()}
     for unit in sorted(units - known):
         message = f"there is no unit {unit.name}"
         raise _WrongUseError(message)

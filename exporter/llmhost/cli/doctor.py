@@ -44,22 +44,22 @@ def run(given: argparse.Namespace) -> Exit:
         with HostReader(
             given.config, given.state_directory, paths_of(given), units=[unit.name for unit in (*units, *COMPANIONS)]
         ) as reader:
-            look = reader.look()
+            view = reader.read()
     except (ConfigError, StoreError) as error:
         complain(str(error))
         return Exit.WRONG_USE
-    missing = _missing(look, units)
+    missing = _missing(view, units)
     if missing is not None:
         complain(f"there is no unit {missing.name}")
         return Exit.WRONG_USE
-    findings, untold = diagnose(look, units), tuple(not_checked(look, units))
+    findings, untold = diagnose(view, units), tuple(not_checked(view, units))
     if given.json:
         write_answer(doctor_json(findings, untold))
     else:
         write_answer(doctor_text(findings, untold, width=terminal.width(), colour=terminal.wants_colour()))
     if any(finding.severity is not Severity.NOTE for finding in findings):
         return Exit.FINDINGS
-    return Exit.GOOD if isinstance(look.snapshot.units, Ok) else Exit.CANNOT_TELL
+    return Exit.GOOD if isinstance(view.snapshot.units, Ok) else Exit.CANNOT_TELL
 
 
 def _unit(text: str) -> str:
@@ -73,11 +73,11 @@ def _unit(text: str) -> str:
     return name
 
 
-def _missing(look: "HostView", units: "list[UnitId]") -> "UnitId | None":
+def _missing(view: "HostView", units: "list[UnitId]") -> "UnitId | None":
     """Find one that was asked for and that systemd does not have."""
     from llmhost.model.reading import Ok  # noqa: PLC0415
 
-    if not isinstance(look.facts.units, Ok):
+    if not isinstance(view.facts.units, Ok):
         return None
-    there = {facts.unit.id for facts in look.facts.units.value if facts.unit.load_state != "not-found"}
+    there = {facts.unit.id for facts in view.facts.units.value if facts.unit.load_state != "not-found"}
     return next((unit for unit in units if unit not in there), None)

@@ -58,12 +58,12 @@ def _shown(reader: "HostReader", *, as_json: bool, redrawn: bool) -> tuple[str, 
     from llmhost.views.status.as_json import status_json  # noqa: PLC0415
     from llmhost.views.status.text import status_text  # noqa: PLC0415
 
-    look = reader.look() if redrawn else reader.look_for_rates()
-    health = health_of(look)
+    view = reader.read() if redrawn else reader.read_with_rates()
+    health = health_of(view)
     codes = {Level.HEALTHY: Exit.GOOD, Level.FINDINGS: Exit.FINDINGS, Level.CANNOT_TELL: Exit.CANNOT_TELL}
     if as_json:
-        return status_json(look, health), codes[health.level]
-    return status_text(look, health, width=terminal.width(), colour=terminal.wants_colour()), codes[health.level]
+        return status_json(view, health), codes[health.level]
+    return status_text(view, health, width=terminal.width(), colour=terminal.wants_colour()), codes[health.level]
 
 
 def _watch(reader: "HostReader") -> Exit:

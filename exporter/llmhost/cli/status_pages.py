@@ -32,9 +32,9 @@ class StatusPages:
         self._host_name = platform.node()
 
     def page(self, deadline: float) -> Response:
-        look, age_seconds = self._look(deadline)
+        view, age_seconds = self._look(deadline)
         about = About(host_name=self._host_name, version=__version__, age_seconds=age_seconds)
-        body = status_page(look, health_of(look), diagnose(look), about)
+        body = status_page(view, health_of(view), diagnose(view), about)
         headers = (
             ("Content-Type", "text/html; charset=utf-8"),
             ("Content-Security-Policy", _POLICY),
@@ -43,16 +43,16 @@ class StatusPages:
         return Response(headers=headers, body=body.encode())
 
     def json(self, deadline: float) -> Response:
-        look, _ = self._look(deadline)
+        view, _ = self._look(deadline)
         headers = (("Content-Type", "application/json"), _OURS_ALONE)
-        return Response(headers=headers, body=status_json(look, health_of(look)).encode())
+        return Response(headers=headers, body=status_json(view, health_of(view)).encode())
 
     def _look(self, deadline: float) -> tuple[HostView, float]:
         """Look, unless somebody just has; rates are told from a look before, if there was one not long ago."""
         since = self._recent.within(FRESH_SECONDS, deadline)
         snapshot, history = since.observation.snapshot, since.observation.history
         config = self._in_force().config
-        look = HostView(
+        view = HostView(
             snapshot=snapshot,
             facts=derive(snapshot, config, history),
             history=history,
@@ -61,4 +61,4 @@ class StatusPages:
             rates=rates(since.before, snapshot) if since.before is not None else {},
             history_fault=self._history_fault,
         )
-        return look, since.age_seconds
+        return view, since.age_seconds

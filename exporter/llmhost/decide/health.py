@@ -68,15 +68,15 @@ class Health:
         return Level.CANNOT_TELL if any(untold.matters for untold in self.untold) else Level.HEALTHY
 
 
-def health_of(look: HostView) -> Health:
+def health_of(view: HostView) -> Health:
     """Judge the host. Where there is a finding, it does not matter what else cannot be seen."""
     return Health(
-        findings=(*_driver(look), *_gpus(look), *_units(look), *_leftovers(look)), untold=tuple(untold_of(look))
+        findings=(*_driver(view), *_gpus(view), *_units(view), *_leftovers(view)), untold=tuple(untold_of(view))
     )
 
 
-def _driver(look: HostView) -> Iterator[Trouble]:
-    report = look.snapshot.nvml
+def _driver(view: HostView) -> Iterator[Trouble]:
+    report = view.snapshot.nvml
     if isinstance(report, Failed) and report.cause in _BROKEN_DRIVER:
         what = f"the driver: {_BROKEN_DRIVER[report.cause]}"
         if report.stuck is not None:
@@ -89,24 +89,24 @@ def _driver(look: HostView) -> Iterator[Trouble]:
         yield Trouble(kind="driver", subject="GPUs", what=what)
 
 
-def _gpus(look: HostView) -> Iterator[Trouble]:
-    if not isinstance(look.snapshot.nvml, Ok):
+def _gpus(view: HostView) -> Iterator[Trouble]:
+    if not isinstance(view.snapshot.nvml, Ok):
         return
-    report = look.snapshot.nvml.value
+    report = view.snapshot.nvml.value
     for gpu in report.gpus:
         if gpu.fault is not None:
             yield Trouble(kind="gpu", subject=f"GPU {gpu.index}", what=str(gpu.fault).replace("_", " "))
         elif gpu.fabric_ready is False:
             yield Trouble(kind="fabric", subject=f"GPU {gpu.index}", what="its NVLink fabric is not ready")
-    expected = report.listed_most if look.gpus_expected is None else look.gpus_expected
+    expected = report.listed_most if view.gpus_expected is None else view.gpus_expected
     if report.listed < expected and all(gpu.up for gpu in report.gpus):
         yield Trouble(kind="gpu", subject="GPUs", what=f"the driver lists {report.listed}, expected are {expected}")
 
 
-def _units(look: HostView) -> Iterator[Trouble]:
-    if not isinstance(look.facts.units, Ok):
+def _units(view: HostView) -> Iterator[Trouble]:
+    if not isinstance(view.facts.units, Ok):
         return
-    for unit in look.facts.units.value:
+    for unit in view.facts.units.value:
         kind, what = _unit(unit)
         if what:
             yield Trouble(kind=kind, subject=unit.unit.id.name, what=what)
@@ -114,13 +114,13 @@ def _units(look: HostView) -> Iterator[Trouble]:
             count = unit.leftovers.value
             what = "a process of an ended run is" if count == 1 else f"{count} processes of ended runs are"
             yield Trouble(kind="leftovers", subject=unit.unit.id.name, what=f"{what} still alive")
-    yield from _dead_engines(look)
-    runs = look.snapshot.guard_runs
+    yield from _dead_engines(view)
+    runs = view.snapshot.guard_runs
     for run in runs.value if isinstance(runs, Ok) else ():
         if run.verdict is GuardVerdict.FAULT:
             what = "its guard could not work at its last start"
             yield Trouble(kind="guard", subject=run.unit.name, what=what)
-    yield from _servers(look)
+    yield from _servers(view)
 
 
 def _unit(facts: UnitFacts) -> tuple[str, str]:
@@ -138,58 +138,58 @@ def _unit(facts: UnitFacts) -> tuple[str, str]:
     return "", ""
 
 
-def _dead_engines(look: HostView) -> Iterator[Trouble]:
+def _dead_engines(view: HostView) -> Iterator[Trouble]:
     """Tell of units that are up for systemd while a part of their engine is a zombie, which nobody has waited for."""
-    processes = look.snapshot.processes
-    if not isinstance(processes, Ok) or not isinstance(look.facts.units, Ok):
+    processes = view.snapshot.processes
+    if not isinstance(processes, Ok) or not isinstance(view.facts.units, Ok):
         return
     dead: dict[UnitId, list[Process]] = {}
     for process in processes.value.by_pid.values():
         if process.zombie and process.role in _PARTS and process.placement.unit is not None:
             dead.setdefault(process.placement.unit, []).append(process)
-    for unit in look.facts.units.value:
+    for unit in view.facts.units.value:
         if unit.unit.active_state == "active" and unit.unit.id in dead:
             parts = ", ".join(f"{process.role} {process.id.pid}" for process in dead[unit.unit.id])
             yield Trouble(kind="engine_dead", subject=unit.unit.id.name, what=f"parts of its engine are dead: {parts}")
 
 
-def _servers(look: HostView) -> Iterator[Trouble]:
+def _servers(view: HostView) -> Iterator[Trouble]:
     """Tell of units whose server does not answer though it has had the time to load.
 
     An answer that is not that of an engine may be as its operator wants it (`--disable-log-stats`): that is untold.
     """
-    if not isinstance(look.snapshot.engines, Ok) or not isinstance(look.facts.units, Ok):
+    if not isinstance(view.snapshot.engines, Ok) or not isinstance(view.facts.units, Ok):
         return
-    units = {facts.unit.id: facts.unit for facts in look.facts.units.value}
-    for answer in look.snapshot.engines.value.answers:
+    units = {facts.unit.id: facts.unit for facts in view.facts.units.value}
+    for answer in view.snapshot.engines.value.answers:
         unit = units.get(answer.unit)
-        if unit is not None and _is_dead(answer, unit, look):
+        if unit is not None and _is_dead(answer, unit, view):
             cause = answer.samples.cause if isinstance(answer.samples, Failed) else ""
             what = f"its server at {answer.endpoint} does not answer ({str(cause).replace('_', ' ')})"
             yield Trouble(kind="server", subject=unit.id.name, what=what)
 
 
-def _is_dead(answer: EngineAnswer, unit: Unit, look: HostView) -> bool:
+def _is_dead(answer: EngineAnswer, unit: Unit, view: HostView) -> bool:
     if not isinstance(answer.samples, Failed) or answer.samples.cause not in _DEAD_SERVER:
         return False
     if not is_up(unit) or unit.active_state in {"activating", "deactivating"}:
         return False
     if answer.samples.cause is Cause.REFUSED or unit.active_enter_at is None:
         return True  # of a server that may still load, the source says that it is starting
-    readiness = look.history.readiness.get(unit.id)
-    return look.snapshot.at - unit.active_enter_at > ready_budget_seconds(readiness, look.policy)
+    readiness = view.history.readiness.get(unit.id)
+    return view.snapshot.at - unit.active_enter_at > ready_budget_seconds(readiness, view.policy)
 
 
-def _leftovers(look: HostView) -> Iterator[Trouble]:
-    facts = look.facts
+def _leftovers(view: HostView) -> Iterator[Trouble]:
+    facts = view.facts
     attribution = facts.attribution.value if isinstance(facts.attribution, Ok) else {}
     indexes = (
-        {gpu.uuid: gpu.index for gpu in look.snapshot.nvml.value.gpus} if isinstance(look.snapshot.nvml, Ok) else {}
+        {gpu.uuid: gpu.index for gpu in view.snapshot.nvml.value.gpus} if isinstance(view.snapshot.nvml, Ok) else {}
     )
     for uuid, mine in attribution.items():
         holders = mine.value.holders if isinstance(mine, Ok) else ()
         gone = sum(holder.used_bytes or 0 for holder in holders if holder.kind is HolderKind.GONE)
-        if gone > look.policy.resident_bytes:
+        if gone > view.policy.resident_bytes:
             what = f"{gone / (1 << 30):.1f} GiB are held for processes that are gone"
             yield Trouble(kind="gone", subject=f"GPU {indexes[uuid]}", what=what)
     if isinstance(facts.orphans, Ok) and facts.orphans.value:
@@ -208,10 +208,10 @@ def _leftovers(look: HostView) -> Iterator[Trouble]:
             yield Trouble(kind="segments", subject="shared memory", what=what)
 
 
-def untold_of(look: HostView) -> Iterator[Untold]:
+def untold_of(view: HostView) -> Iterator[Untold]:
     """Tell what cannot be seen, and why: sources, what is missing for a judgement, processes that hide."""
-    snapshot = look.snapshot
-    engines_here = isinstance(look.facts.units, Ok) and any(unit.engine for unit in look.facts.units.value)
+    snapshot = view.snapshot
+    engines_here = isinstance(view.facts.units, Ok) and any(unit.engine for unit in view.facts.units.value)
     for subject, reading in (
         ("GPUs", snapshot.nvml),
         ("units", snapshot.units),
@@ -227,7 +227,7 @@ def untold_of(look: HostView) -> Iterator[Untold]:
             yield Untold(subject=subject, cause=reading.cause, detail=reading.detail, matters=matters)
         elif isinstance(reading, NotApplicable) and reading is not snapshot.guard_runs:
             yield Untold(subject=subject, cause=reading.why or "disabled", detail="", matters=False)
-    orphans = look.facts.orphans
+    orphans = view.facts.orphans
     if isinstance(orphans, NotApplicable):
         detail = "there are candidates, and no exporter's record tells for how long"
         yield Untold(subject="orphans", cause="not_watched", detail=detail, matters=True)
@@ -242,16 +242,16 @@ def untold_of(look: HostView) -> Iterator[Untold]:
     if isinstance(snapshot.shm, Ok) and snapshot.shm.value.unlisted:
         detail = f"{snapshot.shm.value.unlisted} files are more than are looked at"
         yield Untold(subject="shared memory", cause=Cause.TOO_LARGE, detail=detail, matters=False)
-    if look.history_fault:
-        yield Untold(subject="history", cause="unreadable", detail=look.history_fault, matters=False)
-    yield from _untold_engines(look)
+    if view.history_fault:
+        yield Untold(subject="history", cause="unreadable", detail=view.history_fault, matters=False)
+    yield from _untold_engines(view)
 
 
-def _untold_engines(look: HostView) -> Iterator[Untold]:
+def _untold_engines(view: HostView) -> Iterator[Untold]:
     """Tell of servers that answer without an engine's metrics; those that do not answer are findings, or loading."""
-    if not isinstance(look.snapshot.engines, Ok):
+    if not isinstance(view.snapshot.engines, Ok):
         return
-    for answer in look.snapshot.engines.value.answers:
+    for answer in view.snapshot.engines.value.answers:
         if isinstance(answer.samples, Failed) and answer.samples.cause not in {*_DEAD_SERVER, Cause.STARTING}:
             subject = f"{answer.unit.name} at {answer.endpoint}"
             yield Untold(subject=subject, cause=answer.samples.cause, detail=answer.samples.detail, matters=False)

@@ -38,7 +38,7 @@ class Ground:
     `first` is what the plan of an earlier look had; then only that may be a step.
     """
 
-    look: HostView
+    view: HostView
     table: ProcessTable
     host: Host
     units: Mapping[UnitId, Unit]
@@ -47,7 +47,7 @@ class Ground:
     first: "Planned | None"
 
     def owner_of(self, process: Process) -> Owner | None:
-        belongings = self.look.history.belongings
+        belongings = self.view.history.belongings
         owners = Owners(units=self.units, processes=self.table, host=self.host, belongings=belongings)
         return owners.of(process)
 
@@ -55,12 +55,12 @@ class Ground:
         """Give the unit in which it runs, or was seen to."""
         if process.placement.unit is not None:
             return process.placement.unit
-        known = self.look.history.belongings.get(process.id)
+        known = self.view.history.belongings.get(process.id)
         return known.unit if known is not None else None
 
     def started_at(self, process: Process) -> float:
         """When it started, in seconds since the epoch, by the clock as it is set now."""
-        snapshot = self.look.snapshot
+        snapshot = self.view.snapshot
         booted_at = snapshot.at - snapshot.at_monotonic - self.host.boottime_ahead_seconds
         return booted_at + process.id.start_ticks / self.host.ticks_per_second
 
@@ -70,7 +70,7 @@ class Ground:
         if self.wish.units and self.unit_of(process) not in self.wish.units:
             return False
         older = self.wish.older_than_seconds
-        return not older or self.look.snapshot.at - self.started_at(process) >= older
+        return not older or self.view.snapshot.at - self.started_at(process) >= older
 
     def was_planned(self, process: Process, condition: Condition) -> bool:
         return self.first is None or (process.id, condition) in self.first.processes
@@ -95,9 +95,9 @@ def planned_in(first: Plan) -> Planned:
     )
 
 
-def orphans_in_condition(look: HostView) -> Mapping[ProcessId, bool]:
+def orphans_in_condition(view: HostView) -> Mapping[ProcessId, bool]:
     """Give whoever is in an orphan's condition, however long; the value says whether that is inferred."""
-    found = orphan_conditions(look.snapshot, look.history.orphan_since.keys())
+    found = orphan_conditions(view.snapshot, view.history.orphan_since.keys())
     return found.value if isinstance(found, Ok) else {}
 
 
@@ -118,12 +118,12 @@ def stays_as_it_listens(process: Process, listening: Listening) -> str:
     return "" if isinstance(listens, Ok) else "whether it listens cannot be told: root can tell"
 
 
-def to_ask_for_listeners(look: HostView) -> Iterator[Process]:
+def to_ask_for_listeners(view: HostView) -> Iterator[Process]:
     """Give the processes of which has to be known whether they listen."""
-    if not isinstance(look.snapshot.processes, Ok):
+    if not isinstance(view.snapshot.processes, Ok):
         return
-    for one in orphans_in_condition(look):
-        process = look.snapshot.processes.value.of(one)
+    for one in orphans_in_condition(view):
+        process = view.snapshot.processes.value.of(one)
         if process is not None and serves_others(process):
             yield process
 

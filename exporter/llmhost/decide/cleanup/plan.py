@@ -26,9 +26,9 @@ CLEANED: tuple[SegmentKind | Condition, ...] = (
 )
 
 
-def plan(look: HostView, wish: Wish, around: Around, first: Plan | None = None) -> Plan:
+def plan(view: HostView, wish: Wish, around: Around, first: Plan | None = None) -> Plan:
     """Plan what to do on the host as it was seen. See the module for `first`."""
-    processes, host, units = look.snapshot.processes, look.snapshot.host, look.snapshot.units
+    processes, host, units = view.snapshot.processes, view.snapshot.host, view.snapshot.units
     if not isinstance(processes, Ok):
         return Plan(refused=_refusal("processes", processes))
     if not isinstance(host, Ok):
@@ -36,7 +36,7 @@ def plan(look: HostView, wish: Wish, around: Around, first: Plan | None = None) 
     if not isinstance(units, Ok):
         return Plan(refused=_refusal("systemd's units, any of which may be starting,", units))
     ground = Ground(
-        look=look,
+        view=view,
         table=processes.value,
         host=host.value,
         units={unit.id: unit for unit in units.value.units},
@@ -52,7 +52,7 @@ def plan(look: HostView, wish: Wish, around: Around, first: Plan | None = None) 
         removals=tuple(of_segments.ready),
         waiting=(*of_processes.waiting, *of_segments.waiting),
         left=(*of_processes.left, *of_segments.left),
-        untold=tuple(_untold(look, wish, of_segments)),
+        untold=tuple(_untold(view, wish, of_segments)),
     )
 
 
@@ -75,13 +75,13 @@ def _trackers_last(steps: ProcessSteps) -> tuple[Ending, ...]:
     return tuple(sorted(steps.ready, key=lambda step: step.condition is Condition.TRACKER))
 
 
-def _untold(look: HostView, wish: Wish, segments: SegmentSteps) -> Iterator[str]:
+def _untold(view: HostView, wish: Wish, segments: SegmentSteps) -> Iterator[str]:
     """Say what was asked for and could not be looked at."""
     if not wish.kinds or not wish.kinds.isdisjoint(SegmentKind):
-        yield from _untold_of_files(look.snapshot.shm, segments)
+        yield from _untold_of_files(view.snapshot.shm, segments)
     if wish.kinds and wish.kinds.isdisjoint(Condition):
         return
-    table, trackers = look.snapshot.processes, look.facts.trackers
+    table, trackers = view.snapshot.processes, view.facts.trackers
     if isinstance(table, Ok) and table.value.denied:
         yield f"processes that cannot be read: {len(table.value.denied)}; root can"
     if isinstance(table, Ok) and isinstance(trackers, Ok):

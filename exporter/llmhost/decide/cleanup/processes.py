@@ -29,9 +29,9 @@ class ProcessSteps:
 def process_steps(ground: Ground) -> ProcessSteps:
     """Decide on every orphan and orphaned tracker. Endings come topmost first, trackers last."""
     steps = ProcessSteps()
-    found = orphans_in_condition(ground.look)
+    found = orphans_in_condition(ground.view)
     orphans = [process for one in found if (process := ground.table.of(one)) is not None]
-    told = ground.look.facts.orphans
+    told = ground.view.facts.orphans
     ripe = {one.process.id for one in told.value} if isinstance(told, Ok) else set()
     others = others_by_pipe(orphans, ground.table)
     for tree in trees(orphans, ground.table):
@@ -187,7 +187,7 @@ def descendants(process: Process, table: ProcessTable) -> Iterator[Process]:
 
 def _take_trackers(ground: Ground, steps: ProcessSteps) -> None:
     """End a tracker only after all others that hold its pipe: it then cleans up and ends by itself, or hangs."""
-    states = ground.look.facts.trackers
+    states = ground.view.facts.trackers
     ready, waiting = ({step.process.id for step in these} for these in (steps.ready, steps.waiting))
     for one, state in sorted(states.value.items()) if isinstance(states, Ok) else ():
         tracker = ground.table.of(one)
@@ -270,7 +270,7 @@ def _ending(process: Process, condition: Condition, because: str, ground: Ground
 
 
 def _gpu_bytes(process: Process, ground: Ground) -> int | None:
-    attribution = ground.look.facts.attribution
+    attribution = ground.view.facts.attribution
     if not isinstance(attribution, Ok):
         return None
     total = 0

@@ -34,7 +34,7 @@ class SegmentSteps:
 def segment_steps(ground: Ground, ending: Mapping[ProcessId, bool]) -> SegmentSteps:
     """Decide on every file that nobody holds. `ending` are the processes of the plan; the value: not waiting."""
     steps = SegmentSteps()
-    shared, states = ground.look.snapshot.shm, ground.look.facts.segments
+    shared, states = ground.view.snapshot.shm, ground.view.facts.segments
     if not isinstance(shared, Ok) or not isinstance(states, Ok):
         return steps
     rules = _Rules(ground, ending)
@@ -55,7 +55,7 @@ def segment_steps(ground: Ground, ending: Mapping[ProcessId, bool]) -> SegmentSt
         into.append(
             Removal(
                 segment=segment,
-                unit=ground.look.history.segment_units.get(segment.id),
+                unit=ground.view.history.segment_units.get(segment.id),
                 because=_UNHELD,
                 after=after,
             )
@@ -67,22 +67,22 @@ class _Rules:
     def __init__(self, ground: Ground, ending: Mapping[ProcessId, bool]) -> None:
         self._ground = ground
         self._ending = ending
-        self._since = ground.look.history.unheld_since
-        self._grace_seconds = ground.look.policy.segment_grace_seconds
+        self._since = ground.view.history.unheld_since
+        self._grace_seconds = ground.view.policy.segment_grace_seconds
         self._owners = _Owners(ground, ending)
         self._loading = tuple(_loading(ground))
 
     def wants(self, segment: Segment) -> bool:
-        wish, look = self._ground.wish, self._ground.look
+        wish, view = self._ground.wish, self._ground.view
         if wish.kinds and segment.kind not in wish.kinds:
             return False
-        if wish.units and look.history.segment_units.get(segment.id) not in wish.units:
+        if wish.units and view.history.segment_units.get(segment.id) not in wish.units:
             return False
         older = wish.older_than_seconds
-        return not older or look.snapshot.at - segment.changed_at >= older
+        return not older or view.snapshot.at - segment.changed_at >= older
 
     def left(self, segment: Segment, because: str) -> Left:
-        return Left(subject=segment, unit=self._ground.look.history.segment_units.get(segment.id), because=because)
+        return Left(subject=segment, unit=self._ground.view.history.segment_units.get(segment.id), because=because)
 
     def judged(self, segment: Segment) -> tuple[bool, frozenset[ProcessId], str]:
         """Say whether it was watched for long enough, what of the plan has to end before, and what keeps it."""
@@ -162,7 +162,7 @@ def _loading(ground: Ground) -> Iterator[tuple[str, float]]:
 
     CLOCK_MONOTONIC stands still while the machine is suspended, which it may have been in between.
     """
-    snapshot = ground.look.snapshot
+    snapshot = ground.view.snapshot
     for unit in ground.units.values():
         if unit.active_state != "activating" or waits_to_restart(unit):
             continue

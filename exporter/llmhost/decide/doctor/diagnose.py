@@ -48,40 +48,40 @@ COMPANIONS = frozenset({FABRIC_MANAGER})
 _WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 
-def diagnose(look: HostView, units: Sequence[UnitId] = ()) -> tuple[Finding, ...]:
+def diagnose(view: HostView, units: Sequence[UnitId] = ()) -> tuple[Finding, ...]:
     """Give what is found of these units, or of all watched ones, and of the host; the worst first.
 
     Only what is known is held against a setting: where nothing was measured there is no finding.
     """
-    found = [*driver_mismatch(look), *fabric_manager(look)]
-    if isinstance(look.facts.units, Ok):
-        chosen = [unit for unit in look.facts.units.value if _is_chosen(unit.unit.id, units)]
+    found = [*driver_mismatch(view), *fabric_manager(view)]
+    if isinstance(view.facts.units, Ok):
+        chosen = [unit for unit in view.facts.units.value if _is_chosen(unit.unit.id, units)]
         for facts in chosen:
             if facts.unit.settings is None:
                 continue
-            case = Case(facts=facts, settings=facts.unit.settings, look=look)
+            case = Case(facts=facts, settings=facts.unit.settings, view=view)
             found += [finding for check in _OF_UNIT for finding in check(case)]
-        found += gpu_overcommitted(look, frozenset(facts.unit.id for facts in chosen))
+        found += gpu_overcommitted(view, frozenset(facts.unit.id for facts in chosen))
     return tuple(sorted(found, key=lambda one: _WORST_FIRST.index(one.severity)))  # stable: by unit within
 
 
-def not_checked(look: HostView, units: Sequence[UnitId] = ()) -> Iterator[str]:
+def not_checked(view: HostView, units: Sequence[UnitId] = ()) -> Iterator[str]:
     """Say what could not be checked of these units, or of all watched ones, and why."""
-    for unit in look.facts.units.value if isinstance(look.facts.units, Ok) else ():
+    for unit in view.facts.units.value if isinstance(view.facts.units, Ok) else ():
         if unit.unit.settings is None and _is_chosen(unit.unit.id, units):
             why = "has not loaded it" if unit.unit.load_state == "stub" else f"says {unit.unit.load_state}"
             yield f"the settings of {unit.unit.id.name}: systemd {why}"
     for reading, what in (
-        (look.snapshot.units, "the units' settings: systemd cannot be read"),
-        (look.snapshot.nvml, "GPUs: what units need, which they use, the driver's library"),
-        (look.snapshot.shm, "the size of shared memory"),
-        (look.snapshot.processes, "users of processes"),
+        (view.snapshot.units, "the units' settings: systemd cannot be read"),
+        (view.snapshot.nvml, "GPUs: what units need, which they use, the driver's library"),
+        (view.snapshot.shm, "the size of shared memory"),
+        (view.snapshot.processes, "users of processes"),
     ):
         if not isinstance(reading, Ok):
             yield f"{what} ({_why(reading)})"
-    if look.history_fault:
-        yield f"times and ends of runs: {look.history_fault}"
-    elif not any(record.starts for record in look.history.units.values()):
+    if view.history_fault:
+        yield f"times and ends of runs: {view.history_fault}"
+    elif not any(record.starts for record in view.history.units.values()):
         yield "times and ends of runs: no exporter has recorded any start yet"
 
 

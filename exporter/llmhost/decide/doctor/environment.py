@@ -46,7 +46,7 @@ def plain_numbers(case: Case) -> Iterator[Finding]:
 
 def small_shm(case: Case) -> Iterator[Finding]:
     """Shared memory that is too small for what vLLM may use of it, by its tensor parallel size."""
-    shared = case.look.snapshot.shm
+    shared = case.view.snapshot.shm
     size = shared.value.size_bytes if isinstance(shared, Ok) else None
     workers = _tensor_parallel(case)
     if size is None or workers is None or _SHM in case.settings.sandbox.hidden_paths:  # it has its own
@@ -67,7 +67,7 @@ def small_shm(case: Case) -> Iterator[Finding]:
 
 def removed_ipc(case: Case) -> Iterator[Finding]:
     """Tell of users whose shared memory logind removes with their last session (logind.conf(5), RemoveIPC=)."""
-    sandbox, units = case.settings.sandbox, case.look.snapshot.units
+    sandbox, units = case.settings.sandbox, case.view.snapshot.units
     logind = units.value.logind if isinstance(units, Ok) else None
     uid = _uid(case)
     if not case.facts.engine or uid is None or (logind is not None and not logind.removes_ipc):
@@ -139,7 +139,7 @@ def _is_nvidias(entry: str) -> bool:
 
 def _uid(case: Case) -> int | None:
     """Give the user of its main process, or the one in its settings where that is a number; None where neither is."""
-    table, user = case.look.snapshot.processes, case.settings.sandbox.user
+    table, user = case.view.snapshot.processes, case.settings.sandbox.user
     main = table.value.by_pid.get(case.facts.unit.main_pid) if isinstance(table, Ok) else None
     if main is not None and main.uid is not None and main.placement.unit == case.facts.unit.id:
         return main.uid
@@ -147,7 +147,7 @@ def _uid(case: Case) -> int | None:
 
 
 def _gpus(case: Case) -> tuple[Gpu, ...]:
-    return case.look.snapshot.nvml.value.gpus if isinstance(case.look.snapshot.nvml, Ok) else ()
+    return case.view.snapshot.nvml.value.gpus if isinstance(case.view.snapshot.nvml, Ok) else ()
 
 
 def _tensor_parallel(case: Case) -> int | None:

@@ -12,12 +12,12 @@ from llmhost.model.unit import Unit
 FABRIC_MANAGER = UnitId("nvidia-fabricmanager.service")  # looked at beside the watched units
 
 
-def fabric_manager(look: HostView) -> Iterator[Finding]:
+def fabric_manager(view: HostView) -> Iterator[Finding]:
     """Find one that is missing or not running.
 
     Where all GPUs are registered none need be installed: behind NVLink switches in a rack it runs elsewhere.
     """
-    fabric, manager = _fabric(look), _manager(look)
+    fabric, manager = _fabric(view), _manager(view)
     if not fabric or manager is None:
         return
     waits = [gpu.index for gpu in fabric if gpu.fabric_ready is False]
@@ -49,10 +49,10 @@ def fabric_manager(look: HostView) -> Iterator[Finding]:
 
 def fabric_order(case: Case) -> Iterator[Finding]:
     """Find a unit that may start before the fabric manager; one with a guard waits for the fabric itself."""
-    manager = _manager(case.look)
+    manager = _manager(case.view)
     if not case.facts.engine or case.facts.guarded or manager is None or manager.load_state == "not-found":
         return
-    fabric = _fabric(case.look)
+    fabric = _fabric(case.view)
     if not fabric or FABRIC_MANAGER.name in case.settings.after:
         return
     waits = [gpu.index for gpu in fabric if gpu.fabric_ready is False]
@@ -75,12 +75,12 @@ def _finding(severity: Severity, what: str, why: str, remedy: str) -> Finding:
     return Finding(check="fabric-manager", severity=severity, unit="", what=what, why=why, remedy=remedy)
 
 
-def _fabric(look: HostView) -> tuple[Gpu, ...]:
-    gpus = look.snapshot.nvml.value.gpus if isinstance(look.snapshot.nvml, Ok) else ()
+def _fabric(view: HostView) -> tuple[Gpu, ...]:
+    gpus = view.snapshot.nvml.value.gpus if isinstance(view.snapshot.nvml, Ok) else ()
     return tuple(gpu for gpu in gpus if gpu.fabric_ready is not None)
 
 
-def _manager(look: HostView) -> Unit | None:
+def _manager(view: HostView) -> Unit | None:
     """Give the unit; None where nobody looked."""
-    units = look.snapshot.units.value.units if isinstance(look.snapshot.units, Ok) else ()
+    units = view.snapshot.units.value.units if isinstance(view.snapshot.units, Ok) else ()
     return next((unit for unit in units if unit.id == FABRIC_MANAGER), None)

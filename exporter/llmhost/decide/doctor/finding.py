@@ -38,7 +38,7 @@ class Case:
 
     facts: UnitFacts
     settings: UnitSettings
-    look: HostView
+    view: HostView
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class Case:
 
     @property
     def record(self) -> UnitHistory | None:
-        return self.look.history.units.get(self.facts.unit.id)
+        return self.view.history.units.get(self.facts.unit.id)
 
     @property
     def command(self) -> tuple[str, tuple[str, ...]]:

@@ -13,9 +13,9 @@ from llmhost.model.reading import Cause, Failed, Ok
 _GIB = 1 << 30
 
 
-def driver_mismatch(look: HostView) -> Iterator[Finding]:
+def driver_mismatch(view: HostView) -> Iterator[Finding]:
     """Programs load the library that is on disk; it works with the kernel module of the same version alone."""
-    report = look.snapshot.nvml
+    report = view.snapshot.nvml
     if isinstance(report, Failed) and report.cause is Cause.DRIVER_MISMATCH:
         why = report.detail or "NVML says so"
     elif isinstance(report, Ok) and report.value.driver_mismatch:
@@ -33,14 +33,14 @@ def driver_mismatch(look: HostView) -> Iterator[Finding]:
     )
 
 
-def gpu_overcommitted(look: HostView, units: AbstractSet[UnitId]) -> Iterator[Finding]:
+def gpu_overcommitted(view: HostView, units: AbstractSet[UnitId]) -> Iterator[Finding]:
     """Units that are meant to run and together ask for more of a GPU than it has; told once for each set of units."""
-    if not isinstance(look.facts.units, Ok) or not isinstance(look.snapshot.nvml, Ok):
+    if not isinstance(view.facts.units, Ok) or not isinstance(view.snapshot.nvml, Ok):
         return
     told: dict[tuple[UnitId, ...], list[tuple[Gpu, int, int]]] = {}
-    by_id = {unit.unit.id: unit for unit in look.facts.units.value}
-    for gpu in look.snapshot.nvml.value.gpus:
-        room = _room_bytes(gpu, look)
+    by_id = {unit.unit.id: unit for unit in view.facts.units.value}
+    for gpu in view.snapshot.nvml.value.gpus:
+        room = _room_bytes(gpu, view)
         asking = {facts.unit.id: need for facts in by_id.values() if (need := _needs(facts, gpu))}
         together = sum(asking.values())
         if room is not None and len(asking) > 1 and together > room and not units.isdisjoint(asking):
@@ -73,9 +73,9 @@ def _needs(facts: UnitFacts, gpu: Gpu) -> int:
     return facts.needed.value.get(gpu.uuid, 0)
 
 
-def _room_bytes(gpu: Gpu, look: HostView) -> int | None:
+def _room_bytes(gpu: Gpu, view: HostView) -> int | None:
     if gpu.unified_memory:
-        return look.snapshot.host.value.memory_total_bytes if isinstance(look.snapshot.host, Ok) else None
+        return view.snapshot.host.value.memory_total_bytes if isinstance(view.snapshot.host, Ok) else None
     if not isinstance(gpu.memory, Ok):
         return None
     return gpu.memory.value.total_bytes - (gpu.memory.value.reserved_bytes or 0)

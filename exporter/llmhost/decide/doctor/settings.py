@@ -105,7 +105,7 @@ def start_timeout(case: Case) -> Iterator[Finding]:
     limit = settings.start_timeout_seconds
     if limit is None or limit == 0:
         return
-    readiness = case.look.history.readiness.get(case.facts.unit.id)
+    readiness = case.view.history.readiness.get(case.facts.unit.id)
     loads = readiness.past_seconds if readiness is not None else ()
     timeouts = record.failures_total.get("timeout", 0) if record is not None else 0
     if settings.service_type in _READY_IS_TOLD and loads and max(loads) * _MARGIN > limit:

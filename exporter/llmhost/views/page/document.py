@@ -56,7 +56,7 @@ class About:
     age_seconds: float  # of the look, as the page is made
 
 
-def status_page(look: HostView, health: Health, settings: Sequence[Finding], about: About) -> str:
+def status_page(view: HostView, health: Health, settings: Sequence[Finding], about: About) -> str:
     headline, _ = HEADLINES[health.level]
     found = f", {count(len(health.findings), 'finding')}" if health.findings else ""
     title = f"{headline}{found} – {clean(about.host_name)} – llmhost"
@@ -68,15 +68,15 @@ def status_page(look: HostView, health: Health, settings: Sequence[Finding], abo
         tag("style", Markup(STYLE)),
     )
     body = joined(
-        _header(look, about),
+        _header(view, about),
         tag("p", role="alert", id="old", hidden=True),
         tag(
             "main",
-            _health(look, health),
-            units_section(look),
-            gpus_section(look),
-            processes_section(look),
-            shm_section(look),
+            _health(view, health),
+            units_section(view),
+            gpus_section(view),
+            processes_section(view),
+            shm_section(view),
             settings_section(settings),
             untold_section(health.untold),
             id="status",
@@ -89,15 +89,15 @@ def status_page(look: HostView, health: Health, settings: Sequence[Finding], abo
     return f"<!DOCTYPE html>\n{whole}\n"
 
 
-def _header(look: HostView, about: About) -> Markup:
-    at = datetime.fromtimestamp(look.snapshot.at, tz=UTC)
+def _header(view: HostView, about: About) -> Markup:
+    at = datetime.fromtimestamp(view.snapshot.at, tz=UTC)
     return tag(
         "header",
         tag("h1", "llmhost ", isolated(about.host_name)),
         tag(
             "p",
             "as of ",
-            tag("time", f"{clock(look.snapshot.at)} UTC", datetime=at.strftime("%Y-%m-%dT%H:%M:%SZ"), id="at"),
+            tag("time", f"{clock(view.snapshot.at)} UTC", datetime=at.strftime("%Y-%m-%dT%H:%M:%SZ"), id="at"),
             tag("span", id="age"),
             tag("noscript", ", and does not change by itself: ", tag("a", "reload", href="./")),
             id="freshness",
@@ -105,9 +105,9 @@ def _header(look: HostView, about: About) -> Markup:
     )
 
 
-def _health(look: HostView, health: Health) -> Markup:
+def _health(view: HostView, health: Health) -> Markup:
     headline, _ = HEADLINES[health.level]
-    keys = _keys(look)
+    keys = _keys(view)
     return tag(
         "section",
         tag("h2", headline, id="headline", class_="level"),
@@ -117,13 +117,13 @@ def _health(look: HostView, health: Health) -> Markup:
     )
 
 
-def _keys(look: HostView) -> Mapping[str, str]:
+def _keys(view: HostView) -> Mapping[str, str]:
     """Give the ids of what findings are about, by what they call it; not where two are called the same."""
     found: list[tuple[str, str]] = []
-    if isinstance(look.facts.units, Ok):
-        found += [(unit.unit.id.name, unit_key(unit.unit.id)) for unit in look.facts.units.value]
-    if isinstance(look.snapshot.nvml, Ok):
-        found += [(f"GPU {gpu.index}", identity("gpu", gpu.uuid)) for gpu in look.snapshot.nvml.value.gpus]
+    if isinstance(view.facts.units, Ok):
+        found += [(unit.unit.id.name, unit_key(unit.unit.id)) for unit in view.facts.units.value]
+    if isinstance(view.snapshot.nvml, Ok):
+        found += [(f"GPU {gpu.index}", identity("gpu", gpu.uuid)) for gpu in view.snapshot.nvml.value.gpus]
     known = Counter(name for name, _ in found)
     return {name: key for name, key in found if known[name] == 1}
 

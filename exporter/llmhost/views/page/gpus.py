@@ -27,14 +27,14 @@ _IN_THE_WAY: Final = frozenset({HolderKind.LEFTOVER, HolderKind.ORPHAN, HolderKi
 _WHOLE = 100.0  # per cent
 
 
-def gpus_section(look: HostView) -> Markup:
-    report = look.snapshot.nvml
+def gpus_section(view: HostView) -> Markup:
+    report = view.snapshot.nvml
     if not isinstance(report, Ok):
         return Markup()
     names = sorted({gpu.name for gpu in report.value.gpus if gpu.name and gpu.parent_uuid is None})
     about = [*names, *([f"driver {report.value.driver_version}"] if report.value.driver_version else [])]
     kinds: set[HolderKind | None] = set()
-    gpus = [_gpu(gpu, _attribution(gpu, look), look, kinds) for gpu in report.value.gpus]
+    gpus = [_gpu(gpu, _attribution(gpu, view), view, kinds) for gpu in report.value.gpus]
     legend = [
         tag("li", tag("span", class_=f"key {_class(kind)}", aria_hidden="true"), f"{_name(kind)}: {told}")
         for kind, told in _KINDS.items()
@@ -50,8 +50,8 @@ def gpus_section(look: HostView) -> Markup:
     )
 
 
-def _attribution(gpu: Gpu, look: HostView) -> Reading[GpuAttribution] | None:
-    found = look.facts.attribution
+def _attribution(gpu: Gpu, view: HostView) -> Reading[GpuAttribution] | None:
+    found = view.facts.attribution
     return found.value.get(gpu.uuid) if isinstance(found, Ok) else found
 
 
@@ -64,7 +64,7 @@ def _class(kind: HolderKind | None) -> str:
 
 
 def _gpu(
-    gpu: Gpu, attribution: Reading[GpuAttribution] | None, look: HostView, kinds: set[HolderKind | None]
+    gpu: Gpu, attribution: Reading[GpuAttribution] | None, view: HostView, kinds: set[HolderKind | None]
 ) -> Markup:
     found = shares(attribution.value) if isinstance(attribution, Ok) and gpu.up else ()
     kinds.update(share.kind for share in found)
@@ -75,15 +75,15 @@ def _gpu(
         held.append(styled("li", (f"who holds what cannot be told: {why}", Style.DOUBT)))
     return tag(
         "li",
-        tag("p", tag("strong", name), _memory(gpu, look), class_="figures"),
-        _bar(name, gpu, found, look),
+        tag("p", tag("strong", name), _memory(gpu, view), class_="figures"),
+        _bar(name, gpu, found, view),
         tag("ul", held, class_="held") if held else "",
         [styled("p", note) for note in notes_of(gpu)],
         id=identity("gpu", gpu.uuid),
     )
 
 
-def _memory(gpu: Gpu, look: HostView) -> Markup:
+def _memory(gpu: Gpu, view: HostView) -> Markup:
     if gpu.fault is not None:
         detail = f": {gpu.fault_detail}" if gpu.fault_detail else ""
         return styled("span", (f"{str(gpu.fault).replace('_', ' ')}{detail}", Style.BAD))
@@ -92,7 +92,7 @@ def _memory(gpu: Gpu, look: HostView) -> Markup:
         free = tag("strong", f"{gib(memory.free_bytes)} GiB free")
         return tag("span", free, f" of {gib(memory.total_bytes)}, {gib(memory.used_bytes)} used")
     if gpu.unified_memory:
-        host = look.snapshot.host
+        host = view.snapshot.host
         free_bytes = f", {gib(host.value.memory_available_bytes)} GiB available" if isinstance(host, Ok) else ""
         return tag("span", f"has the memory of the host{free_bytes}")
     return styled("span", (why_no_memory(gpu), Style.DOUBT if isinstance(gpu.memory, Failed) else Style.PLAIN))
@@ -110,8 +110,8 @@ def _held(share: Share) -> Markup:
     return tag("li", key, f"{amount} {share.kind} ", isolated(who), more, class_=bad)
 
 
-def _bar(name: str, gpu: Gpu, found: Sequence[Share], look: HostView) -> Markup:
-    total = total_bytes(gpu, look)
+def _bar(name: str, gpu: Gpu, found: Sequence[Share], view: HostView) -> Markup:
+    total = total_bytes(gpu, view)
     if gpu.fault is not None or not isinstance(gpu.memory, Ok) or not total:
         return Markup()
     used = gpu.memory.value.used_bytes

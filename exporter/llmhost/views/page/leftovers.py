@@ -25,8 +25,8 @@ _SEVERITIES: Final[Mapping[Severity, Style]] = {
 }
 
 
-def processes_section(look: HostView) -> Markup:
-    orphans, trackers = look.facts.orphans, look.facts.trackers
+def processes_section(view: HostView) -> Markup:
+    orphans, trackers = view.facts.orphans, view.facts.trackers
     if not isinstance(orphans, Ok) and not isinstance(trackers, Ok):
         return Markup()
     found = sorted(orphans.value, key=lambda orphan: -orphan.seconds) if isinstance(orphans, Ok) else []
@@ -60,8 +60,8 @@ def _orphan(orphan: Orphan) -> Markup:
     )
 
 
-def shm_section(look: HostView) -> Markup:
-    shared, states = look.snapshot.shm, look.facts.segments
+def shm_section(view: HostView) -> Markup:
+    shared, states = view.snapshot.shm, view.facts.segments
     if not isinstance(shared, Ok) or not isinstance(states, Ok):
         return Markup()
     memory = shared.value

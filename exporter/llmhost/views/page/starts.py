@@ -34,13 +34,13 @@ def clock(at: float) -> str:
     return datetime.fromtimestamp(at, tz=UTC).strftime("%H:%M:%S")
 
 
-def starts_of(facts: UnitFacts, look: HostView, key: str) -> Markup:
+def starts_of(facts: UnitFacts, view: HostView, key: str) -> Markup:
     """Show the starts within a day; nothing where none is recorded."""
-    record = look.history.units.get(facts.unit.id)
+    record = view.history.units.get(facts.unit.id)
     if record is None:
         return Markup()
     # The axis ends with the quarter of an hour that is under way, so that nothing moves from one look to the next.
-    end = (look.snapshot.at // BUCKET_SECONDS + 1) * BUCKET_SECONDS
+    end = (view.snapshot.at // BUCKET_SECONDS + 1) * BUCKET_SECONDS
     starts = [start for start in record.starts if end - DAY_SECONDS <= start.at < end]
     if not starts:
         return tag("p", "no start in the last 24 hours", class_="faint")
@@ -49,14 +49,14 @@ def starts_of(facts: UnitFacts, look: HostView, key: str) -> Markup:
     cut = f"the latest {STARTS_KEPT} are kept, since {clock(starts[0].at)} UTC" if _is_cut(record, end) else ""
     said = f"starts of the last 24 hours: {', '.join(text for _, text in told)}" + (f"; {cut}" if cut else "")
     listed = [
-        styled("li", line) for start in reversed(starts) for line in start_lines(f"{clock(start.at)} UTC,", start, look)
+        styled("li", line) for start in reversed(starts) for line in start_lines(f"{clock(start.at)} UTC,", start, view)
     ]
     return tag(
         "figure",
         tag("figcaption", "starts of the last 24 hours: ", [_counted(*one) for one in told], cut),
         tag(
             "svg",
-            list(_runs(record, end, until=look.snapshot.at if is_up(facts.unit) else None)),
+            list(_runs(record, end, until=view.snapshot.at if is_up(facts.unit) else None)),
             list(_columns(starts, end)),
             _unkept(starts, record, end),
             class_="starts",

@@ -15,28 +15,28 @@ def unit_key(unit: UnitId) -> str:
     return identity("unit", unit.manager, unit.name)
 
 
-def units_section(look: HostView) -> Markup:
-    if not isinstance(look.facts.units, Ok):
+def units_section(view: HostView) -> Markup:
+    if not isinstance(view.facts.units, Ok):
         return Markup()
     return tag(
         "section",
         tag("h2", "Units"),
-        _cards(look.facts.units.value, look) if look.facts.units.value else tag("p", "none is watched"),
+        _cards(view.facts.units.value, view) if view.facts.units.value else tag("p", "none is watched"),
         id="units",
     )
 
 
-def _cards(units: Iterable[UnitFacts], look: HostView) -> list[Markup]:
-    return [_card(unit, look, unit_key(unit.unit.id)) for unit in units]
+def _cards(units: Iterable[UnitFacts], view: HostView) -> list[Markup]:
+    return [_card(unit, view, unit_key(unit.unit.id)) for unit in units]
 
 
-def _card(facts: UnitFacts, look: HostView, key: str) -> Markup:
+def _card(facts: UnitFacts, view: HostView, key: str) -> Markup:
     return tag(
         "article",
         tag("h3", isolated(name_of(facts.unit)), id=f"{key}-name"),
-        tag("p", styled("span", state_of(facts.unit, look)), class_="state"),
-        tag("ul", [styled("li", line) for line in told_of(facts, look)], class_="told"),
-        starts_of(facts, look, f"{key}-starts"),
+        tag("p", styled("span", state_of(facts.unit, view)), class_="state"),
+        tag("ul", [styled("li", line) for line in told_of(facts, view)], class_="told"),
+        starts_of(facts, view, f"{key}-starts"),
         id=key,
         aria_labelledby=f"{key}-name",
     )

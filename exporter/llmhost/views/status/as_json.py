@@ -24,8 +24,8 @@ from llmhost.views.status.gpus import shares
 SCHEMA_VERSION: Final = 1
 
 
-def status_json(look: HostView, health: Health) -> str:
-    snapshot = look.snapshot
+def status_json(view: HostView, health: Health) -> str:
+    snapshot = view.snapshot
     whole = {
         "schema_version": SCHEMA_VERSION,
         "at": snapshot.at,
@@ -33,12 +33,12 @@ def status_json(look: HostView, health: Health) -> str:
         "findings": [
             {"kind": finding.kind, "subject": finding.subject, "what": finding.what} for finding in health.findings
         ],
-        "gpus": [_gpu(gpu, look) for gpu in snapshot.nvml.value.gpus] if isinstance(snapshot.nvml, Ok) else None,
+        "gpus": [_gpu(gpu, view) for gpu in snapshot.nvml.value.gpus] if isinstance(snapshot.nvml, Ok) else None,
         "driver_version": snapshot.nvml.value.driver_version if isinstance(snapshot.nvml, Ok) else None,
-        "units": [_unit(unit, look) for unit in look.facts.units.value] if isinstance(look.facts.units, Ok) else None,
-        "orphans": _orphans(look),
-        "trackers": _trackers(look),
-        "shared_memory": _shm(look),
+        "units": [_unit(unit, view) for unit in view.facts.units.value] if isinstance(view.facts.units, Ok) else None,
+        "orphans": _orphans(view),
+        "trackers": _trackers(view),
+        "shared_memory": _shm(view),
         "cannot_be_seen": [
             {"subject": untold.subject, "cause": untold.cause, "detail": untold.detail, "matters": untold.matters}
             for untold in health.untold
@@ -71,9 +71,9 @@ def _told(reading: Reading[Any]) -> dict[str, Any]:
             return {"value": None, "cause": "not_applicable", "detail": why}
 
 
-def _gpu(gpu: Gpu, look: HostView) -> dict[str, Any]:
+def _gpu(gpu: Gpu, view: HostView) -> dict[str, Any]:
     memory = value_or_none(gpu.memory)
-    attribution = value_or_none(look.facts.attribution)
+    attribution = value_or_none(view.facts.attribution)
     mine = attribution.get(gpu.uuid) if attribution is not None else None
     return {
         "index": gpu.index,
@@ -108,13 +108,13 @@ def _unit_id(unit: UnitId | None) -> dict[str, str | None]:
     return {"unit": None, "manager": None} if unit is None else {"unit": unit.name, "manager": unit.manager}
 
 
-def _unit(facts: UnitFacts, look: HostView) -> dict[str, Any]:
+def _unit(facts: UnitFacts, view: HostView) -> dict[str, Any]:
     unit = facts.unit
-    record = look.history.units.get(unit.id)
-    readiness = look.history.readiness.get(unit.id)
-    gpus = look.snapshot.nvml.value.gpus if isinstance(look.snapshot.nvml, Ok) else ()
+    record = view.history.units.get(unit.id)
+    readiness = view.history.readiness.get(unit.id)
+    gpus = view.snapshot.nvml.value.gpus if isinstance(view.snapshot.nvml, Ok) else ()
     refused = facts.startable == Ok(False)
-    answers = look.snapshot.engines.value.answers if isinstance(look.snapshot.engines, Ok) else ()
+    answers = view.snapshot.engines.value.answers if isinstance(view.snapshot.engines, Ok) else ()
     return {
         **_unit_id(unit.id),
         "load_state": unit.load_state,
@@ -140,17 +140,17 @@ def _unit(facts: UnitFacts, look: HostView) -> dict[str, Any]:
                 "free_bytes": short.free_bytes,
                 "why": short.why,
             }
-            for short in (shortages(facts.gpus, facts.needed, gpus, look.snapshot.host) if refused else ())
+            for short in (shortages(facts.gpus, facts.needed, gpus, view.snapshot.host) if refused else ())
         ],
         "history": None if record is None else _history(record),
-        "guard": _guard(unit.id, look),
+        "guard": _guard(unit.id, view),
         "ready_seconds": list(readiness.past_seconds) if readiness is not None else [],
-        "servers": [_server(answer, look) for answer in answers if answer.unit == unit.id],
+        "servers": [_server(answer, view) for answer in answers if answer.unit == unit.id],
     }
 
 
-def _guard(unit: UnitId, look: HostView) -> dict[str, Any] | None:
-    runs = look.snapshot.guard_runs
+def _guard(unit: UnitId, view: HostView) -> dict[str, Any] | None:
+    runs = view.snapshot.guard_runs
     run = next((one for one in runs.value if one.unit == unit), None) if isinstance(runs, Ok) else None
     if run is None:
         return None
@@ -194,8 +194,8 @@ def _start(start: Start) -> dict[str, Any]:
     }
 
 
-def _server(answer: EngineAnswer, look: HostView) -> dict[str, Any]:
-    rate = look.rates.get((answer.unit, answer.endpoint))
+def _server(answer: EngineAnswer, view: HostView) -> dict[str, Any]:
+    rate = view.rates.get((answer.unit, answer.endpoint))
     return {
         "endpoint": answer.endpoint,
         "engine": answer.engine,
@@ -218,8 +218,8 @@ def _engine(sample: EngineSample) -> dict[str, Any]:
     }
 
 
-def _orphans(look: HostView) -> list[Mapping[str, Any]] | None:
-    if not isinstance(look.facts.orphans, Ok):
+def _orphans(view: HostView) -> list[Mapping[str, Any]] | None:
+    if not isinstance(view.facts.orphans, Ok):
         return None
     return [
         {
@@ -231,17 +231,17 @@ def _orphans(look: HostView) -> list[Mapping[str, Any]] | None:
             "seconds": orphan.seconds,
             "inferred": orphan.inferred,
         }
-        for orphan in look.facts.orphans.value
+        for orphan in view.facts.orphans.value
     ]
 
 
-def _trackers(look: HostView) -> Mapping[str, int] | None:
-    trackers = look.facts.trackers
+def _trackers(view: HostView) -> Mapping[str, int] | None:
+    trackers = view.facts.trackers
     return dict(Counter(str(state) for state in trackers.value.values())) if isinstance(trackers, Ok) else None
 
 
-def _shm(look: HostView) -> Mapping[str, Any] | None:
-    shared, states = look.snapshot.shm, look.facts.segments
+def _shm(view: HostView) -> Mapping[str, Any] | None:
+    shared, states = view.snapshot.shm, view.facts.segments
     if not isinstance(shared, Ok) or not isinstance(states, Ok):
         return None
     found: dict[tuple[str, str], list[int]] = {}

@@ -57,8 +57,8 @@ def shares(attribution: GpuAttribution) -> tuple[Share, ...]:
     return tuple(together)
 
 
-def gpu_lines(look: HostView) -> Iterator[Line]:
-    report = look.snapshot.nvml
+def gpu_lines(view: HostView) -> Iterator[Line]:
+    report = view.snapshot.nvml
     if not isinstance(report, Ok):
         return
     driver = f"  driver {report.value.driver_version}" if report.value.driver_version else ""
@@ -70,9 +70,9 @@ def gpu_lines(look: HostView) -> Iterator[Line]:
     yield ((f"  {'':6}{'':{_BAR + 2}} {'used':>7} {'free':>7}  held (GiB)", Style.FAINT),)
     used: list[str] = []
     for gpu in report.value.gpus:
-        mine = look.facts.attribution
+        mine = view.facts.attribution
         attribution = mine.value.get(gpu.uuid) if isinstance(mine, Ok) else mine
-        yield from _gpu(gpu, attribution, look, used)
+        yield from _gpu(gpu, attribution, view, used)
     if used:
         legend = ", ".join(f"{letter} {name}" for letter, name in _legend() if letter in used)
         yield ((f"  {legend}", Style.FAINT),)
@@ -84,11 +84,11 @@ def _legend() -> Iterator[tuple[str, str]]:
     yield _UNATTRIBUTED[0], "unattributed"
 
 
-def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, look: HostView, used: list[str]) -> Iterator[Line]:
+def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, view: HostView, used: list[str]) -> Iterator[Line]:
     index: Piece = (f"  {padded(gpu.index, 6)}", Style.PLAIN)
     notes: list[Line] = [((" " * 8, Style.PLAIN), note) for note in notes_of(gpu)]
     found = shares(attribution.value) if isinstance(attribution, Ok) else ()
-    total = total_bytes(gpu, look)
+    total = total_bytes(gpu, view)
     if gpu.fault is not None:
         detail = f": {gpu.fault_detail}" if gpu.fault_detail else ""
         yield (index, (f"{str(gpu.fault).replace('_', ' ')}{detail}", Style.BAD))
@@ -107,7 +107,7 @@ def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, look: HostView, 
             (f"] {gib(memory.used_bytes):>7} {gib(memory.free_bytes):>7}  ", Style.PLAIN),
         )
     elif gpu.unified_memory:
-        free = gib(look.snapshot.host.value.memory_available_bytes) if isinstance(look.snapshot.host, Ok) else "-"
+        free = gib(view.snapshot.host.value.memory_available_bytes) if isinstance(view.snapshot.host, Ok) else "-"
         first = (index, (f"{padded('memory of the host', _BAR + 2)} {'':>7} {free:>7}  ", Style.PLAIN))
     else:
         first = (index, (why_no_memory(gpu), Style.PLAIN))
@@ -118,9 +118,9 @@ def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, look: HostView, 
     yield from notes
 
 
-def total_bytes(gpu: Gpu, look: HostView) -> int | None:
-    if gpu.unified_memory and isinstance(look.snapshot.host, Ok):
-        return look.snapshot.host.value.memory_total_bytes
+def total_bytes(gpu: Gpu, view: HostView) -> int | None:
+    if gpu.unified_memory and isinstance(view.snapshot.host, Ok):
+        return view.snapshot.host.value.memory_total_bytes
     return gpu.memory.value.total_bytes if isinstance(gpu.memory, Ok) else None
 
 

@@ -22,17 +22,17 @@ _MOST = 10  # orphans that are listed
 STATES = (SegmentState.STALE, SegmentState.LIVE, SegmentState.UNHELD, SegmentState.UNKNOWN)  # in the way first
 
 
-def status_text(look: HostView, health: Health, *, width: int = WIDTH, colour: bool = False) -> str:
-    return rendered(_lines(look, health, width), width=width, colour=colour)
+def status_text(view: HostView, health: Health, *, width: int = WIDTH, colour: bool = False) -> str:
+    return rendered(_lines(view, health, width), width=width, colour=colour)
 
 
-def _lines(look: HostView, health: Health, width: int) -> Iterator[Line]:
+def _lines(view: HostView, health: Health, width: int) -> Iterator[Line]:
     headline, style = HEADLINES[health.level]
     yield ((headline, style),)
     for finding in health.findings:
         first = (("  ! ", Style.BAD),)
         yield from folded(f"{finding.subject}: {finding.what}", width=width, first=first, indent="    ")
-    for section in (gpu_lines(look), unit_lines(look, width), _helpers(look, width), _shm(look, width)):
+    for section in (gpu_lines(view), unit_lines(view, width), _helpers(view, width), _shm(view, width)):
         yield from _section(section)
     yield from _section(_untold(health, width))
 
@@ -48,8 +48,8 @@ def heading(text: str) -> Line:
     return ((text, Style.HEADING),)
 
 
-def _helpers(look: HostView, width: int) -> Iterator[Line]:
-    orphans, trackers = look.facts.orphans, look.facts.trackers
+def _helpers(view: HostView, width: int) -> Iterator[Line]:
+    orphans, trackers = view.facts.orphans, view.facts.trackers
     found = orphans.value if isinstance(orphans, Ok) else ()
     states = Counter(trackers.value.values()) if isinstance(trackers, Ok) else Counter()
     if not isinstance(orphans, Ok) and not isinstance(trackers, Ok):
@@ -73,8 +73,8 @@ def _helpers(look: HostView, width: int) -> Iterator[Line]:
         yield from folded(f"resource trackers: {told}", width=width, first=plain("  "), indent="    ", style=style)
 
 
-def _shm(look: HostView, width: int) -> Iterator[Line]:
-    shared, states = look.snapshot.shm, look.facts.segments
+def _shm(view: HostView, width: int) -> Iterator[Line]:
+    shared, states = view.snapshot.shm, view.facts.segments
     if not isinstance(shared, Ok) or not isinstance(states, Ok):
         return
     memory = shared.value

@@ -25,24 +25,24 @@ VERDICTS: Mapping[Verdict, Style] = {
 }
 
 
-def unit_lines(look: HostView, width: int) -> Iterator[Line]:
-    if not isinstance(look.facts.units, Ok):
+def unit_lines(view: HostView, width: int) -> Iterator[Line]:
+    if not isinstance(view.facts.units, Ok):
         return
     yield (("UNITS", Style.HEADING),)
-    if not look.facts.units.value:
+    if not view.facts.units.value:
         yield plain("  none is watched")
-    for unit in look.facts.units.value:
-        yield _state(unit, look, width)
-        for text, style in told_of(unit, look):
+    for unit in view.facts.units.value:
+        yield _state(unit, view, width)
+        for text, style in told_of(unit, view):
             yield from folded(text, width=width, first=plain(_INDENT), indent=_INDENT + "  ", style=style)
 
 
-def _state(facts: UnitFacts, look: HostView, width: int) -> Line:
+def _state(facts: UnitFacts, view: HostView, width: int) -> Line:
     return (
         ("  ", Style.PLAIN),
         (padded(name_of(facts.unit), max(16, width - 2 - 1 - 39)), Style.HEADING),
         (" ", Style.PLAIN),
-        state_of(facts.unit, look),
+        state_of(facts.unit, view),
     )
 
 
@@ -50,8 +50,8 @@ def name_of(unit: Unit) -> str:
     return unit.id.name if unit.id.manager == SYSTEM_MANAGER else f"{unit.id.name} ({unit.id.manager})"
 
 
-def state_of(unit: Unit, look: HostView) -> Piece:
-    since = "" if unit.state_change_at is None else f" for {span(look.snapshot.at - unit.state_change_at)}"
+def state_of(unit: Unit, view: HostView) -> Piece:
+    since = "" if unit.state_change_at is None else f" for {span(view.snapshot.at - unit.state_change_at)}"
     state = unit.active_state if unit.sub_state == unit.active_state else f"{unit.active_state} ({unit.sub_state})"
     if unit.load_state != "loaded":
         state = {"stub": "inactive (not loaded)"}.get(unit.load_state, unit.load_state)
@@ -64,21 +64,21 @@ def _style(unit: Unit) -> Style:
     return Style.GOOD if unit.active_state == "active" else Style.DOUBT if is_up(unit) else Style.PLAIN
 
 
-def told_of(facts: UnitFacts, look: HostView) -> Iterator[tuple[str, Style]]:
-    record = look.history.units.get(facts.unit.id)
+def told_of(facts: UnitFacts, view: HostView) -> Iterator[tuple[str, Style]]:
+    record = view.history.units.get(facts.unit.id)
     if facts.engine or facts.guarded:
         yield " · ".join(_about(facts)), Style.PLAIN
     if facts.unit.nrestarts and waits_to_restart(facts.unit):
         forever = ", and it will never give up" if facts.gives_up == Ok(False) else ""
         yield f"systemd has restarted it {count(facts.unit.nrestarts, 'time')}{forever}", Style.DOUBT
     if record is not None:
-        yield from _history(record, look)
-    yield from _guard(facts.unit, look)
-    yield from _next_start(facts, look)
-    times = list(_times(facts, record, look))
+        yield from _history(record, view)
+    yield from _guard(facts.unit, view)
+    yield from _next_start(facts, view)
+    times = list(_times(facts, record, view))
     if times:
         yield ", ".join(times), Style.PLAIN
-    yield from _engines(facts.unit, look)
+    yield from _engines(facts.unit, view)
 
 
 def _about(facts: UnitFacts) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _about(facts: UnitFacts) -> Iterator[str]:
         yield "guarded"
 
 
-def _history(record: UnitHistory, look: HostView) -> Iterator[tuple[str, Style]]:
+def _history(record: UnitHistory, view: HostView) -> Iterator[tuple[str, Style]]:
     verdicts: Counter[Verdict] = Counter()
     for (_, verdict), number in record.starts_total.items():
         verdicts[verdict] += number
@@ -110,14 +110,14 @@ def _history(record: UnitHistory, look: HostView) -> Iterator[tuple[str, Style]]
     if record.unexpected_stops_total:
         yield f"{count(record.unexpected_stops_total, 'unexpected stop')} with success", Style.DOUBT
     if record.latest is not None:
-        yield from start_lines("last start", record.latest, look)
+        yield from start_lines("last start", record.latest, view)
     judged = record.last_judged
     if judged is not None and judged is not record.latest and judged.in_the_way:
-        yield from start_lines("last one judged", judged, look)
+        yield from start_lines("last one judged", judged, view)
 
 
-def start_lines(name: str, start: Start, look: HostView) -> Iterator[tuple[str, Style]]:
-    when = f"{name} {span(look.snapshot.at - start.at)} ago"
+def start_lines(name: str, start: Start, view: HostView) -> Iterator[tuple[str, Style]]:
+    when = f"{name} {span(view.snapshot.at - start.at)} ago"
     who = "" if start.trigger is None else f", {start.trigger}"
     if start.verdict is None:
         yield f"{when}{who}: not judged", Style.PLAIN
@@ -126,15 +126,15 @@ def start_lines(name: str, start: Start, look: HostView) -> Iterator[tuple[str, 
     if start.unknown_because:
         said += f" ({start.unknown_because})"
     if start.in_the_way:
-        said += f", {_in_the_way(start.in_the_way, look)}"
+        said += f", {_in_the_way(start.in_the_way, view)}"
     if start.end is not None and start.end.result:
         said += f"; ended after {span(start.end.seconds)} with {start.end.result}"
     yield f"{when}{who}: {said}", VERDICTS[start.verdict]
 
 
-def _in_the_way(found: Iterable[InTheWay], look: HostView) -> str:
+def _in_the_way(found: Iterable[InTheWay], view: HostView) -> str:
     """Name GPUs that had the same together."""
-    indexes = {gpu.uuid: gpu.index for gpu in _gpus(look)}
+    indexes = {gpu.uuid: gpu.index for gpu in _gpus(view)}
     by_gpu: dict[str, list[str]] = {}
     for way in found:
         by_gpu.setdefault(indexes.get(way.uuid, way.gpu), []).append(f"{gib(way.used_bytes)} GiB {way.kind}")
@@ -147,29 +147,29 @@ def _in_the_way(found: Iterable[InTheWay], look: HostView) -> str:
     )
 
 
-def _gpus(look: HostView) -> tuple[Gpu, ...]:
-    return look.snapshot.nvml.value.gpus if isinstance(look.snapshot.nvml, Ok) else ()
+def _gpus(view: HostView) -> tuple[Gpu, ...]:
+    return view.snapshot.nvml.value.gpus if isinstance(view.snapshot.nvml, Ok) else ()
 
 
-def _guard(unit: Unit, look: HostView) -> Iterator[tuple[str, Style]]:
-    runs = look.snapshot.guard_runs
+def _guard(unit: Unit, view: HostView) -> Iterator[tuple[str, Style]]:
+    runs = view.snapshot.guard_runs
     for run in runs.value if isinstance(runs, Ok) else ():
         if run.unit != unit.id:
             continue
         total = ", ".join(
             f"{run.runs_total[verdict]} {verdict}" for verdict in GuardVerdict if run.runs_total.get(verdict)
         )
-        said = f"guard {span(look.snapshot.at - run.at)} ago: {run.verdict} after {span(run.wait_seconds)}"
+        said = f"guard {span(view.snapshot.at - run.at)} ago: {run.verdict} after {span(run.wait_seconds)}"
         style = Style.PLAIN if run.verdict is GuardVerdict.FREE else Style.DOUBT
         yield f"{said}; its runs: {total}" if total else said, style
 
 
-def _next_start(facts: UnitFacts, look: HostView) -> Iterator[tuple[str, Style]]:
+def _next_start(facts: UnitFacts, view: HostView) -> Iterator[tuple[str, Style]]:
     match facts.startable:
         case Ok(True):
             yield "startable: all it needs is free", Style.GOOD
         case Ok():
-            missing = "; ".join(missing_of(facts, look)) or "the driver's library does not fit the loaded driver"
+            missing = "; ".join(missing_of(facts, view)) or "the driver's library does not fit the loaded driver"
             yield f"not startable: {missing}", Style.BAD
         case Failed() as failed if facts.engine:
             why = failed.detail or str(failed.cause).replace("_", " ")
@@ -178,10 +178,10 @@ def _next_start(facts: UnitFacts, look: HostView) -> Iterator[tuple[str, Style]]
             pass
 
 
-def missing_of(facts: UnitFacts, look: HostView) -> Iterator[str]:
+def missing_of(facts: UnitFacts, view: HostView) -> Iterator[str]:
     """Say what a start would miss; GPUs that miss the same together."""
     alike: dict[str, list[Shortage]] = {}
-    for shortage in shortages(facts.gpus, facts.needed, _gpus(look), look.snapshot.host):
+    for shortage in shortages(facts.gpus, facts.needed, _gpus(view), view.snapshot.host):
         needed, free = shortage.needed_bytes, shortage.free_bytes
         lacks = needed is not None and free is not None and free < needed
         memory = f"{gib(free or 0)} GiB free of {gib(needed or 0)} needed" if lacks else ""
@@ -191,22 +191,22 @@ def missing_of(facts: UnitFacts, look: HostView) -> Iterator[str]:
         yield f"GPU {gpus}: {why}" if len(found) == 1 else f"GPUs {gpus}, each: {why}"
 
 
-def _times(facts: UnitFacts, record: UnitHistory | None, look: HostView) -> Iterator[str]:
-    readiness = look.history.readiness.get(facts.unit.id)
+def _times(facts: UnitFacts, record: UnitHistory | None, view: HostView) -> Iterator[str]:
+    readiness = view.history.readiness.get(facts.unit.id)
     if readiness is not None and readiness.past_seconds:
         yield f"was ready {span(readiness.past_seconds[-1])} after its start"
     if record is not None and record.last_release_seconds is not None:
         yield f"its memory came back {span(record.last_release_seconds)} after its end"
 
 
-def _engines(unit: Unit, look: HostView) -> Iterator[tuple[str, Style]]:
-    answers = look.snapshot.engines.value.answers if isinstance(look.snapshot.engines, Ok) else ()
+def _engines(unit: Unit, view: HostView) -> Iterator[tuple[str, Style]]:
+    answers = view.snapshot.engines.value.answers if isinstance(view.snapshot.engines, Ok) else ()
     for answer in answers:
         if answer.unit == unit.id:
-            yield _engine(answer, look)
+            yield _engine(answer, view)
 
 
-def _engine(answer: EngineAnswer, look: HostView) -> tuple[str, Style]:
+def _engine(answer: EngineAnswer, view: HostView) -> tuple[str, Style]:
     if not isinstance(answer.samples, Ok):
         why = str(answer.samples.cause).replace("_", " ") if isinstance(answer.samples, Failed) else answer.samples.why
         return f"{answer.endpoint}: {why}", Style.DOUBT
@@ -215,7 +215,7 @@ def _engine(answer: EngineAnswer, look: HostView) -> tuple[str, Style]:
     models = sorted({sample.model for sample in samples if sample.model})
     if models:
         said.append(", ".join(models))
-    rate = look.rates.get((answer.unit, answer.endpoint))
+    rate = view.rates.get((answer.unit, answer.endpoint))
     if rate is not None and rate.generation_tokens is not None:
         said.append(f"{rate.generation_tokens:.0f} tokens/s")
     for name, values in (
