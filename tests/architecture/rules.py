@@ -9,24 +9,25 @@ PACKAGE = "llmhost"
 
 # Folder → what of llmhost it may import, beside itself: folders, or single modules. cli may import everything.
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
+    "runtime": frozenset(),
     "model": frozenset(),
     "config": frozenset({"model"}),
-    "sources": frozenset({"model"}),
+    "sources": frozenset({"model", "runtime"}),
     "derive": frozenset({"model", "config.schema"}),
     "decide": frozenset({"model", "derive", "config.schema"}),
-    "state": frozenset({"model", "derive.history", "sources.base"}),
-    "collect": frozenset({"model", "sources.base", "derive", "config.schema"}),
-    "starts": frozenset({"model", "sources.base", "derive", "config.schema", "collect"}),
-    "act": frozenset({"model", "decide", "sources.procfs_files", "config.paths"}),
+    "state": frozenset({"model", "derive.history", "sources.base", "runtime"}),
+    "collect": frozenset({"model", "sources.base", "derive", "config.schema", "runtime"}),
+    "starts": frozenset({"model", "sources.base", "derive", "config.schema", "collect", "runtime"}),
+    "act": frozenset({"model", "decide", "sources.procfs_files", "config.paths", "runtime"}),
     "metrics": frozenset({"model", "derive", "decide", "collect", "config.schema"}),
     "views": frozenset({"model", "derive", "decide"}),
-    "serve": frozenset({"model.listen"}),
+    "serve": frozenset({"model.listen", "runtime"}),
     # The composition root alone names concrete sources.
-    "assemble": frozenset({"model", "config", "sources", "derive", "decide", "state", "collect", "starts"}),
+    "assemble": frozenset({"model", "config", "sources", "derive", "decide", "state", "collect", "starts", "runtime"}),
     "guard": frozenset(
         {
             *("model", "config", "derive", "decide", "state", "collect", "act", "views", "assemble"),
-            *("sources.base", "sources.sd_notify"),
+            *("runtime", "sources.base", "sources.sd_notify"),
         }
     ),
 }

@@ -148,7 +148,7 @@ class Worker(Generic[T]):
         ticket.resolve(reading)
 
     def _note(self, reading: Reading[T]) -> None:
-        """Keep the keeper, and log what changed: once per fault, not once per scrape."""
+        """Keep the books, and log what changed: once per fault, not once per scrape."""
         with self._lock:
             if not isinstance(reading, Failed):
                 self._fault = None
