@@ -7,7 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from llmhost.assemble.exporter import Exporter, boot_id
+from llmhost.assemble.exporter import Exporter
+from llmhost.assemble.sources import Sources
 from llmhost.collect.clock import SystemClock
 from llmhost.config.load import load
 from llmhost.config.paths import Paths
@@ -34,7 +35,7 @@ class HostReader:
         config = load(config_file)
         patterns = (*config.units.patterns, *units)
         self.config = replace(config, units=replace(config.units, patterns=patterns))
-        saved = read_history(state_directory, boot_id(paths))
+        saved = read_history(state_directory, Sources(paths=paths).boot_id)
         self._history_fault = saved.fault
         self._clock = SystemClock()
         self._exporter = Exporter(self.config, paths, clock=self._clock, history=saved.history)

@@ -135,13 +135,13 @@ def _wait(until_monotonic: float, seconds: float) -> None:
 
 
 def _around(given: argparse.Namespace, view: "HostView") -> "Around":
-    from llmhost.assemble.exporter import read_around  # noqa: PLC0415
+    from llmhost.assemble.sources import Sources  # noqa: PLC0415
     from llmhost.decide.cleanup.plan import to_ask_for_listeners  # noqa: PLC0415
     from llmhost.model.reading import Ok  # noqa: PLC0415
 
     table = view.snapshot.processes
     everybody = tuple(table.value.by_pid.values()) if isinstance(table, Ok) else ()
-    return read_around(paths_of(given), tuple(to_ask_for_listeners(view)), everybody)
+    return Sources(paths=paths_of(given)).process_context(tuple(to_ask_for_listeners(view)), everybody)
 
 
 def _status_of(plan: "Plan") -> Exit:

@@ -14,9 +14,13 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llmhost.cli.exits import Exit
 from llmhost.cli.options import file, named
+
+if TYPE_CHECKING:
+    from llmhost.guard.request import GuardRequest
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +123,7 @@ def run(given: argparse.Namespace) -> int:
         log.exception("this is a bug in llmhost")
         return _after_fault(given)
     try:
-        ended = guarded(given, gpus, began)
+        ended = guarded(_request(given), gpus, began)
     except WrongUseError as error:
         sys.stderr.write(f"llmhost: {error}\n")
         return Exit.WRONG_USE
@@ -135,6 +139,30 @@ def run(given: argparse.Namespace) -> int:
     if ended.verdict is GuardVerdict.FAULT:
         return _after_fault(given)
     return _admitted(given)
+
+
+def _request(given: argparse.Namespace) -> "GuardRequest":
+    from llmhost.guard.request import GuardRequest  # noqa: PLC0415 - see above
+
+    need = given.need_free
+    return GuardRequest(
+        unit=given.unit,
+        gpus=given.gpus,
+        need_free_bytes=need if isinstance(need, int) else None,
+        need_free_ratio=need if isinstance(need, float) else None,
+        max_used_bytes=given.max_used,
+        need_shm_bytes=given.need_shm,
+        settle_seconds=given.settle,
+        timeout_seconds=given.timeout,
+        admit_on_unknown=given.on_unknown == "admit",
+        refuse_on_fault=given.on_fault == "refuse",
+        reap=given.reap,
+        clean_shm=given.clean_shm,
+        config=given.config,
+        state_directory=given.state_directory,
+        run_directory=given.run_directory,
+        command=tuple(given.command),
+    )
 
 
 def _after_fault(given: argparse.Namespace) -> int:

@@ -55,7 +55,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(given: argparse.Namespace) -> Exit:
     # Imported only now: `llmhost` as a whole must start quickly.
-    from llmhost.assemble.exporter import boot_id  # noqa: PLC0415
+    from llmhost.assemble.sources import Sources  # noqa: PLC0415
     from llmhost.cli.output import write_out  # noqa: PLC0415
     from llmhost.state import driver_pause as driver_release  # noqa: PLC0415
     from llmhost.state.directory import StoreError  # noqa: PLC0415
@@ -67,7 +67,7 @@ def run(given: argparse.Namespace) -> Exit:
             write_out("the driver may be read again\n" if there_was else "no release is in force\n")
             return Exit.GOOD
         until = driver_release.boottime() + given.seconds
-        driver_release.ask(paths.run, boot_id=boot_id(paths), until_boottime_seconds=until)
+        driver_release.ask(paths.run, boot_id=Sources(paths=paths).boot_id, until_boottime_seconds=until)
     except StoreError as error:
         sys.stderr.write(f"llmhost: {error}\n")
         return Exit.CANNOT_TELL
@@ -107,13 +107,13 @@ def _settled(paths: Paths) -> "DriverUsers | None":
 
 def _looked(paths: Paths, seconds: float) -> "DriverUsers | None":
     """Look from a thread: a command line cannot be read while its process hangs in certain calls of the driver."""
-    from llmhost.assemble.exporter import driver_users  # noqa: PLC0415 - see above
+    from llmhost.assemble.sources import Sources  # noqa: PLC0415 - see above
 
     found: list[DriverUsers] = []
 
     def look() -> None:
         try:
-            found.append(driver_users(paths))
+            found.append(Sources(paths=paths).driver_users())
         except OSError:
             return
 

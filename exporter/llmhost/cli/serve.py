@@ -15,12 +15,15 @@ from pathlib import Path
 from types import FrameType
 
 from llmhost import __version__
-from llmhost.assemble.exporter import Exporter, Paths, SystemClock, boot_id
+from llmhost.assemble.exporter import Exporter
+from llmhost.assemble.sources import Sources
 from llmhost.cli.exits import Exit
 from llmhost.cli.output import write_out
 from llmhost.cli.status_pages import StatusPages
+from llmhost.collect.clock import SystemClock
 from llmhost.collect.recent_observations import RecentObservations
 from llmhost.config.load import DEFAULT_PATH, ConfigError, load
+from llmhost.config.paths import Paths
 from llmhost.config.schema import Config
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
@@ -53,7 +56,7 @@ def run(arguments: Arguments) -> Exit:
     try:
         config = _load(arguments)
         remember = read_history if arguments.once else open_history
-        remembered = remember(arguments.state_directory, boot_id(arguments.paths))
+        remembered = remember(arguments.state_directory, Sources(paths=arguments.paths).boot_id)
     except (ConfigError, StoreError) as error:
         sys.stderr.write(f"llmhost: {error}\n")
         return Exit.WRONG_USE
