@@ -5,7 +5,8 @@ from typing import TextIO
 
 from llmhost.cli.exits import Exit
 from llmhost.cli.output import write_out
-from llmhost.config.load import DEFAULT_PATH, ConfigError, dump, load
+from llmhost.config.load import ConfigError, dump, load
+from llmhost.config.paths import DEFAULT_CONFIG
 
 
 def run(path: Path | None, stderr: TextIO) -> Exit:
@@ -15,7 +16,7 @@ def run(path: Path | None, stderr: TextIO) -> Exit:
     except ConfigError as error:
         print(error, file=stderr)
         return Exit.WRONG_USE
-    if path is None and not DEFAULT_PATH.exists():
-        print(f"llmhost: there is no {DEFAULT_PATH}; these are the defaults", file=stderr)
+    if path is None and not DEFAULT_CONFIG.exists():
+        print(f"llmhost: there is no {DEFAULT_CONFIG}; these are the defaults", file=stderr)
     write_out(dump(config))
     return Exit.GOOD

@@ -9,9 +9,8 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from http import HTTPStatus
-from pathlib import Path
 from types import FrameType
 
 from llmhost import __version__
@@ -19,11 +18,12 @@ from llmhost.assemble.exporter import Exporter
 from llmhost.assemble.sources import Sources
 from llmhost.cli.exits import Exit
 from llmhost.cli.output import write_out
+from llmhost.cli.requests import ServeRequest
 from llmhost.cli.status_pages import StatusPages
 from llmhost.collect.clock import SystemClock
 from llmhost.collect.recent_observations import RecentObservations
-from llmhost.config.load import DEFAULT_PATH, ConfigError, load
-from llmhost.config.paths import Paths
+from llmhost.config.load import ConfigError, load
+from llmhost.config.paths import DEFAULT_CONFIG
 from llmhost.config.schema import Config
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
@@ -43,53 +43,46 @@ _MARGIN_SECONDS = 0.5  # of a scraper's timeout, for the page's way back
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
-    config: Path | None = None
-    listen: str | None = None
-    state_directory: Path | None = None
-    once: bool = False
-    paths: Paths = field(default_factory=Paths)
-
-
-def run(arguments: Arguments) -> Exit:
+def run(request: ServeRequest) -> Exit:
     try:
-        config = _load(arguments)
-        remember = read_history if arguments.once else open_history
-        remembered = remember(arguments.state_directory, Sources(paths=arguments.paths).boot_id)
+        config = _load(request)
+        take = read_history if request.once else open_history
+        saved = take(request.state_directory, Sources(paths=request.paths).boot_id)
     except (ConfigError, StoreError) as error:
         sys.stderr.write(f"llmhost: {error}\n")
         return Exit.WRONG_USE
-    daemon = Daemon(arguments, config, remembered)
+    if request.once and saved.fault:
+        log.warning("there is no history: %s", saved.fault)
+    daemon = Daemon(request, config, saved)
     try:
-        return daemon.print_once() if arguments.once else daemon.serve()
+        return daemon.print_once() if request.once else daemon.serve()
     finally:
         daemon.close()
 
 
-def _load(arguments: Arguments) -> Config:
-    config = load(arguments.config)
-    if arguments.listen is None:
+def _load(request: ServeRequest) -> Config:
+    config = load(request.config)
+    if request.listen is None:
         return config
-    return replace(config, web=replace(config.web, listen=arguments.listen))
+    return replace(config, web=replace(config.web, listen=request.listen))
 
 
 class Daemon:
-    def __init__(self, arguments: Arguments, config: Config, remembered: SavedHistory) -> None:
-        self._arguments = arguments
-        self._saved_history = remembered
+    def __init__(self, request: ServeRequest, config: Config, saved: SavedHistory) -> None:
+        self._request = request
+        self._saved_history = saved
         self._clock = SystemClock()
         self._in_force = InForce(config=config, loaded_at=self._clock.time(), reload_success=True)
         self._exporter = Exporter(
             config,
-            arguments.paths,
+            request.paths,
             clock=self._clock,
-            history=remembered.history,
-            save=remembered.save,
-            watch=not arguments.once,
+            history=saved.history,
+            save=saved.save,
+            watch=not request.once,
         )
         recent = RecentObservations(self._exporter.observe, self._clock)
-        self._status = StatusPages(recent, lambda: self._in_force, history_fault=remembered.fault)
+        self._status = StatusPages(recent, lambda: self._in_force, history_fault=saved.fault)
         self._exposition = Exposition(
             observe=recent.observe,
             in_force=lambda: self._in_force,
@@ -155,7 +148,7 @@ class Daemon:
     def _reload(self) -> None:
         self._notifier.send(RELOADING="1", MONOTONIC_USEC=str(int(self._clock.monotonic() * 1e6)))
         try:
-            config = _load(self._arguments)
+            config = _load(self._request)
         except ConfigError as error:
             self._in_force = replace(self._in_force, reload_success=False)
             self._notifier.send(STATUS=f"bad config, the old one runs on: {error}")
@@ -171,7 +164,7 @@ class Daemon:
         self._notifier.send(READY="1")
 
     def _config_name(self) -> str:
-        path = self._arguments.config or DEFAULT_PATH
+        path = self._request.config or DEFAULT_CONFIG
         return str(path) if path.exists() else f"defaults (there is no {path})"
 
     def _deadline(self, scrape_timeout_seconds: float | None) -> float:

@@ -16,10 +16,10 @@ import yaml
 
 from llmhost.config.keys import KEYS, SECTIONS
 from llmhost.config.kinds import Plain, nearest
+from llmhost.config.paths import DEFAULT_CONFIG
 from llmhost.config.schema import Config
 from llmhost.config.tree import BadNodeError, Mapping, Node, Scalar, Sequence, Written, described, printable, quoted
 
-DEFAULT_PATH: Final = Path("/etc/llmhost/llmhost.yml")
 LARGEST_FILE_BYTES: Final = 1 << 20
 MOST_NODES: Final = 10_000  # after aliases are followed, which may multiply what is written
 DEEPEST: Final = 16
@@ -49,7 +49,7 @@ class ConfigError(Exception):
 _OPEN_ALREADY = {("/", "dev"), ("/", "proc")}
 
 
-def load(path: Path | None, *, default: Path = DEFAULT_PATH) -> Config:
+def load(path: Path | None, *, default: Path = DEFAULT_CONFIG) -> Config:
     """Read the config in `path`; with None the one in `default`, and if there is no such file, the defaults.
 
     Raises ConfigError.

@@ -6,14 +6,14 @@ from llmhost.derive.segments import SegmentState
 from llmhost.derive.trackers import TrackerState
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
-from llmhost.metrics.view import View
+from llmhost.metrics.view import PageView
 from llmhost.model.process import Role
 from llmhost.model.reading import Ok
 from llmhost.model.segment import Segment, SegmentKind
 
 
-def shm_series(view: View, page: Page) -> None:
-    shared, states = view.observation.snapshot.shm, view.facts.segments
+def shm_series(view: PageView, page: Page) -> None:
+    shared, states = view.host.snapshot.shm, view.host.facts.segments
     if not isinstance(shared, Ok) or not isinstance(states, Ok):
         return
     found: dict[SegmentKind, dict[SegmentState, list[Segment]]] = {}
@@ -37,8 +37,8 @@ def shm_series(view: View, page: Page) -> None:
     page.add(catalog.SHM_INODES_USED, shared.value.inodes_used)
 
 
-def helper_series(view: View, page: Page) -> None:
-    trackers, orphans = view.facts.trackers, view.facts.orphans
+def helper_series(view: PageView, page: Page) -> None:
+    trackers, orphans = view.host.facts.trackers, view.host.facts.orphans
     if isinstance(trackers, Ok):
         states = Counter(trackers.value.values())
         for state in TrackerState:
@@ -54,9 +54,9 @@ def helper_series(view: View, page: Page) -> None:
         page.add(catalog.ORPHAN_OLDEST, max((orphan.seconds for orphan in orphans.value), default=None))
 
 
-def _has_untold_tracker(view: View) -> bool:
+def _has_untold_tracker(view: PageView) -> bool:
     """Say whether there is a tracker that nobody can tell the state of."""
-    processes, trackers = view.observation.snapshot.processes, view.facts.trackers
+    processes, trackers = view.host.snapshot.processes, view.host.facts.trackers
     if not isinstance(processes, Ok) or not isinstance(trackers, Ok):
         return True
     found = processes.value.by_pid.values()

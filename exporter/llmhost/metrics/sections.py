@@ -8,9 +8,9 @@ from llmhost.metrics.leftovers import helper_series, shm_series
 from llmhost.metrics.page import Page
 from llmhost.metrics.starts import history_series
 from llmhost.metrics.throughput import engine_series
-from llmhost.metrics.view import View
+from llmhost.metrics.view import PageView
 
-Section = Callable[[View, Page], None]
+Section = Callable[[PageView, Page], None]
 
 # Which collector a section's failure is charged to, and the section.
 SECTIONS: tuple[tuple[str, Section], ...] = (

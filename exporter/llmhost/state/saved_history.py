@@ -1,4 +1,4 @@
-"""The history as the state directory has it: opened by `serve`, read by commands that look once."""
+"""The history in the state directory: opened by `serve`, only read by the commands and the guard."""
 
 import logging
 import os
@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from llmhost.config.paths import DEFAULT_STATE
 from llmhost.model.history.history import History
 from llmhost.state.directory import StoreError
 from llmhost.state.history_file import HistoryFile, UnreadableHistoryError, open_for_reading
 from llmhost.state.saving import Saving
-
-USUAL = Path("/var/lib/llmhost")
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +22,7 @@ class SavedHistory:
     history: History
     file: HistoryFile | None = None
     save: Saving | None = None
-    fault: str = ""  # why there is no file, though there is a directory
+    fault: str = ""  # why the directory's history is not used
 
     def log_where(self) -> None:
         """Say in the log where history is kept."""
@@ -55,18 +54,26 @@ def open_history(given: Path | None, boot_id: str, environment: Mapping[str, str
     return SavedHistory(history=file.load(boot_id) or History(boot_id=boot_id), file=file, save=Saving(file))
 
 
-def read_history(given: Path | None, boot_id: str, environment: Mapping[str, str] | None = None) -> SavedHistory:
-    """Read what was saved last, and change nothing. Raises StoreError where a directory was given that is none."""
+def read_history(
+    given: Path | None,
+    boot_id: str,
+    environment: Mapping[str, str] | None = None,
+    *,
+    owners: frozenset[int] | None = None,
+) -> SavedHistory:
+    """Read what was saved last, and change nothing; with `owners` only a file of one of these users counts.
+
+    Raises StoreError where a directory was given that is none.
+    """
     directory = given or _found(environment)
     history, fault = None, ""
     if directory is not None:
         try:
-            history = open_for_reading(directory, boot_id)
+            history = open_for_reading(directory, boot_id, owners=owners)
         except StoreError as error:
             if given is not None and not isinstance(error, UnreadableHistoryError):
                 raise
             fault = str(error)
-            log.warning("there is no history: %s", error)
     return SavedHistory(history=history or History(boot_id=boot_id), fault=fault)
 
 
@@ -75,4 +82,4 @@ def _found(environment: Mapping[str, str] | None) -> Path | None:
     named = (os.environ if environment is None else environment).get("STATE_DIRECTORY", "").split(":")[0]
     if named:
         return Path(named)
-    return USUAL if USUAL.is_dir() else None
+    return DEFAULT_STATE if DEFAULT_STATE.is_dir() else None
