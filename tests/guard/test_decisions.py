@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from llmhost.config.schema import Config, GpusConfig
-from llmhost.decide.guard.decision import Decision, Rule, Wanted, decide, rule_of
-from llmhost.decide.guard.memory_stability import STEADY_BYTES, Trace, Traces, advance
+from llmhost.decide.guard.decision import Decision, GuardOptions, Rule, decide, rule_of
+from llmhost.decide.guard.memory_stability import STILL_BYTES, UsageTrend, UsageTrends, advance
 from llmhost.model.gpu import Gpu, GpuMemory, MemoryApi, NvmlReport
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.history import History
@@ -99,18 +99,22 @@ def vllm(*arguments: str, **environment: str) -> Unit:
     )
 
 
-def still(nvml: NvmlReport, seconds: float = 10.0) -> Traces:
+def still(nvml: NvmlReport, seconds: float = 10.0) -> UsageTrends:
     return advance({}, nvml.used_bytes, AT - seconds)
 
 
 def decided(
-    unit: Unit, *gpus: Gpu, wanted: Wanted | None = None, traces: Traces | None = None, config: Config | None = None
+    unit: Unit,
+    *gpus: Gpu,
+    options: GuardOptions | None = None,
+    trends: UsageTrends | None = None,
+    config: Config | None = None,
 ) -> Decision:
-    wanted = wanted or Wanted()
+    options = options or GuardOptions()
     found = report(*gpus)
     snapshot = seen(Ok(found))
-    rule = rule_of(unit, wanted, snapshot, config or Config(), History())
-    return decide(rule, wanted, snapshot, still(found) if traces is None else traces)
+    rule = rule_of(unit, options, snapshot, config or Config(), History())
+    return decide(rule, options, snapshot, still(found) if trends is None else trends)
 
 
 def short(decision: Decision) -> list[tuple[str, int | None, int | None]]:
@@ -137,27 +141,27 @@ def test_a_gpu_of_the_set_that_lacks_a_byte_holds_the_start_and_others_do_not() 
 def test_without_a_known_need_less_than_max_used_must_be_in_use() -> None:
     """1000 MiB, as operators have it in their loops: 999 are few enough, 1000 are not."""
     unit = replace(vllm(), settings=UnitSettings(exec_start=(("/opt/serve",),)))
-    unit_of_one = Wanted(gpus=("0",))
-    assert decided(unit, gpu(0, 999 / 1024), wanted=unit_of_one).verdict is GuardVerdict.FREE
-    assert decided(unit, gpu(0, 1000 / 1024), wanted=unit_of_one).verdict is GuardVerdict.HELD
-    larger = Wanted(gpus=("0",), max_used_bytes=2 * GIB)
-    assert decided(unit, gpu(0, 1000 / 1024), wanted=larger).verdict is GuardVerdict.FREE
+    unit_of_one = GuardOptions(gpus=("0",))
+    assert decided(unit, gpu(0, 999 / 1024), options=unit_of_one).verdict is GuardVerdict.FREE
+    assert decided(unit, gpu(0, 1000 / 1024), options=unit_of_one).verdict is GuardVerdict.HELD
+    larger = GuardOptions(gpus=("0",), max_used_bytes=2 * GIB)
+    assert decided(unit, gpu(0, 1000 / 1024), options=larger).verdict is GuardVerdict.FREE
 
 
 def test_what_the_command_line_wants_goes_over_what_the_engine_will_ask_for() -> None:
     unit = vllm("--gpu-memory-utilization", "0.9", CUDA_VISIBLE_DEVICES="0")
-    size = Wanted(gpus=("00000000:01:00.0",), free_bytes=40 * GIB)
-    assert decided(unit, gpu(0, 90), gpu(1, 55), wanted=size).verdict is GuardVerdict.FREE
-    assert short(decided(unit, gpu(0), gpu(1, 56), wanted=size)) == [("1", 39 * GIB, 40 * GIB)]
-    half = Wanted(free_ratio=0.5)
-    assert short(decided(unit, gpu(0, 50), wanted=half)) == [("0", 45 * GIB, int(47.5 * GIB))]
+    size = GuardOptions(gpus=("00000000:01:00.0",), free_bytes=40 * GIB)
+    assert decided(unit, gpu(0, 90), gpu(1, 55), options=size).verdict is GuardVerdict.FREE
+    assert short(decided(unit, gpu(0), gpu(1, 56), options=size)) == [("1", 39 * GIB, 40 * GIB)]
+    half = GuardOptions(free_ratio=0.5)
+    assert short(decided(unit, gpu(0, 50), options=half)) == [("0", 45 * GIB, int(47.5 * GIB))]
 
 
 def test_where_nobody_knows_which_gpus_a_unit_uses_all_must_have_it_free() -> None:
     unit = vllm("--config", "/etc/vllm.yml", "--gpu-memory-utilization", "0.9")
-    wanted = Wanted()
+    options = GuardOptions()
     snapshot = seen(Ok(report(gpu(0), gpu(1, 90))))
-    rule = rule_of(unit, wanted, snapshot, Config(), History())
+    rule = rule_of(unit, options, snapshot, Config(), History())
     assert rule.doubt == "a config file of the engine may say how many GPUs it uses"
     assert short(decided(unit, gpu(0), gpu(1, 90))) == [("1", 5 * GIB, int(0.9 * 95 * GIB))]
     assert decided(unit, gpu(0), gpu(1)).verdict is GuardVerdict.FREE
@@ -167,22 +171,22 @@ def test_memory_must_stand_still_for_as_long_as_settle_says() -> None:
     unit = vllm(CUDA_VISIBLE_DEVICES="0")
     found = report(gpu(0))
     for seconds, verdict in ((0.99, GuardVerdict.HELD), (1.0, GuardVerdict.FREE)):
-        decision = decided(unit, gpu(0), traces=still(found, seconds))
+        decision = decided(unit, gpu(0), trends=still(found, seconds))
         assert decision.verdict is verdict
         assert [one.index for one in decision.moving] == (["0"] if verdict is GuardVerdict.HELD else [])
-    at_once = decided(unit, gpu(0), wanted=Wanted(settle_seconds=0.0), traces=still(found, 0.0))
+    at_once = decided(unit, gpu(0), options=GuardOptions(settle_seconds=0.0), trends=still(found, 0.0))
     assert at_once.verdict is GuardVerdict.FREE
-    assert decided(unit, gpu(0), traces={}).verdict is GuardVerdict.HELD, "never read"
+    assert decided(unit, gpu(0), trends={}).verdict is GuardVerdict.HELD, "never read"
 
 
 def test_memory_that_moves_by_16_mib_stands_still_and_by_a_byte_more_does_not() -> None:
     uuid = GpuUuid("GPU-0")
-    traces = advance({}, {uuid: 100 * MIB}, 10.0)
-    traces = advance(traces, {uuid: 108 * MIB}, 10.5)
-    traces = advance(traces, {uuid: 92 * MIB}, 11.0)  # 16 MiB between the least and the most
-    assert traces[uuid].since == 10.0
-    moved = advance(traces, {uuid: 92 * MIB - 1}, 11.5)
-    assert moved[uuid] == Trace(
+    trends = advance({}, {uuid: 100 * MIB}, 10.0)
+    trends = advance(trends, {uuid: 108 * MIB}, 10.5)
+    trends = advance(trends, {uuid: 92 * MIB}, 11.0)  # 16 MiB between the least and the most
+    assert trends[uuid].since == 10.0
+    moved = advance(trends, {uuid: 92 * MIB - 1}, 11.5)
+    assert moved[uuid] == UsageTrend(
         since=11.5,
         least_bytes=92 * MIB - 1,
         most_bytes=92 * MIB - 1,
@@ -192,16 +196,16 @@ def test_memory_that_moves_by_16_mib_stands_still_and_by_a_byte_more_does_not() 
     for step in range(1, 18):  # 1 MiB each tenth of a second: no two readings differ by much
         slowly = advance(slowly, {uuid: step * MIB}, step / 10)
     assert slowly[uuid].since == 1.7
-    assert advance(traces, {}, 12.0) == {}, "what was not read does not count as still"
-    assert STEADY_BYTES == 16 * MIB
+    assert advance(trends, {}, 12.0) == {}, "what was not read does not count as still"
+    assert STILL_BYTES == 16 * MIB
 
 
 def test_the_rate_is_that_of_the_last_two_seconds() -> None:
     uuid = GpuUuid("GPU-0")
-    traces: Traces = {}
+    trends: UsageTrends = {}
     for at, used in ((0.0, 90), (1.0, 80), (2.0, 69), (3.0, 58)):
-        traces = advance(traces, {uuid: used * GIB}, at)
-    assert traces[uuid].falling_bytes_per_second == 11 * GIB  # from 80 at 1 s to 58 at 3 s
+        trends = advance(trends, {uuid: used * GIB}, at)
+    assert trends[uuid].falling_bytes_per_second == 11 * GIB  # from 80 at 1 s to 58 at 3 s
 
 
 def test_a_fabric_that_is_not_ready_holds_the_start() -> None:
@@ -236,7 +240,7 @@ def test_a_gpu_that_is_not_listed_cannot_be_told_of() -> None:
 
 
 def test_a_driver_that_does_not_serve_cannot_be_told_of_and_is_waited_for() -> None:
-    wanted = Wanted()
+    options = GuardOptions()
     for cause, no_use in (
         (Cause.NO_DRIVER, False),
         (Cause.NO_LIBRARY, False),
@@ -245,13 +249,13 @@ def test_a_driver_that_does_not_serve_cannot_be_told_of_and_is_waited_for() -> N
         (Cause.DRIVER_MISMATCH, True),
     ):
         snapshot = seen(Failed(cause))
-        rule = rule_of(vllm(), wanted, snapshot, Config(), History())
-        decision = decide(rule, wanted, snapshot, {})
+        rule = rule_of(vllm(), options, snapshot, Config(), History())
+        decision = decide(rule, options, snapshot, {})
         assert (decision.verdict, decision.no_use_to_wait) == (GuardVerdict.UNKNOWN, no_use)
     found = report(gpu(0), driver_mismatch=True, library_on_disk_version="575.1")
     snapshot = seen(Ok(found))
-    rule = rule_of(vllm(), wanted, snapshot, Config(), History())
-    decision = decide(rule, wanted, snapshot, still(found))
+    rule = rule_of(vllm(), options, snapshot, Config(), History())
+    decision = decide(rule, options, snapshot, still(found))
     assert (decision.verdict, decision.no_use_to_wait) == (GuardVerdict.UNKNOWN, True)
 
 
@@ -263,22 +267,22 @@ def test_a_gpu_that_is_split_stands_for_its_instances() -> None:
     parent = gpu(0, memory=NotApplicable("MIG"), holders=NotApplicable("MIG"))
     first = gpu(1, index="0:0", parent_uuid=parent.uuid, uuid=GpuUuid("MIG-a"))
     second = gpu(2, 40, index="0:1", parent_uuid=parent.uuid, uuid=GpuUuid("MIG-b"))
-    wanted = Wanted(gpus=("0",), free_bytes=60 * GIB)
-    assert short(decided(vllm(), parent, first, second, wanted=wanted)) == [("0:1", 55 * GIB, 60 * GIB)]
-    one = Wanted(gpus=("MIG-a",), free_bytes=60 * GIB)
-    assert decided(vllm(), parent, first, second, wanted=one).verdict is GuardVerdict.FREE
+    options = GuardOptions(gpus=("0",), free_bytes=60 * GIB)
+    assert short(decided(vllm(), parent, first, second, options=options)) == [("0:1", 55 * GIB, 60 * GIB)]
+    one = GuardOptions(gpus=("MIG-a",), free_bytes=60 * GIB)
+    assert decided(vllm(), parent, first, second, options=one).verdict is GuardVerdict.FREE
 
 
 def test_unified_memory_is_that_of_the_host_and_need_not_stand_still() -> None:
     one = gpu(0, memory=NotApplicable("unified"), unified_memory=True)
     unit = vllm("--gpu-memory-utilization", "0.8", CUDA_VISIBLE_DEVICES="0")  # of 128 GiB: 102.4
-    assert short(decided(unit, one, traces={})) == [("0", 100 * GIB, int(0.8 * 128 * GIB))]
+    assert short(decided(unit, one, trends={})) == [("0", 100 * GIB, int(0.8 * 128 * GIB))]
     unit = vllm("--gpu-memory-utilization", "0.78", CUDA_VISIBLE_DEVICES="0")  # 99.84
-    assert decided(unit, one, traces={}).verdict is GuardVerdict.FREE
+    assert decided(unit, one, trends={}).verdict is GuardVerdict.FREE
 
 
 def test_shared_memory_counts_where_it_is_asked_for() -> None:
-    wanted = Wanted(gpus=("0",), shm_bytes=16 * GIB)
+    options = GuardOptions(gpus=("0",), shm_bytes=16 * GIB)
     found = report(gpu(0))
     snapshot = seen(Ok(found))
     rule = Rule(gpus=Ok((GpuUuid("GPU-0"),)), need=NotApplicable("not known"))
@@ -287,5 +291,5 @@ def test_shared_memory_counts_where_it_is_asked_for() -> None:
         (16 * GIB - 1, GuardVerdict.HELD),
         (None, GuardVerdict.UNKNOWN),
     ):
-        decision = decide(rule, wanted, snapshot, still(found), shm_free_bytes=free)
+        decision = decide(rule, options, snapshot, still(found), shm_free_bytes=free)
         assert decision.verdict is verdict

@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.daemon import LLMHOST, environment
 from tests.fakes.nvml import FakeNvml, fake_nvml
 
-from llmhost.guard.run import TerminatedError, _terminable
+from llmhost.guard.loop import Signals
 
 __all__ = ["fake_nvml"]
 
@@ -85,8 +85,9 @@ class _TerminatesUs:
 def test_sigterm_that_comes_while_a_line_is_written_is_not_lost() -> None:
     log = logging.Logger("of this test")  # noqa: LOG001 - nobody else's
     log.addHandler(logging.StreamHandler(_TerminatesUs()))
-    with pytest.raises(TerminatedError), _terminable():
+    with Signals() as signals:
         log.warning("it waits")
+    assert signals.terminated()
 
 
 def test_free_gpus_are_free_without_a_list_of_processes_but_not_without_their_fabric(

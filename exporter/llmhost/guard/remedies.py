@@ -9,12 +9,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 
 from llmhost.act.ending import end
 from llmhost.act.removing import BusyError, Remover
-from llmhost.assemble.guard_sources import Surroundings
-from llmhost.collect.worker import Clock
+from llmhost.assemble.sources import Sources
 from llmhost.config.schema import Config
 from llmhost.decide.cleanup.steps import Ending, Outcome, Result
 from llmhost.decide.guard.remedies import (
@@ -26,6 +24,7 @@ from llmhost.decide.guard.remedies import (
     to_ask_for_listeners,
     unheard_of,
 )
+from llmhost.decide.guard.state import RemedyProgress
 from llmhost.derive.history.observations import advance
 from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId, UnitId
@@ -34,7 +33,7 @@ from llmhost.model.reading import Ok
 from llmhost.model.segment import SegmentId, SharedMemory
 from llmhost.model.snapshot import Snapshot
 from llmhost.sources.base import SourceError
-from llmhost.views.guard.remedies import left_line, step_line, stuck_line
+from llmhost.views.guard.lines import left_line, step_line
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +41,6 @@ _LOOK_SECONDS = 5.0  # for processes, and again for shared memory
 _AGAIN_SECONDS = 1.0  # between two passes where one has done something
 _SELDOM_SECONDS = 5.0  # and where it has not
 _BUSY_SECONDS = 0.2  # until it is tried again where another llmhost is cleaning up
-_MOST_SECONDS = 45.0  # that a start is held back for the first pass, where nothing else does
-_UNHEARD_SECONDS = 3.0  # for systemd to tell of the unit
 _LEAVING_SECONDS = 0.5  # for the step under way, when the guard ends
 
 
@@ -56,23 +53,16 @@ class Remedies:
         *,
         reap: bool,
         clean_shm: bool,
-        surroundings: Surroundings,
+        sources: Sources,
         config: Config,
         recorded: History,
-        procfs: Path,
-        shm: Path,
-        clock: Clock,
     ) -> None:
         self._unit = unit
         self._reap = reap
         self._clean_shm = clean_shm
-        self._surroundings = surroundings
+        self._sources = sources
         self._config = config
         self._history = recorded
-        self._procfs = procfs
-        self._shm_path = shm
-        self._clock = clock
-        self._began = clock.monotonic()
         self._seen: Snapshot | None = None  # without processes: host and units, as of the last step of the wait
         self._may_look = threading.Event()
         self._over = threading.Event()
@@ -87,29 +77,13 @@ class Remedies:
         self._thread.start()
 
     @property
-    def pending(self) -> bool:
-        """Whether a start has to wait: nobody has looked yet, or somebody is being ended."""
-        since = self._acting_since
-        if (self._settled and since is None) or not self._thread.is_alive():
-            return False
-        waited = self._clock.monotonic() - (self._began if since is None else since)
-        if waited >= _MOST_SECONDS:
-            self._tell_once(f"not done with what earlier runs have left after {_MOST_SECONDS:.0f} s")
-            return False
-        return self._may_look.is_set() or waited < _UNHEARD_SECONDS
-
-    @property
-    def stuck(self) -> str:
-        """Name the processes that do not die; "" where there are none."""
-        return "; ".join(stuck_line(one) for one in self._stuck)
+    def progress(self) -> RemedyProgress:
+        return RemedyProgress(settled=self._settled, acting_since=self._acting_since, stuck=self._stuck)
 
     def take_in(self, snapshot: Snapshot) -> None:
-        """Take what the wait knows of the host and of systemd."""
-        if isinstance(snapshot.units, Ok) and isinstance(snapshot.host, Ok):
-            self._seen = snapshot
-            self._may_look.set()
-        elif self._clock.monotonic() - self._began >= _UNHEARD_SECONDS and self._seen is None:
-            self._tell_once("systemd does not tell of the unit: nothing can be told to be of an ended run")
+        """Go by these readings of the host and the units from now on; the first one begins the first pass."""
+        self._seen = snapshot
+        self._may_look.set()
 
     def stop(self) -> None:
         """Begin no other step, and let the one under way come to its end, if that does not take long."""
@@ -165,26 +139,26 @@ class Remedies:
     def _reaped(self) -> Iterator[Outcome]:
         own = self._own()
         asked = to_ask_for_listeners(own)
-        steps = reaping(own, self._surroundings.sources.listening(asked), self._tried)
+        steps = reaping(own, self._sources.listening(asked), self._tried)
         for left in steps.left:
             if isinstance(left.subject, Process):
                 self._tell_once(left_line(left), (left.subject.id, left.because))
         if not steps.endings:
             return
         with self._alone():
-            self._acting_since = self._clock.monotonic()
-            yield from end(steps.endings, procfs=self._procfs, interrupted=self._over.is_set)
+            self._acting_since = self._sources.clock.monotonic()
+            yield from end(steps.endings, procfs=self._sources.paths.procfs, interrupted=self._over.is_set)
 
     def _removed(self) -> Iterator[Outcome]:
         if self._unit not in self._history.segment_units.values():
             return  # nobody has seen it hold any
-        shared = self._surroundings.sources.shm.read(self._clock.monotonic() + _LOOK_SECONDS)
+        shared = self._sources.shm.read(self._sources.clock.monotonic() + _LOOK_SECONDS)
         found, why = removals(self._own(shared), shared, self._config.policy)
         self._tell_once(why)
         found = tuple(one for one in found if one.segment.id not in self._handled)
         if not found:
             return
-        with Remover(self._shm_path) as remover:
+        with Remover(self._sources.paths.shm) as remover:
             for removal in found:
                 if self._over.is_set():
                     return
@@ -195,21 +169,21 @@ class Remedies:
         """Keep others that clean up from ending the same processes: a second SIGTERM cuts their own clean-up short."""
         with ExitStack() as stack:
             with suppress(OSError):  # where there is no tmpfs there is nothing to be alone by
-                stack.enter_context(Remover(self._shm_path))
+                stack.enter_context(Remover(self._sources.paths.shm))
             yield
 
     def _own(self, shared: SharedMemory | None = None) -> Own:
         """Look at processes, and remember what that tells. Raises UnprovenError."""
-        now = self._clock.monotonic()
-        ticket = self._surroundings.processes.ask(now + _LOOK_SECONDS)
-        processes = self._surroundings.processes.answer(ticket, now + _LOOK_SECONDS)
+        now = self._sources.clock.monotonic()
+        ticket = self._sources.processes.ask(now + _LOOK_SECONDS)
+        processes = self._sources.processes.answer(ticket, now + _LOOK_SECONDS)
         seen = self._seen
         if seen is None:
             raise UnprovenError("systemd has not told of the unit")
         snapshot = replace(
             seen,
-            at=self._clock.time(),
-            at_monotonic=self._clock.monotonic(),
+            at=self._sources.clock.time(),
+            at_monotonic=self._sources.clock.monotonic(),
             processes=processes,
             shm=Ok(shared) if shared is not None else seen.shm,
         )

@@ -4,14 +4,15 @@ Whose it is has to be proven (derive.belonging), and that is enough: unlike a cl
 orphans, nor be watched for a while, as the activation that they are of has ended.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from llmhost.config.schema import Policy
-from llmhost.decide.cleanup.context import Listening, serves_others, stays_as_it_listens, unread
-from llmhost.decide.cleanup.processes import descendants, named, others_by_pipe, own_pipes, pipe_holders, trees
+from llmhost.decide import process_trees
+from llmhost.decide.cleanup.context import unread
 from llmhost.decide.cleanup.segments import REPORTED_ONLY
 from llmhost.decide.cleanup.steps import Condition, Ending, Left, Removal
+from llmhost.decide.process_trees import Listening, TreePolicy, judged_trees, named, stays_as_it_listens, tracker_ties
 from llmhost.derive.activation import activation_began, is_up
 from llmhost.derive.parentage import ancestors
 from llmhost.derive.segments import SegmentState, segment_states
@@ -67,7 +68,7 @@ def own_of(snapshot: Snapshot, history: History, unit: UnitId, own_pid: int) -> 
         raise UnprovenError(unread("the host's clocks", host))
     if not isinstance(units, Ok):
         raise UnprovenError(unread("systemd's units", units))
-    by_id = {one.id: one for one in units.value.units}
+    by_id = {each.id: each for each in units.value.units}
     found = by_id.get(unit)
     if found is None or not is_up(found) or found.active_state == "deactivating":
         raise UnprovenError("systemd does not say that a start is under way")
@@ -83,40 +84,34 @@ def own_of(snapshot: Snapshot, history: History, unit: UnitId, own_pid: int) -> 
 
 def to_ask_for_listeners(own: Own) -> tuple[Process, ...]:
     """Give the processes of which has to be known whether they listen."""
-    return tuple(process for process in _ended(own, []) if process.role is not Role.TRACKER and serves_others(process))
+    others = (process for process in _ended(own, []) if process.role is not Role.TRACKER)
+    return tuple(process_trees.to_ask_for_listeners(others))
 
 
 def reaping(own: Own, listening: Listening, before: Collection[ProcessId]) -> Reaping:
-    """Decide on every process of an ended run. `before` were ended, or tried to: never twice the same.
-
-    They go as whole trees, or not at all: to end the workers of a server that still serves would break it.
-    """
+    """Decide on every process of an ended run. `before` were ended, or tried to: never twice the same."""
     steps = Reaping()
-    found = _ended(own, steps.left)
-    others = [process for process in found if process.role is not Role.TRACKER and process.id not in before]
-    within = {process.id for process in found} - set(before)
-    by_pipe = others_by_pipe(others, own.table)
-    for tree in trees(others, own.table):
-        kept = {
-            process.id: why
-            for process in tree
-            if (why := stays_as_it_listens(process, listening) or _goes_with_it(process, within, by_pipe, own.table))
-        }
-        if kept:
-            keeper = next(process for process in tree if process.id in kept)
-            mates = f"ending it would take down {named(keeper)}, which stays"
-            steps.left += [_left(process, kept.get(process.id, mates), own) for process in tree]
+    found = [process for process in _ended(own, steps.left) if process.id not in before]
+    policy = TreePolicy(
+        candidates=[process for process in found if process.role is not Role.TRACKER],
+        stays=lambda process: stays_as_it_listens(process, listening),
+        outsider="which stays",
+        partner="which stays",
+        own_pid=own.own_pid,
+    )
+    for tree in judged_trees(policy, own.table):
+        if tree.kept:
+            steps.left += [_left(process, tree.why_kept(process), own) for process in tree.processes]
         else:
-            steps.endings += [_ending(process, Condition.LEFTOVER, own) for process in tree]
+            steps.endings += [_ending(process, Condition.LEFTOVER, own) for process in tree.processes]
     going = {ending.process.id for ending in steps.endings}
     for tracker in found:
-        if tracker.role is not Role.TRACKER or tracker.id in before:
-            continue
-        why = _tracker_stays(tracker, going, own.table)
-        if why:
-            steps.left.append(_left(tracker, why, own))
-        else:
-            steps.endings.append(_ending(tracker, Condition.TRACKER, own))
+        if tracker.role is Role.TRACKER:
+            why = _tracker_stays(tracker, going, own.table)
+            if why:
+                steps.left.append(_left(tracker, why, own))
+            else:
+                steps.endings.append(_ending(tracker, Condition.TRACKER, own))
     return steps
 
 
@@ -165,34 +160,15 @@ def _ended(own: Own, left: list[Left]) -> list[Process]:
             left.append(_left(process, f"lives in {where} by now", own))
         else:
             found.append(process)
-    return sorted(found, key=lambda one: one.id.pid)
-
-
-def _goes_with_it(
-    process: Process, within: Collection[ProcessId], by_pipe: Mapping[int, Process], table: ProcessTable
-) -> str:
-    """Say whom it would take down that is of no ended run."""
-    for below in descendants(process, table):
-        if below.id not in within and below.id != process.id and not below.zombie and below.role is not Role.TRACKER:
-            return f"below it is {named(below)}, which stays"
-    for inode in sorted(own_pipes(process)):
-        if inode in by_pipe and by_pipe[inode].id not in within:
-            return f"shares a pipe with {named(by_pipe[inode])}, which stays"
-    return ""
+    return sorted(found, key=lambda process: process.id.pid)
 
 
 def _tracker_stays(tracker: Process, going: Collection[ProcessId], table: ProcessTable) -> str:
-    """Say what keeps a tracker. Ended before its pipe's last holder it leaks what it would have cleaned up."""
-    holders = pipe_holders(tracker, table)
-    if holders is None:
+    ties = tracker_ties(tracker, table)
+    if ties.holders is None:
         return "who else holds its pipe cannot be told"
-    below = [
-        descendant
-        for descendant in descendants(tracker, table)
-        if descendant.id != tracker.id and not descendant.zombie
-    ]
-    staying = [holder for holder in (*holders, *below) if holder.id not in going]
-    return f"{named(staying[0])} stays, and it ends by itself after that" if staying else ""
+    staying = ties.staying_holder(going) or ties.staying_below(going)
+    return f"{named(staying)} stays, and it ends by itself after that" if staying is not None else ""
 
 
 def unheard_of(recorded: History, *, reap: bool, clean_shm: bool) -> str:
