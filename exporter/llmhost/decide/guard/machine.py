@@ -75,30 +75,34 @@ def step(state: GuardState, inputs: Inputs, now: float) -> Step:
 
 
 def _with_readings(state: GuardState, inputs: Inputs, now: float) -> GuardState:
+    trends, units = state.trends, state.units
+    if inputs.memory is not None:
+        used = inputs.memory.value.used_bytes if isinstance(inputs.memory, Ok) else {}
+        trends = advance(trends, used, now)
+    if isinstance(inputs.units, Ok) or not isinstance(units, Ok):
+        units = inputs.units or units
     answers = {
         Query.HOST: inputs.host,
         Query.UNITS: inputs.units,
         Query.LISTS: inputs.lists,
         Query.PROCESSES: inputs.processes,
     }
-    state = replace(
+    answered = {query for query, answer in answers.items() if answer is not None}
+    return replace(
         state,
         now=now,
         at=inputs.at,
+        memory=inputs.memory or state.memory,
         host=inputs.host or state.host,
-        command_began=inputs.command_began if inputs.command_began is not None else state.command_began,
+        units=units,
+        units_at=state.units_at if inputs.units is None else now,
+        command_began=state.command_began if inputs.command_began is None else inputs.command_began,
         shm_free_bytes=inputs.shm_free_bytes,
         remedies=inputs.remedies,
-        asked=state.asked - {query for query, answer in answers.items() if answer is not None},
-        listing=_listing(state.listing, inputs, now),
+        asked=state.asked - answered,
+        listing=_listing(state.listing, inputs, now) if answered else state.listing,
+        trends=trends,
     )
-    if inputs.memory is not None:
-        used = inputs.memory.value.used_bytes if isinstance(inputs.memory, Ok) else {}
-        state = replace(state, memory=inputs.memory, trends=advance(state.trends, used, now))
-    if inputs.units is not None:
-        good = isinstance(inputs.units, Ok) or not isinstance(state.units, Ok)
-        state = replace(state, units=inputs.units if good else state.units, units_at=now)
-    return state
 
 
 def _listing(listing: Listing, inputs: Inputs, now: float) -> Listing:
@@ -220,7 +224,7 @@ def _fault(state: GuardState) -> tuple[GuardState, str]:
         return state, state.target.fault
     units = state.units
     if not state.target.needs_systemd or not isinstance(units, Failed):
-        return replace(state, no_systemd_since=None), ""
+        return state, ""  # once systemd has answered, it has not failed any more
     since = state.now if state.no_systemd_since is None else state.no_systemd_since
     state = replace(state, no_systemd_since=since)
     if state.now - since < SURE_SECONDS:
@@ -267,8 +271,8 @@ def _name_holders(state: GuardState, status: WaitStatus) -> Step:
     listing = state.listing
     if not listing.begun:
         if isinstance(state.memory, Ok) and state.now - listing.read_at >= _lists_due_seconds(state, status):
-            listing = replace(listing, begun=True, lists=None, processes=None)
-        return replace(state, listing=listing), ()
+            state = replace(state, listing=replace(listing, begun=True, lists=None, processes=None))
+        return state, ()
     if listing.lists is None or listing.processes is None or listing.awaits_units:
         return state, ()
     from llmhost.decide.guard.holders import attribute, units_of_interest  # takes time, and a verdict does not need it
@@ -348,4 +352,6 @@ def _ask(state: GuardState) -> Step:
         Query.PROCESSES: listing.begun and listing.lists is not None and listing.processes is None,
     }
     asks = tuple(query for query, is_due in due.items() if is_due and query not in state.asked)
+    if not asks:
+        return state, ()
     return replace(state, asked=state.asked | {*asks}), tuple(Ask(query) for query in asks)
