@@ -92,5 +92,4 @@ def _is_chosen(unit: UnitId, units: Sequence[UnitId]) -> bool:
 def _why(reading: Failed | NotApplicable) -> str:
     if isinstance(reading, NotApplicable):
         return reading.why or "switched off"
-    cause = str(reading.cause).replace("_", " ")
-    return f"{cause}: {reading.detail}" if reading.detail else cause
+    return f"{reading.cause.words}: {reading.detail}" if reading.detail else reading.cause.words

@@ -9,6 +9,7 @@ from llmhost.model.engine_arguments import parse_engine_arguments
 from llmhost.model.engine_command import is_engine_command
 from llmhost.model.gpu import Gpu
 from llmhost.model.reading import Ok
+from llmhost.model.wording import GIB
 
 _MIB = 1 << 20
 # vLLM 0.32, measured with two workers: a ring for requests, one per worker for answers, one of the tensor parallel
@@ -54,7 +55,7 @@ def small_shm(case: Case) -> Iterator[Finding]:
     most = _REQUEST_RING_BYTES + workers * _ANSWER_RING_BYTES + (_GROUP_RING_BYTES if workers > 1 else 0)
     if size >= most:
         return
-    enough = -(-2 * most // (1 << 30))
+    enough = -(-2 * most // GIB)
     yield case.finding(
         "small-shm",
         Severity.WARNING,
@@ -147,7 +148,7 @@ def _uid(case: Case) -> int | None:
 
 
 def _gpus(case: Case) -> tuple[Gpu, ...]:
-    return case.view.snapshot.nvml.value.gpus if isinstance(case.view.snapshot.nvml, Ok) else ()
+    return case.view.snapshot.gpus
 
 
 def _tensor_parallel(case: Case) -> int | None:

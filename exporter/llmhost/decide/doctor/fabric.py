@@ -6,7 +6,6 @@ from llmhost.decide.doctor.finding import Case, Finding, Severity
 from llmhost.derive.host_view import HostView
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import UnitId
-from llmhost.model.reading import Ok
 from llmhost.model.unit import Unit
 
 FABRIC_MANAGER = UnitId("nvidia-fabricmanager.service")  # looked at beside the watched units
@@ -76,11 +75,11 @@ def _finding(severity: Severity, what: str, why: str, remedy: str) -> Finding:
 
 
 def _fabric(view: HostView) -> tuple[Gpu, ...]:
-    gpus = view.snapshot.nvml.value.gpus if isinstance(view.snapshot.nvml, Ok) else ()
+    gpus = view.snapshot.gpus
     return tuple(gpu for gpu in gpus if gpu.fabric_ready is not None)
 
 
 def _manager(view: HostView) -> Unit | None:
     """Give the unit; None where nobody looked."""
-    units = view.snapshot.units.value.units if isinstance(view.snapshot.units, Ok) else ()
+    units = view.snapshot.watched_units
     return next((unit for unit in units if unit.id == FABRIC_MANAGER), None)

@@ -9,8 +9,7 @@ from llmhost.derive.host_view import HostView
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Failed, Ok
-
-_GIB = 1 << 30
+from llmhost.model.wording import gib
 
 
 def driver_mismatch(view: HostView) -> Iterator[Finding]:
@@ -54,14 +53,14 @@ def _overcommitted(
 ) -> Finding:
     gpu, together, room = found[0]
     indexes = ", ".join(one.index for one, _, _ in found)
-    needs = ", ".join(f"{unit.name} {_needs(by_id[unit], gpu) / _GIB:.1f} GiB" for unit in who)
+    needs = ", ".join(f"{unit.name} {gib(_needs(by_id[unit], gpu))} GiB" for unit in who)
     others = " ".join(unit.name for unit in who[1:])
     return Finding(
         check="overcommitted",
         severity=Severity.ERROR,
         unit=who[0].name,
         what=f"cannot run beside {others} on GPU {indexes}",
-        why=f"together they need {together / _GIB:.1f} of {room / _GIB:.1f} GiB there: {needs}",
+        why=f"together they need {gib(together)} of {gib(room)} GiB there: {needs}",
         remedy="lower --gpu-memory-utilization, or give them other GPUs; where only one is to run at a time, "
         "Conflicts= in one of them has its start stop the other",
     )

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from llmhost.decide.doctor.finding import Case, Finding, Severity
 from llmhost.model.engine_arguments import given_options, parse_engine_arguments
+from llmhost.model.wording import GIB, gib
 
-_GIB = 1 << 30
 _ENGINES = frozenset({"vllm", "sglang"})
 _WANTED_FILES = 65535  # both raise the soft limit to this where the hard one lets them (set_ulimit)
 _FEW_FILES = 1024
@@ -24,7 +24,7 @@ def memory_limit(case: Case) -> Iterator[Finding]:
     asked = _offloaded_bytes(case)
     if asked < limit and not kills:
         return
-    why = [f"its arguments have it keep {asked / _GIB:.1f} GiB in main memory"] if asked >= limit else []
+    why = [f"its arguments have it keep {gib(asked)} GiB in main memory"] if asked >= limit else []
     if kills:
         why.append(
             f"{'once a run' if kills == 1 else f'{kills} runs'} ended with the kernel killing for want of memory"
@@ -32,7 +32,7 @@ def memory_limit(case: Case) -> Iterator[Finding]:
     yield case.finding(
         "memory-limit",
         Severity.ERROR if asked >= limit else Severity.WARNING,
-        f"MemoryMax= of {limit / _GIB:.1f} GiB {'is' if asked >= limit else 'may be'} too little for it",
+        f"MemoryMax= of {gib(limit)} GiB {'is' if asked >= limit else 'may be'} too little for it",
         "; ".join(why),
         "[Service]",
         "MemoryMax=infinity",
@@ -126,7 +126,7 @@ def _offloaded_bytes(case: Case) -> int:
     options = {"weights": ("--cpu-offload-gb",), "cache": ("--kv-offloading-size",)}
     given = given_options(options, own[1:], underscores=True)
     weights, cache = (_number(given.get(name, "")) for name in options)
-    return int((weights * (_workers(case) or 1) + cache) * _GIB)
+    return int((weights * (_workers(case) or 1) + cache) * GIB)
 
 
 def _number(text: str) -> float:

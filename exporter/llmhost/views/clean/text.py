@@ -77,7 +77,7 @@ def _refused(plan: Plan, width: int) -> Iterator[Line]:
 
 
 def _nothing(plan: Plan) -> str:
-    return "nothing to clean in what could be seen" if plan.untold else "nothing to clean"
+    return "nothing to clean in what could be seen" if plan.unknowns else "nothing to clean"
 
 
 def _sum(steps: Sequence[Step]) -> str:
@@ -157,9 +157,9 @@ def _rest(plan: Plan, width: int) -> Iterator[Line]:
         for because, left in _grouped((one.because, one) for one in plan.left):
             yield from folded(f"{_subjects(left)}: {because}", width=width, first=plain("  "), indent="    ")
         yield ()
-    if plan.untold:
+    if plan.unknowns:
         yield (("CANNOT BE TOLD", Style.HEADING),)
-        for one in plan.untold:
+        for one in plan.unknowns:
             yield from folded(one, width=width, first=plain("  "), indent="    ")
         yield ()
 

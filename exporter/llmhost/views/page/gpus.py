@@ -71,7 +71,7 @@ def _gpu(
     name = f"GPU {gpu.index}"
     held = [_held(share) for share in found]
     if isinstance(attribution, Failed) and isinstance(gpu.memory, Ok) and gpu.up:
-        why = str(attribution.cause).replace("_", " ")
+        why = attribution.cause.words
         held.append(styled("li", (f"who holds what cannot be told: {why}", Style.DOUBT)))
     return tag(
         "li",
@@ -86,7 +86,7 @@ def _gpu(
 def _memory(gpu: Gpu, view: HostView) -> Markup:
     if gpu.fault is not None:
         detail = f": {gpu.fault_detail}" if gpu.fault_detail else ""
-        return styled("span", (f"{str(gpu.fault).replace('_', ' ')}{detail}", Style.BAD))
+        return styled("span", (f"{gpu.fault.words}{detail}", Style.BAD))
     if isinstance(gpu.memory, Ok):
         memory = gpu.memory.value
         free = tag("strong", f"{gib(memory.free_bytes)} GiB free")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from llmhost.decide.doctor.finding import Finding, Severity
-from llmhost.decide.health import Untold
+from llmhost.decide.health import Unknown
 from llmhost.derive.host_view import HostView
 from llmhost.derive.orphans import Orphan
 from llmhost.derive.segments import SegmentState
@@ -126,9 +126,9 @@ def _lines(texts: Sequence[str]) -> Iterator[Markup]:
         yield joined(text, Markup("\n"))
 
 
-def untold_section(untold: Sequence[Untold]) -> Markup:
+def unknowns_section(unknowns: Sequence[Unknown]) -> Markup:
     """Tell what cannot be seen; also where that is nothing, as a page that is silent about it would not tell."""
-    lines = [_untold(one) for one in untold]
+    lines = [_unknown(one) for one in unknowns]
     return tag(
         "section",
         tag("h2", "Cannot be seen"),
@@ -137,7 +137,7 @@ def untold_section(untold: Sequence[Untold]) -> Markup:
     )
 
 
-def _untold(untold: Untold) -> Markup:
-    cause = untold.cause.replace("_", " ")
-    said = f"{untold.subject}: {cause} ({untold.detail})" if untold.detail else f"{untold.subject}: {cause}"
-    return styled("li", (said, Style.DOUBT if untold.matters else Style.PLAIN))
+def _unknown(unknown: Unknown) -> Markup:
+    cause = unknown.cause.replace("_", " ")
+    said = f"{unknown.subject}: {cause} ({unknown.detail})" if unknown.detail else f"{unknown.subject}: {cause}"
+    return styled("li", (said, Style.DOUBT if unknown.matters else Style.PLAIN))

@@ -40,8 +40,8 @@ def status_json(view: HostView, health: Health) -> str:
         "trackers": _trackers(view),
         "shared_memory": _shm(view),
         "cannot_be_seen": [
-            {"subject": untold.subject, "cause": untold.cause, "detail": untold.detail, "matters": untold.matters}
-            for untold in health.untold
+            {"subject": unknown.subject, "cause": unknown.cause, "detail": unknown.detail, "matters": unknown.matters}
+            for unknown in health.unknowns
         ],
     }
     return json.dumps(_finite(whole), indent=2, allow_nan=False) + "\n"
@@ -112,7 +112,7 @@ def _unit(facts: UnitFacts, view: HostView) -> dict[str, Any]:
     unit = facts.unit
     record = view.history.units.get(unit.id)
     readiness = view.history.readiness.get(unit.id)
-    gpus = view.snapshot.nvml.value.gpus if isinstance(view.snapshot.nvml, Ok) else ()
+    gpus = view.snapshot.gpus
     refused = facts.startable == Ok(False)
     answers = view.snapshot.engines.value.answers if isinstance(view.snapshot.engines, Ok) else ()
     return {

@@ -91,12 +91,12 @@ def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, view: HostView, 
     total = total_bytes(gpu, view)
     if gpu.fault is not None:
         detail = f": {gpu.fault_detail}" if gpu.fault_detail else ""
-        yield (index, (f"{str(gpu.fault).replace('_', ' ')}{detail}", Style.BAD))
+        yield (index, (f"{gpu.fault.words}{detail}", Style.BAD))
         yield from notes
         return
     beside = list(_held(found))
     if isinstance(attribution, Failed) and isinstance(gpu.memory, Ok):
-        beside.append((f"holders: {str(attribution.cause).replace('_', ' ')}", Style.DOUBT))
+        beside.append((f"holders: {attribution.cause.words}", Style.DOUBT))
     if isinstance(gpu.memory, Ok) and total:
         memory = gpu.memory.value
         bar = _bar(found, memory, total, used)
@@ -127,7 +127,7 @@ def total_bytes(gpu: Gpu, view: HostView) -> int | None:
 def why_no_memory(gpu: Gpu) -> str:
     if isinstance(gpu.memory, Failed):
         detail = f" ({gpu.memory.detail})" if gpu.memory.detail else ""
-        return f"memory cannot be read: {str(gpu.memory.cause).replace('_', ' ')}{detail}"
+        return f"memory cannot be read: {gpu.memory.cause.words}{detail}"
     return "split into MIG instances"
 
 

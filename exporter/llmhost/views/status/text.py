@@ -34,7 +34,7 @@ def _lines(view: HostView, health: Health, width: int) -> Iterator[Line]:
         yield from folded(f"{finding.subject}: {finding.what}", width=width, first=first, indent="    ")
     for section in (gpu_lines(view), unit_lines(view, width), _helpers(view, width), _shm(view, width)):
         yield from _section(section)
-    yield from _section(_untold(health, width))
+    yield from _section(_unknown(health, width))
 
 
 def _section(lines: Iterator[Line]) -> Iterator[Line]:
@@ -103,16 +103,16 @@ def _used(used_bytes: int, size_bytes: int) -> str:
     return f"  {size(used_bytes)} of {size(size_bytes)} used"
 
 
-def _untold(health: Health, width: int) -> Iterator[Line]:
-    if not health.untold:
+def _unknown(health: Health, width: int) -> Iterator[Line]:
+    if not health.unknowns:
         return
     yield heading("CANNOT BE SEEN")
-    for untold in health.untold:
-        cause = untold.cause.replace("_", " ")
+    for unknown in health.unknowns:
+        cause = unknown.cause.replace("_", " ")
         first: Line = (
             ("  ", Style.PLAIN),
-            (untold.subject, Style.DOUBT if untold.matters else Style.PLAIN),
+            (unknown.subject, Style.DOUBT if unknown.matters else Style.PLAIN),
             (": ", Style.PLAIN),
         )
-        said = f"{cause} ({untold.detail})" if untold.detail else cause
+        said = f"{cause} ({unknown.detail})" if unknown.detail else cause
         yield from folded(said, width=width, first=first, indent="    ")

@@ -148,7 +148,7 @@ def _in_the_way(found: Iterable[InTheWay], view: HostView) -> str:
 
 
 def _gpus(view: HostView) -> tuple[Gpu, ...]:
-    return view.snapshot.nvml.value.gpus if isinstance(view.snapshot.nvml, Ok) else ()
+    return view.snapshot.gpus
 
 
 def _guard(unit: Unit, view: HostView) -> Iterator[tuple[str, Style]]:
@@ -172,7 +172,7 @@ def _next_start(facts: UnitFacts, view: HostView) -> Iterator[tuple[str, Style]]
             missing = "; ".join(missing_of(facts, view)) or "the driver's library does not fit the loaded driver"
             yield f"not startable: {missing}", Style.BAD
         case Failed() as failed if facts.engine:
-            why = failed.detail or str(failed.cause).replace("_", " ")
+            why = failed.detail or failed.cause.words
             yield f"startable or not cannot be told: {why}", Style.DOUBT
         case Failed() | NotApplicable():
             pass
@@ -208,7 +208,7 @@ def _engines(unit: Unit, view: HostView) -> Iterator[tuple[str, Style]]:
 
 def _engine(answer: EngineAnswer, view: HostView) -> tuple[str, Style]:
     if not isinstance(answer.samples, Ok):
-        why = str(answer.samples.cause).replace("_", " ") if isinstance(answer.samples, Failed) else answer.samples.why
+        why = answer.samples.cause.words if isinstance(answer.samples, Failed) else answer.samples.why
         return f"{answer.endpoint}: {why}", Style.DOUBT
     samples = answer.samples.value
     said = []
