@@ -38,7 +38,7 @@ SOLE_IMPORTERS: Mapping[str, tuple[str, ...]] = {
     "dbus_next": ("sources.systemd",),
     "asyncio": ("sources.systemd",),
     "prometheus_client": ("metrics", "serve", "sources.engine.parse"),
-    "yaml": ("config.load",),
+    "yaml": ("config.load", "config.nodes"),
     "psutil": ("sources",),
 }
 
