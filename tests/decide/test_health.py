@@ -178,8 +178,6 @@ def test_a_server_without_metrics_is_untold_and_no_finding() -> None:
     assert told.level is Level.HEALTHY
     unknowns = [(unknown.subject, unknown.cause) for unknown in told.unknowns]
     assert ("vllm.service at http://h:1", "no_metrics") in unknowns
-        (unknown.subject, unknown.cause) for unknown in told.unknowns
-    ]
 
 
 def test_a_guard_that_could_not_work_is_found() -> None:
