@@ -7,7 +7,7 @@ from llmhost.decide.doctor.fabric import FABRIC_MANAGER, fabric_manager, fabric_
 from llmhost.decide.doctor.finding import Case, Finding, Severity
 from llmhost.decide.doctor.guard import guard, guard_blinded
 from llmhost.decide.doctor.host import driver_mismatch, gpu_overcommitted
-from llmhost.decide.doctor.limits import core_dumps, file_limit, locked_memory, memory_limit, task_limit
+from llmhost.decide.doctor.limits import file_limit, memory_limit
 from llmhost.decide.doctor.settings import (
     kill_mode,
     no_sigkill,
@@ -36,10 +36,7 @@ _OF_UNIT: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     small_shm,
     removed_ipc,
     memory_limit,
-    task_limit,
     file_limit,
-    locked_memory,
-    core_dumps,
     guard,
     guard_blinded,
 )
