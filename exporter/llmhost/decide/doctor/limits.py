@@ -1,4 +1,4 @@
-"""Checks of a unit's limits, against what its engine asks for, takes by itself, and was seen to run into. Pure."""
+"""Checks of a unit's limits, against what its engine asks for and its runs ran into. Pure."""
 
 import math
 from collections.abc import Iterator
@@ -13,23 +13,23 @@ _ENGINE_FILES = 65535
 
 
 def memory_limit(case: Case) -> Iterator[Finding]:
-    """Find a MemoryMax= below what the engine is told to keep in main memory, or that it was killed under."""
+    """Find a MemoryMax= below the main memory that the engine's arguments ask for, or under which it was killed."""
     limit, record = case.settings.limits.memory_bytes, case.record
     if limit is None:
         return
     kills = record.failures_total.get("oom-kill", 0) if record is not None else 0
-    asked = _offloaded_bytes(case)
-    if asked < limit and not kills:
+    requested = _offloaded_bytes(case)
+    if requested < limit and not kills:
         return
-    why = [f"its arguments have it keep {gib(asked)} GiB in main memory"] if asked >= limit else []
+    why = [f"its arguments have it keep {gib(requested)} GiB in main memory"] if requested >= limit else []
     if kills:
         why.append(
             f"{'once a run' if kills == 1 else f'{kills} runs'} ended with the kernel killing for want of memory"
         )
     yield case.finding(
         "memory-limit",
-        Severity.ERROR if asked >= limit else Severity.WARNING,
-        f"MemoryMax= of {gib(limit)} GiB {'is' if asked >= limit else 'may be'} too little for it",
+        Severity.ERROR if requested >= limit else Severity.WARNING,
+        f"MemoryMax= of {gib(limit)} GiB {'is' if requested >= limit else 'may be'} too little for it",
         "; ".join(why),
         "[Service]",
         "MemoryMax=infinity",
