@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from wsgiref.types import StartResponse
 
 import pytest
 from tests.fakes.http_peers import (
@@ -18,7 +17,8 @@ from tests.fakes.http_peers import (
     connect,
     exchanged,
     get,
-    hello_app,
+    hello,
+    large,
     received,
     serve,
     server_threads,
@@ -108,7 +108,7 @@ def test_the_client_that_has_kept_us_waiting_longest_makes_room(serve: Starter) 
 
 def test_when_every_client_waits_for_us_the_next_is_told_503_at_once(serve: Starter) -> None:
     gate = Gate()
-    server = serve(gate, max_connections=2)
+    server = serve({"/": gate}, max_connections=2)
     with idle_clients(server, 2, REQUEST) as clients:
         for _ in clients:
             assert gate.entered.acquire(timeout=5)
@@ -121,7 +121,7 @@ def test_when_every_client_waits_for_us_the_next_is_told_503_at_once(serve: Star
 
 def test_refusals_are_bounded_too(serve: Starter) -> None:
     gate = Gate()
-    server = serve(gate, max_connections=1)
+    server = serve({"/": gate}, max_connections=1)
     with idle_clients(server, 1, REQUEST):
         assert gate.entered.acquire(timeout=5)
         with idle_clients(server, 40) as refused:
@@ -165,11 +165,7 @@ def test_a_head_that_does_not_end_is_told_408(serve: Starter) -> None:
 
 
 def test_a_client_that_does_not_read_its_answer_is_cut_off_in_time(serve: Starter) -> None:
-    def large(_environ: dict[str, object], start_response: StartResponse) -> list[bytes]:
-        start_response("200 OK", [("Content-Type", "text/plain")])
-        return [b"x" * 50_000_000]
-
-    server = serve(large, write_seconds=0.3)
+    server = serve({"/": large}, write_seconds=0.3)
     with connect(server) as client:
         client.sendall(REQUEST)
         until(lambda: server_threads() == 2)
@@ -177,11 +173,7 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off_in_time(serve: Starte
 
 
 def test_a_client_that_does_not_read_its_answer_makes_room(serve: Starter) -> None:
-    def large(_environ: dict[str, object], start_response: StartResponse) -> list[bytes]:
-        start_response("200 OK", [("Content-Type", "text/plain")])
-        return [b"x" * 50_000_000]
-
-    server = serve(large, max_connections=1, write_seconds=60)
+    server = serve({"/": large}, max_connections=1, write_seconds=60)
     with connect(server) as client:
         client.sendall(REQUEST)
         assert client.recv(15) == b"HTTP/1.1 200 OK"
@@ -212,7 +204,7 @@ def test_stop_waits_for_no_client(serve: Starter, sent: bytes, grace: float) -> 
 
 def test_stop_lets_an_answer_under_way_finish(serve: Starter, grace: float) -> None:
     gate = Gate()
-    server = serve(gate)
+    server = serve({"/": gate})
     with connect(server) as client:
         client.sendall(REQUEST)
         assert gate.entered.acquire(timeout=5)
@@ -228,7 +220,7 @@ def test_stop_lets_an_answer_under_way_finish(serve: Starter, grace: float) -> N
 
 def test_stop_does_not_wait_for_a_handler_that_hangs(serve: Starter) -> None:
     gate = Gate()
-    server = serve(gate)
+    server = serve({"/": gate})
     with connect(server) as client:
         client.sendall(REQUEST)
         assert gate.entered.acquire(timeout=5)
@@ -240,7 +232,7 @@ def test_stop_does_not_wait_for_a_handler_that_hangs(serve: Starter) -> None:
 
 
 def test_a_server_may_be_stopped_twice_and_without_a_start() -> None:
-    server = HttpServer("127.0.0.1:0", hello_app(), max_connections=1)
+    server = HttpServer("127.0.0.1:0", {"/": hello}, max_connections=1)
     server.stop()
     server.stop()
     with pytest.raises(ConnectionRefusedError):
@@ -257,11 +249,8 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_over_tls_idle_clients_delay_no_scrape_either(serve: Starter, certificate: tuple[Path, Path]) -> None:
-    def context() -> ssl.SSLContext:
-        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        made.load_cert_chain(*certificate)
-        return made
-
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
     server = serve(max_connections=4, timeout_seconds=60, tls=context)
     trusting = ssl.create_default_context(cafile=certificate[0])
     with idle_clients(server, 20):
@@ -275,7 +264,7 @@ def test_over_tls_idle_clients_delay_no_scrape_either(serve: Starter, certificat
 def test_a_client_that_speaks_plain_http_to_tls_is_closed(serve: Starter, certificate: tuple[Path, Path]) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
-    server = serve(tls=lambda: context)
+    server = serve(tls=context)
     with connect(server) as client, contextlib.suppress(ConnectionError):
         client.sendall(REQUEST)
         assert not received(client).startswith(b"HTTP")
