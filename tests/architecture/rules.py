@@ -19,7 +19,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "state": frozenset({"model", "derive.ledger", "sources.base"}),
     "metrics": frozenset({"model", "derive", "decide", "collect", "config.schema"}),
     "views": frozenset({"model", "derive", "decide"}),
-    "serve": frozenset({"metrics", "model.listen", "views"}),
+    "serve": frozenset({"model.listen"}),
 }
 
 # Library → the modules, or packages, that alone may import it. A library that is not here may not be imported at all.
@@ -27,7 +27,7 @@ SOLE_IMPORTERS: Mapping[str, tuple[str, ...]] = {
     "pynvml": ("sources.nvml.worker",),
     "dbus_next": ("sources.systemd",),
     "asyncio": ("sources.systemd",),
-    "prometheus_client": ("metrics", "serve", "sources.engine.parse"),
+    "prometheus_client": ("metrics", "sources.engine.parse"),
     "yaml": ("config.load",),
     "psutil": ("sources",),
 }

@@ -1,6 +1,8 @@
 """Clients that idle, trickle, do not read, or come in numbers: none of them delays another, or stop()."""
 
 import contextlib
+import os
+import resource
 import socket
 import ssl
 import subprocess
@@ -133,6 +135,44 @@ def test_refusals_are_bounded_too(serve: Starter) -> None:
         gate.open.set()
 
 
+def test_when_descriptors_run_out_an_idle_client_gives_back_its_own(
+    serve: Starter, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve(timeout_seconds=60)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with idle_clients(server, 1) as (idle,), socket.socket() as client:
+        until(lambda: server_threads() == 2)
+        free = os.dup(client.fileno())  # the lowest number that is free
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+        try:
+            client.settimeout(WAIT_SECONDS)
+            client.connect(server.address)
+            client.sendall(REQUEST)
+            assert client.recv(15) == b"HTTP/1.1 200 OK"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert idle.recv(1) == b""
+    assert [record.getMessage() for record in caplog.records] == [
+        "cannot take a connection: [Errno 24] Too many open files"
+    ]
+
+
+def test_a_connection_that_gets_no_thread_is_closed_and_costs_no_slot(
+    serve: Starter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    server = serve(max_connections=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        for _ in range(3):
+            assert exchanged(server, b"") == b""
+    assert get(server)[0] == 200
+    assert [record.getMessage() for record in caplog.records] == ["cannot take a connection: can't start new thread"]
+
+
 def test_an_idle_client_is_closed_without_a_word(serve: Starter) -> None:
     server = serve(timeout_seconds=0.2)
     began = time.monotonic()
@@ -259,6 +299,18 @@ def test_over_tls_idle_clients_delay_no_scrape_either(serve: Starter, certificat
             client.sendall(REQUEST)
             assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
         assert time.monotonic() - began < WAIT_SECONDS, "and not 60 s"
+
+
+def test_over_tls_slow_clients_have_no_more_time(serve: Starter, certificate: tuple[Path, Path]) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    server = serve(timeout_seconds=0.3, tls=context)
+    trusting = ssl.create_default_context(cafile=certificate[0])
+    with connect(server) as silent, connect(server) as raw:
+        with trusting.wrap_socket(raw, server_hostname="127.0.0.1") as client:
+            client.sendall(b"GET / HT")
+            assert client.recv(12) == b"HTTP/1.1 408"
+        assert silent.recv(1) == b"", "in the middle of its handshake"
 
 
 def test_a_client_that_speaks_plain_http_to_tls_is_closed(serve: Starter, certificate: tuple[Path, Path]) -> None:

@@ -2,11 +2,14 @@
 
 import io
 import re
+import socket
+import time
 from http import HTTPStatus
 from typing import Final
 
 LONGEST_LINE_BYTES: Final = 8 << 10
 LONGEST_HEAD_BYTES: Final = 32 << 10
+RECEIVE_BYTES: Final = 16 << 10
 
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _REQUEST_LINE = re.compile(_TOKEN + rb" ([\x21-\x7e]+) HTTP/([0-9])\.[0-9]\r?\n")
@@ -19,18 +22,29 @@ class RequestError(Exception):
     """The arguments are the status and the reason. Nothing more can be read from the connection."""
 
 
-class HeadReader(io.BufferedReader):
-    """Raises RequestError as soon as it is clear that no acceptable head comes, EOFError when a part of one came."""
+class HeadReader(io.BufferedIOBase):
+    """Reads the heads of a client's requests, each until a deadline.
 
-    def wait(self) -> bool:
-        """Wait for a request's first byte; False when none comes any more."""
-        while (first := self.peek(1)[:1]) in {b"\r", b"\n"}:  # a line too many after the last request (RFC 9112, 2.2)
-            self.read(1)
-        if first and not first.isalpha():
+    Raises RequestError as soon as it is clear that no acceptable head comes, ConnectionError when none comes any more.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._received = b""
+        self._deadline = 0.0
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a request's first byte."""
+        self._deadline = time.monotonic() + seconds
+        while not self._received.strip(b"\r\n"):  # some clients send an empty line after a request (RFC 9112, 2.2)
+            self._received = b""
+            self._receive()
+        self._received = self._received.lstrip(b"\r\n")
+
+    def read_request_line(self, head_seconds: float) -> bytes:
+        if not self._received[:1].isalpha():
             raise RequestError(HTTPStatus.BAD_REQUEST, "this is not HTTP")
-        return bool(first)
-
-    def read_request_line(self) -> bytes:
+        self._deadline = min(self._deadline, time.monotonic() + head_seconds)
         self._left_bytes = LONGEST_LINE_BYTES
         line = self._line(HTTPStatus.REQUEST_URI_TOO_LONG, f"the request line exceeds {LONGEST_LINE_BYTES} bytes")
         self._left_bytes += LONGEST_HEAD_BYTES - LONGEST_LINE_BYTES
@@ -51,12 +65,35 @@ class HeadReader(io.BufferedReader):
             raise RequestError(HTTPStatus.BAD_REQUEST, "a malformed header")
         return line
 
+    def drain(self, seconds: float, most_bytes: int) -> None:
+        """Take in what still comes."""
+        self._deadline = time.monotonic() + seconds
+        while len(self._received) < most_bytes:
+            self._receive()
+
     def _line(self, too_long: HTTPStatus, reason: str) -> bytes:
-        line = super().readline(self._left_bytes)
-        self._left_bytes -= len(line)
-        if line.endswith(b"\n"):
-            return line
-        raise EOFError if self._left_bytes else RequestError(too_long, reason)
+        while not (length := self._received.find(b"\n", 0, self._left_bytes) + 1):
+            if len(self._received) >= self._left_bytes:
+                raise RequestError(too_long, reason)
+            self._receive()
+        line, self._received = self._received[:length], self._received[length:]
+        self._left_bytes -= length
+        return line
+
+    def _receive(self) -> None:
+        limit(self._socket, self._deadline)
+        data = self._socket.recv(RECEIVE_BYTES)
+        if not data:
+            raise ConnectionAbortedError
+        self._received += data
+
+
+def limit(sock: socket.socket, deadline: float) -> None:
+    """Let the next call take until the deadline. Raises TimeoutError after it."""
+    left_seconds = deadline - time.monotonic()
+    if left_seconds <= 0:
+        raise TimeoutError
+    sock.settimeout(left_seconds)
 
 
 def split_target(request_line: bytes) -> tuple[str, str]:

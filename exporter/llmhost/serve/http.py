@@ -8,7 +8,6 @@ runs in the connection's thread, never in accept(). Names are never looked up, a
 import contextlib
 import io
 import logging
-import math
 import socket
 import socketserver
 import ssl
@@ -22,7 +21,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Final, NoReturn
 from urllib.parse import parse_qs, unquote
 
-from llmhost.serve.head import HeadReader, RequestError, split_target
+from llmhost.serve.head import HeadReader, RequestError, limit, split_target
 from llmhost.serve.listening import ListenError, open_listener
 from llmhost.serve.pool import ConnectionPool, Slot, State
 from llmhost.serve.routes import Handler, Request, Response, finished, respond, text
@@ -34,17 +33,21 @@ LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 256 << 10
 MOST_QUERY_FIELDS: Final = 1000
 STOP_GRACE_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 3600.0  # stop() does not wait for it
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    head_seconds: float = 5.0  # of a TLS handshake; again, of a request's head, from the connection or its first byte
+    """Each is for a whole step, not from byte to byte: a trickle gains no time."""
+
+    # For the TLS handshake, and again for a request's head, from the connection's start or the head's first byte.
+    head_seconds: float = 5.0
     # From a response to the first byte of the next request. Above the usual scrape intervals of up to a minute: a
     # scraper keeps its connection, and never sends a request just as we close it.
     keep_alive_seconds: float = 65.0
-    write_seconds: float = 30.0  # to receive a response
+    write_seconds: float = 30.0
 
 
 class Connection(BaseHTTPRequestHandler):
@@ -59,7 +62,7 @@ class Connection(BaseHTTPRequestHandler):
     def setup(self) -> None:
         threading.current_thread().name = "llmhost-http-connection"
         self.connection = self.request.socket
-        self.rfile = HeadReader(self.connection.makefile("rb", buffering=0))
+        self.rfile = HeadReader(self.connection)
         self.wfile = io.BytesIO()  # one response at a time
         self._wait_seconds = self.server.timeouts.head_seconds
 
@@ -67,6 +70,7 @@ class Connection(BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):  # gone, too slow, or no TLS: the client's business, and its own log's
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if isinstance(self.connection, ssl.SSLSocket):
+                self.connection.settimeout(self.server.timeouts.head_seconds)  # of the whole handshake
                 self.connection.do_handshake()
             if self.request.refused:
                 self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "all connections are in use")
@@ -75,20 +79,16 @@ class Connection(BaseHTTPRequestHandler):
 
     def handle_one_request(self) -> None:
         self.close_connection = True
-        slot = self.request
-        if not self._change(State.READING, self._wait_seconds):
+        if not self._change(State.READING):
             return
+        self.rfile.wait(self._wait_seconds)
         try:
-            if not self.rfile.wait():
-                return
-            slot.deadline = min(slot.deadline, time.monotonic() + self.server.timeouts.head_seconds)
-            self.raw_requestline = self.rfile.read_request_line()
+            self.raw_requestline = self.rfile.read_request_line(self.server.timeouts.head_seconds)
             self.parse_request()
         except RequestError as error:
             self._refuse(*error.args)
-        except EOFError:
-            if slot.overdue:
-                self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive")
+        except TimeoutError:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive")
         else:
             if self._change(State.ANSWERING):
                 self._send(self._respond())
@@ -146,21 +146,28 @@ class Connection(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(response.body)
-        if self._change(State.WRITING, self.server.timeouts.write_seconds):
-            self.connection.sendall(self.wfile.getvalue())
-            self.wfile = io.BytesIO()
-            if self.close_connection:
-                # Closing with unread data resets the connection, response and all: take in what still comes.
-                socket.socket.shutdown(self.connection, socket.SHUT_WR)
-                self._change(State.WRITING, LINGER_SECONDS)
-                self.rfile.read(LINGER_BYTES)
+        if not self._change(State.WRITING):
+            return
+        left = memoryview(self.wfile.getvalue())
+        self.wfile = io.BytesIO()
+        deadline = time.monotonic() + self.server.timeouts.write_seconds
+        while left:
+            limit(self.connection, deadline)
+            left = left[self.connection.send(left) :]
+        if self.close_connection:
+            # Closing with unread data resets the connection, response and all.
+            socket.socket.shutdown(self.connection, socket.SHUT_WR)
+            self.rfile.drain(LINGER_SECONDS, LINGER_BYTES)
 
-    def _change(self, state: State, seconds: float = math.inf) -> bool:
-        return self.server.pool.change(self.request, state, seconds)
+    def _change(self, state: State) -> bool:
+        return self.server.pool.change(self.request, state)
 
 
 class HttpServer(socketserver.ThreadingMixIn, socketserver.BaseServer):
-    """Listens from the start; connections wait in the kernel until start(). Raises ListenError."""
+    """Listens from the start; connections wait in the kernel until start(). Raises ListenError.
+
+    A renewed certificate is loaded into the context that was given as `tls`.
+    """
 
     daemon_threads = True
 
@@ -181,7 +188,9 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.BaseServer):
         self.pool = ConnectionPool(max_connections)
         self.throttled = ThrottledLog(_log)
         self._stopping = False
-        self._acceptor = threading.Thread(target=self.serve_forever, name="llmhost-http", daemon=True)
+        self._acceptor = threading.Thread(
+            target=self.serve_forever, args=(POLL_SECONDS,), name="llmhost-http", daemon=True
+        )
 
     def start(self) -> None:
         self._acceptor.start()
@@ -198,10 +207,6 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.BaseServer):
     def fileno(self) -> int:
         return self._listener.fileno()
 
-    def service_actions(self) -> None:
-        """End what is overdue; serve_forever() calls this at least each half second."""
-        self.pool.end_overdue()
-
     def get_request(self) -> tuple[Slot, str]:
         """Accept a connection: its slot, and the client's address."""
         try:
@@ -212,7 +217,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.BaseServer):
             if not self._stopping and not isinstance(error, BlockingIOError):  # of a client that gave up meanwhile
                 self._pause(error)
             raise
-        slot = self.pool.take(sock, self.timeouts.head_seconds)
+        slot = self.pool.take(sock)
         if slot is None:
             sock.close()
             raise ConnectionAbortedError
@@ -234,7 +239,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.BaseServer):
             self.throttled.log(logging.ERROR, f"connection {type(error)}", "a connection failed", exception=error)
 
     def _pause(self, error: BaseException | None) -> None:
-        """Wait for descriptors or threads, and have the client that we have waited for longest give back its own."""
+        """Wait for descriptors or threads; the client that has kept us waiting longest gives back its own."""
         self.throttled.log(logging.WARNING, f"accept {error}", f"cannot take a connection: {error}")
         self.pool.make_room()
         time.sleep(0.1)

@@ -1,15 +1,14 @@
-"""The open connections: never more than a bound, and none longer than its time.
+"""The open connections: never more than a bound, and one of them ends when another client needs its place.
 
 A client that keeps us waiting (it has not sent its request, or does not read the response) has its slot only until
 another needs it. So idle, slow and kept-alive connections cost a slot each, and delay nobody.
 """
 
 import contextlib
-import math
 import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
@@ -26,10 +25,8 @@ class State(Enum):
 class Slot:
     socket: socket.socket
     refused: bool  # beyond the bound: open only until the client has its 503
-    deadline: float  # time.monotonic(); for the whole of a state, so that a trickle gains no time
-    since: float  # the last change of state
     state: State = State.READING
-    overdue: bool = False
+    since: float = field(default_factory=time.monotonic)  # the last change of state
 
 
 class ConnectionPool:
@@ -41,27 +38,24 @@ class ConnectionPool:
         self._slots: set[Slot] = set()
         self._closed = False
 
-    def take(self, sock: socket.socket, seconds: float) -> Slot | None:
-        """Give a new connection a slot, if need be that of the client that we have waited for longest.
+    def take(self, sock: socket.socket) -> Slot | None:
+        """Give a new connection a slot, if need be that of the client that has kept us waiting longest.
 
-        While every client is waiting for us the slot is a refused one; None when there are enough of these, or after
-        close().
+        A refused slot while every client is waiting for us; None when there are enough of these, or after close().
         """
         with self._changed:
             refusals = sum(slot.refused for slot in self._slots)
             refused = len(self._slots) - refusals >= self._most and not self.make_room()
             if self._closed or (refused and refusals >= MOST_REFUSED):
                 return None
-            now = time.monotonic()
-            slot = Slot(sock, refused=refused, deadline=now + seconds, since=now)
+            slot = Slot(sock, refused=refused)
             self._slots.add(slot)
             return slot
 
-    def change(self, slot: Slot, state: State, seconds: float = math.inf) -> bool:
-        """Note what the connection is at now, and how long it may be; False if it has to end instead."""
+    def change(self, slot: Slot, state: State) -> bool:
+        """Set the state; False if the connection has to end instead."""
         with self._changed:
             slot.state, slot.since = state, time.monotonic()
-            slot.deadline = slot.since + seconds
             return slot in self._slots and not (self._closed and state is State.READING)
 
     def leave(self, slot: Slot) -> None:
@@ -70,25 +64,15 @@ class ConnectionPool:
             self._changed.notify_all()
 
     def make_room(self) -> bool:
-        """Evict the client that we have waited for longest; False if there is none."""
+        """Evict the client that has kept us waiting longest; False if there is none."""
         with self._changed:
             waiting = [slot for slot in self._slots if not slot.refused and slot.state is not State.ANSWERING]
             if waiting:
                 self._evict(min(waiting, key=lambda slot: slot.since))
             return bool(waiting)
 
-    def end_overdue(self) -> None:
-        """End what takes too long. A client that has sent a part of a request can be told so, but has to be quick."""
-        with self._changed:
-            now = time.monotonic()
-            for slot in self._slots:
-                if slot.deadline < now:
-                    told = slot.state is State.READING and not slot.overdue
-                    slot.overdue = True
-                    _shut(slot, socket.SHUT_RD if told else socket.SHUT_RDWR)
-
     def close(self, *, grace_seconds: float) -> None:
-        """Evict the clients that have sent no whole request at once, and all others after the grace time."""
+        """Evict the clients without a whole request at once, all others after the grace time."""
         with self._changed:
             self._closed = True
             for slot in [slot for slot in self._slots if slot.state is State.READING]:
@@ -99,11 +83,7 @@ class ConnectionPool:
 
     def _evict(self, slot: Slot) -> None:
         self._slots.discard(slot)
-        _shut(slot, socket.SHUT_RDWR)
-
-
-def _shut(slot: Slot, how: int) -> None:
-    # Wakes the thread that is in recv() or send(); that thread closes the socket. On an SSLSocket its own shutdown()
-    # would also take the TLS state away from under that thread.
-    with contextlib.suppress(OSError):
-        socket.socket.shutdown(slot.socket, how)
+        # Wakes the thread that is in recv() or send(); that thread closes the socket. On an SSLSocket its own
+        # shutdown() would also take the TLS state away from under that thread.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(slot.socket, socket.SHUT_RDWR)
