@@ -22,7 +22,7 @@ from tests.fakes.shm import mounted
 
 from llmhost.act.removing import Remover
 from llmhost.config.schema import Policy
-from llmhost.decide.cleanup_plan import Outcome, Removal
+from llmhost.decide.cleanup.steps import Outcome, Removal
 from llmhost.derive.segments import SegmentState, advance_unheld, segment_states, unheld_changed_at
 from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Ok
@@ -58,7 +58,7 @@ class Looker:
         nobody = Ok(ProcessTable(by_pid={}, unreadable=0))
         states = segment_states(Ok(shared), self._since, nobody, self._policy)
         assert isinstance(states, Ok)
-        return [one for one in shared.segments if states.value[one.id] is SegmentState.STALE]
+        return [segment for segment in shared.segments if states.value[segment.id] is SegmentState.STALE]
 
 
 def raced(
@@ -76,9 +76,9 @@ def raced(
         for number in range(RACERS)
     ]
     until = time.monotonic() + seconds
-    looker, step = Looker(folder), remover(folder)
+    reader, step = Looker(folder), remover(folder)
     while told.rounds < rounds and time.monotonic() < until:
-        for segment in looker.stale():
+        for segment in reader.stale():
             for racer in racers:
                 assert racer.stdin is not None
                 racer.stdin.write(f"{segment.path}\n")
@@ -90,18 +90,18 @@ def raced(
         assert racer.returncode == 0
         told.did += Counter(answer["did"])
         told.lost += answer["lost"]
-    while stale := looker.stale() or _waited(looker):
+    while stale := reader.stale() or _waited(reader):
         for segment in stale:
             step(segment)
     told.left = len(list(folder.iterdir()))
     return told
 
 
-def _waited(looker: Looker) -> list[Segment]:
+def _waited(reader: Looker) -> list[Segment]:
     """Look until a file that had just been let go would be stale: two grace times at the latest."""
     for _ in range(4):
         time.sleep(GRACE_SECONDS)
-        if found := looker.stale():
+        if found := reader.stale():
             return found
     return []
 

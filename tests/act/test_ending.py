@@ -16,7 +16,7 @@ from tests.fakes.unkillable import keep_from_dying
 from tests.fakes.values import process
 
 from llmhost.act.ending import end
-from llmhost.decide.cleanup_plan import Condition, Ending, Outcome, Result
+from llmhost.decide.cleanup.steps import Condition, Ending, Outcome, Result
 from llmhost.model.ids import ProcessId
 from llmhost.sources.procfs_files import parse_stat
 
@@ -60,8 +60,8 @@ def ended(endings: Sequence[Ending], **more: float) -> dict[int, Outcome]:
     seconds = {"terminate_seconds": 0.5, "kill_seconds": 0.5, "tracker_seconds": 0.5} | more
     found = list(end(endings, procfs=PROC, **seconds))  # type: ignore[arg-type]  # numbers all
     assert len(found) == len(endings)
-    assert all(isinstance(one.step, Ending) for one in found)
-    return {one.step.process.id.pid: one for one in found if isinstance(one.step, Ending)}
+    assert all(isinstance(outcome.step, Ending) for outcome in found)
+    return {outcome.step.process.id.pid: outcome for outcome in found if isinstance(outcome.step, Ending)}
 
 
 def counting(file: Path, delay: float) -> "subprocess.Popen[str]":
@@ -212,7 +212,7 @@ def test_a_tree_that_ignores_sigterm_changes_groups_and_is_adopted_is_ended_and_
     pids += map(id_of, workers)
     adopter.stdout.close()
     outcomes = ended([ending(pid, ppid=adopter.pid) for pid in workers])
-    assert {one.detail for one in outcomes.values()} == {"by SIGKILL"}
+    assert {outcome.detail for outcome in outcomes.values()} == {"by SIGKILL"}
     assert [_is_alive(pid) for pid in workers] == [False, False, False]
     assert adopter.poll() is None
     adopter.kill()
@@ -277,9 +277,9 @@ def test_nobody_else_is_told_once_it_is_interrupted(tmp_path: Path) -> None:
     steps = [ending(core.pid), ending(worker.pid, ppid=core.pid)]
     interrupted = iter([False, True])
     found = {
-        one.step.process.id.pid: one.detail
-        for one in end(steps, procfs=PROC, terminate_seconds=5, interrupted=lambda: next(interrupted, True))
-        if isinstance(one.step, Ending)
+        outcome.step.process.id.pid: outcome.detail
+        for outcome in end(steps, procfs=PROC, terminate_seconds=5, interrupted=lambda: next(interrupted, True))
+        if isinstance(outcome.step, Ending)
     }
     assert found == {
         core.pid: "interrupted: it has been told to end, and has not yet",
@@ -391,7 +391,7 @@ def test_more_than_a_batch_is_ended(pids: list[ProcessId]) -> None:
     pids += map(id_of, workers)
     before = len(list(Path("/proc/self/fd").iterdir()))
     outcomes = ended([ending(pid, ppid=parent.pid) for pid in workers])
-    assert {one.result for one in outcomes.values()} == {Result.DONE}
+    assert {outcome.result for outcome in outcomes.values()} == {Result.DONE}
     assert len(outcomes) == 300
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     parent.kill()

@@ -15,7 +15,7 @@ from tests.fakes.shm import Child
 
 from llmhost.act.lease_program import Asked, remove
 from llmhost.act.removing import BusyError, Remover
-from llmhost.decide.cleanup_plan import Outcome, Result
+from llmhost.decide.cleanup.steps import Outcome, Result
 from llmhost.model.segment_names import kind_of
 
 __all__ = ["shm"]
@@ -186,9 +186,9 @@ def test_who_comes_for_a_file_just_before_it_is_unlinked_keeps_it(shm: Path) -> 
 def _wait_for_hidden(shm: Path) -> Path:
     until = time.monotonic() + 30
     while time.monotonic() < until:
-        for one in shm.iterdir():
-            if one.name.startswith(".llmhost-removing."):
-                return one
+        for path in shm.iterdir():
+            if path.name.startswith(".llmhost-removing."):
+                return path
     raise AssertionError("it was never hidden")
 
 

@@ -126,18 +126,18 @@ def beside(program: str, method: str) -> None:
     killed = subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True)
     assert killed.stdout is not None
     killed.stdout.readline()
-    looker, step, removed = Looker(shm), under_a_lease(shm), 0
+    reader, step, removed = Looker(shm), under_a_lease(shm), 0
     killed.kill()
     killed.wait()
     while any(one.poll() is None for one in programs):
-        for segment in looker.stale():
+        for segment in reader.stale():
             removed += step(segment).startswith("done")
     ended = [one.communicate() for one in programs]
     for _ in range(6):
         time.sleep(0.05)
-        for segment in looker.stale():
+        for segment in reader.stale():
             removed += step(segment).startswith("done")
-    left = [one.name for one in shm.iterdir()]
+    left = [path.name for path in shm.iterdir()]
     failed = [errors for _, errors in ended if errors]
     sys.stdout.write(
         json.dumps({"failed": failed, "rounds": [int(out or 0) for out, _ in ended], "removed": removed, "left": left})

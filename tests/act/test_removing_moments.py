@@ -31,7 +31,7 @@ from tests.fakes.unkillable import keep_from_dying
 
 from llmhost.act import lease_program
 from llmhost.act.removing import Remover
-from llmhost.decide.cleanup_plan import Outcome, Removal, Result
+from llmhost.decide.cleanup.steps import Outcome, Removal, Result
 
 __all__ = ["keep_from_dying", "shm", "stop_before"]
 
@@ -46,7 +46,7 @@ def removing(folder: Path, removal: Removal, most_seconds: float = PATIENT) -> I
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(one.name for one in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir())
 
 
 def hidden_in(folder: Path) -> Path:

@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 
 from llmhost.derive.attribution import HolderKind
-from llmhost.derive.ledger.record import UNATTRIBUTED, Trigger, Verdict
 from llmhost.derive.segments import SegmentState
 from llmhost.derive.trackers import TrackerState
 from llmhost.model.guard_run import GuardVerdict
+from llmhost.model.history.unit_history import UNATTRIBUTED, Trigger, Verdict
 from llmhost.model.process import Role
 from llmhost.model.reading import Cause
 from llmhost.model.segment import SegmentKind

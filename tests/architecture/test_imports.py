@@ -20,7 +20,7 @@ CLEAN: Mapping[str, str] = {
     "llmhost.sources": "",
     "llmhost.sources.base": "from llmhost.model.gpu import Gpu\n",
     "llmhost.sources.nvml": "import subprocess\nfrom llmhost.sources.base import SourceError\n",
-    "llmhost.sources.nvml.worker": "import pynvml\n",
+    "llmhost.sources.nvml.child.worker": "import pynvml\n",
     "llmhost.sources.systemd": "import asyncio\n",
     "llmhost.sources.systemd.bus": "from dbus_next import Message\nfrom . import wire\nfrom .wire import frame\n",
     "llmhost.sources.systemd.wire": "",
@@ -35,10 +35,12 @@ CLEAN: Mapping[str, str] = {
     "llmhost.metrics.families": "from llmhost import __version__\nfrom llmhost.derive import facts\n",
     "llmhost.metrics.collector": "import prometheus_client\n",
     "llmhost.serve": "",
-    "llmhost.serve.http": "from prometheus_client import exposition\nfrom ..metrics import collector\n",
+    "llmhost.serve.http": "import http.server\nfrom ..model.listen import parse_listen\n",
     "llmhost.cli": "",
-    "llmhost.cli.assemble": "from llmhost.sources import nvml\n",
-    "llmhost.cli.main": "from llmhost.cli import assemble\nfrom llmhost.sources.base import SourceError\n",
+    "llmhost.assemble.exporter": "from llmhost.sources import nvml\n",
+    "llmhost.assemble": "",
+    "llmhost.model.listen": "",
+    "llmhost.cli.main": "from llmhost.assemble import exporter\nfrom llmhost.sources.base import SourceError\n",
     "llmhost.__main__": "from llmhost.cli.main import main\n",
 }
 
@@ -53,7 +55,7 @@ MUTATIONS = [
     ("llmhost.derive.x", "from llmhost.metrics.families import families", "derive may import"),
     ("llmhost.derive.x", "from llmhost.config import load", "imports llmhost.config.load"),
     ("llmhost.views.x", "from llmhost.metrics import families", "views may import"),
-    ("llmhost.serve.x", "from llmhost.model.gpu import Gpu", "serve may import metrics, model.listen, views"),
+    ("llmhost.serve.x", "from llmhost.model.gpu import Gpu", "serve may import model.listen"),
     ("llmhost.serve.x", "from llmhost import collect", "imports llmhost.collect"),
     ("llmhost.act.x", "import llmhost.sources.base", "act may import"),
     ("llmhost", "from llmhost.model.gpu import Gpu", "llmhost may import nothing"),
@@ -75,19 +77,19 @@ MUTATIONS = [
     (
         "llmhost.cli.x",
         "from llmhost.sources.procfs import Procfs",
-        "only cli.assemble, cli.assemble_guard name a concrete source",
+        "only the package assemble names a concrete source",
     ),
     (
         "llmhost.cli.x",
         "from llmhost.sources import systemd",
-        "only cli.assemble, cli.assemble_guard name a concrete source",
+        "only the package assemble names a concrete source",
     ),
     # sole importers
-    ("llmhost.sources.nvml.source", "import pynvml", "only sources.nvml.worker"),
-    ("llmhost.sources.nvml.worker_too", "import pynvml", "only sources.nvml.worker"),
+    ("llmhost.sources.nvml.source", "import pynvml", "only sources.nvml.child.worker"),
+    ("llmhost.sources.nvml.child.worker_too", "import pynvml", "only sources.nvml.child.worker"),
     ("llmhost.collect.x", "import asyncio.events", "only sources.systemd"),
     ("llmhost.sources.procfs", "from dbus_next.aio import MessageBus", "only sources.systemd"),
-    ("llmhost.cli.x", "import prometheus_client.core", "only metrics and serve"),
+    ("llmhost.cli.x", "import prometheus_client.core", "only metrics and sources.engine.parse"),
     ("llmhost.config.schema", "import yaml", "only config.load"),
     ("llmhost.derive.x", "import psutil", "only sources"),
     ("llmhost.metrics.x", "import requests", "requests, which is no dependency"),
@@ -115,7 +117,7 @@ MUTATIONS = [
     # names and lengths
     ("llmhost.derive.gpu_utils", "", "'utils' says nothing"),
     ("llmhost.collect.helpers", "", "'helpers' says nothing"),
-    ("llmhost.cli.x", "pass\n" * 300, "301 lines"),
+    ("llmhost.cli.x", "pass\n" * 400, "401 lines"),
 ]
 
 

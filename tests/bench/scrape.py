@@ -29,14 +29,14 @@ from tests.fakes.daemon import Daemon
 from tests.fakes.needs import TOOLS
 from tests.fakes.nvml import FakeNvml
 
-from llmhost.cli.assemble import SystemClock
+from llmhost.assemble.exporter import SystemClock
 from llmhost.collect.observer import Observation
 from llmhost.config.schema import Config
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Ledger
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
 from llmhost.model.engine_command import is_engine_command
+from llmhost.model.history.history import History
 from llmhost.model.reading import NotApplicable, Ok
 from llmhost.model.snapshot import Snapshot
 from llmhost.sources.host import HostSource
@@ -176,7 +176,7 @@ def the_parts(rounds: int, nvml_env: dict[str, str], bus: str) -> list[Cost]:
         systemd.close()
     in_force = InForce(config=Config(), loaded_at=0.0, reload_success=True)
     exposition = Exposition(
-        observe=lambda _deadline: Observation(snapshot=seen, ledger=Ledger(), health=()),
+        observe=lambda _deadline: Observation(snapshot=seen, history=History(), health=()),
         in_force=lambda: in_force,
         version="",
         revision="",
@@ -185,7 +185,7 @@ def the_parts(rounds: int, nvml_env: dict[str, str], bus: str) -> list[Cost]:
     metrics = list(exposition.metrics(0))
     return [
         *costs,
-        measured("  derive", rounds, lambda: derive(seen, Config(), Ledger()), us, 0.05),
+        measured("  derive", rounds, lambda: derive(seen, Config(), History()), us, 0.05),
         measured("  derive and make the page", rounds, lambda: list(exposition.metrics(0)), us, 0.05),
         measured("  encode", rounds, lambda: encode(metrics, accept=""), us, 0.05),
     ]

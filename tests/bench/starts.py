@@ -3,7 +3,7 @@
 A real systemd in namespaces of its own runs 20 services that start about once a second each, among 2,000 processes. The
 driver is the fake one with delays as measured on a real one (4.5 ms for each process list, under a lock on all GPUs):
 8 GPUs with 16 processes each, and memory in the way of half of the services. The time is from the start of the main
-process, as systemd has it, to the verdict in the ledger.
+process, as systemd has it, to the verdict in the history.
 
 Lists are read once a second at most. While memory stands still a list stays good; while it moves all the time a start
 waits for the next list, and its verdict may take a second. `--flat` also runs 10,000 starts and 10,000 scrapes, and

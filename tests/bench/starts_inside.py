@@ -13,12 +13,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from llmhost.cli.assemble import Exporter, Paths, SystemClock
-from llmhost.collect.books import Books
+from llmhost.assemble.exporter import Exporter, Paths, SystemClock
+from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.config.schema import CollectorsConfig, Config, PidNamespace, UnitsConfig
-from llmhost.derive.ledger.record import Start, Verdict
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
+from llmhost.model.history.unit_history import Start, Verdict
 from llmhost.model.ids import UnitId
 
 WARM_UP_SECONDS = 3.0  # in which processes are read for the first time, each in full
@@ -32,16 +32,16 @@ def main() -> None:
     given = parser.parse_args()
     latencies = array("d")  # eight bytes each: what is measured is the exporter's memory
     verdicts: Counter[str] = Counter()
-    judged = Books.judged
+    judged = HistoryKeeper.judged
 
-    def noted(books: Books, unit: UnitId, invocation_id: str, verdict: Verdict, **more: Any) -> Start | None:  # noqa: ANN401
-        start = judged(books, unit, invocation_id, verdict, **more)
+    def noted(keeper: HistoryKeeper, unit: UnitId, invocation_id: str, verdict: Verdict, **more: Any) -> Start | None:  # noqa: ANN401
+        start = judged(keeper, unit, invocation_id, verdict, **more)
         if start is not None and start.main_monotonic is not None:
             latencies.append(time.monotonic() - start.main_monotonic)
             verdicts[verdict] += 1
         return start
 
-    Books.judged = noted  # type: ignore[method-assign, assignment]
+    HistoryKeeper.judged = noted  # type: ignore[method-assign, assignment]
     config = Config(
         units=UnitsConfig(patterns=("loop*.service",), discover=False),
         pid_namespace=PidNamespace.TRUST,

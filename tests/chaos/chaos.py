@@ -13,7 +13,7 @@ from tests.chaos.units import DIRECTORY, UNITS, text
 from tests.fakes.booted import Booted
 from tests.fakes.watched_units import Watched
 
-from llmhost.derive.ledger.record import Trigger, Verdict
+from llmhost.model.history.unit_history import Trigger, Verdict
 from llmhost.sources.systemd.bus import BusClosedError, CallTimeoutError
 from llmhost.sources.systemd.calls import Systemd
 

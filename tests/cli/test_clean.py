@@ -15,10 +15,10 @@ from tests.fakes.engine_tree import PYTHON, Tree
 from tests.fakes.needs import needs, needs_root
 from tests.fakes.shm import Child, Children, children  # noqa: F401 - a fixture
 
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import History
 from llmhost.model.ids import UnitId
 from llmhost.model.segment import SegmentId
-from llmhost.state.store import LedgerStore
+from llmhost.state.history_file import HistoryFile
 from llmhost.views.text import columns
 
 MAKE = """
@@ -231,9 +231,9 @@ def test_what_the_exporter_has_watched_for_long_enough_is_a_finding_at_once(here
     one = SegmentId(found.st_dev, found.st_ino)
     state = here.directory / "state"
     state.mkdir()
-    store = LedgerStore(state)
+    store = HistoryFile(state)
     store.save(
-        Ledger(
+        History(
             boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
             unheld_since={one: time.monotonic() - 60},
             unheld_changed_at={one: found.st_ctime_ns / 1e9},

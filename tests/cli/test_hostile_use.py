@@ -139,7 +139,7 @@ def test_a_unit_that_does_not_exist_is_one_line(tenants: Standing, name: str) ->
 def test_a_unit_named_twice_is_told_of_once(incident: Standing) -> None:
     options, env = incident
     done = llmhost("doctor", "--json", *options, "vllm-744b", "vllm-744b.service", env=env)
-    checks = [one["check"] for one in json.loads(done.stdout)["findings"]]
+    checks = [load["check"] for load in json.loads(done.stdout)["findings"]]
     assert checks == sorted(set(checks), key=checks.index) != []
 
 
@@ -157,7 +157,7 @@ def test_without_privilege_a_history_that_cannot_be_read_is_told(tmp_path: Path,
     needs_root()
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
-    (state / "ledger.json").write_text("{}")
+    (state / "history.json").write_text("{}")
     nobody = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     for command, code in (("status", 3), ("doctor", 3)):
         done = subprocess.run(

@@ -17,7 +17,7 @@ from tests.fakes.nvml import FakeNvml, fake_nvml
 from tests.fakes.procfs import ProcessEntry, write_proc
 from tests.fakes.unkillable import keep_from_dying
 
-from llmhost.state.driver_release import ask
+from llmhost.state.driver_pause import ask
 
 __all__ = ["fake_nvml", "keep_from_dying"]
 
@@ -176,7 +176,7 @@ def test_without_an_exporter_it_says_so(tmp_path: Path) -> None:
     )
 
 
-WORKER = ("/opt/llmhost/bin/python", "-P", "-m", "llmhost.sources.nvml.worker", "--procfs", "/proc")
+WORKER = ("/opt/llmhost/bin/python", "-P", "-m", "llmhost.sources.nvml.child.worker", "--procfs", "/proc")
 
 
 def descriptors(procfs: Path, pid: int, *targets: str) -> None:

@@ -12,10 +12,10 @@ from tests.fakes.daemon import LLMHOST, Daemon, environment
 from tests.fakes.needs import needs
 from tests.fakes.nvml import FakeNvml, fake_nvml
 from tests.fakes.shm import at_dev_shm, tmpfs
-from tests.fakes.written_history import ledger_of
+from tests.fakes.written_history import history_of
 from tests.hosts.written import read, standing, without_varying
 
-from llmhost.state.store import LedgerStore
+from llmhost.state.history_file import HistoryFile
 
 __all__ = ["fake_nvml", "tmpfs"]
 
@@ -37,8 +37,8 @@ def test_once_prints_the_incident_as_it_is_written_down(tmp_path: Path) -> None:
     host = read("incident")
     state = tmp_path / "state"
     state.mkdir()
-    store = LedgerStore(state)
-    store.save(ledger_of(host.first["history"]), durable=False)
+    store = HistoryFile(state)
+    store.save(history_of(host.first["history"]), durable=False)
     store.close()
     with standing(host, tmp_path) as (stands, _):
         config = tmp_path / "llmhost.yml"

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.daemon import LLMHOST, Daemon, environment
-from tests.fakes.ledgers import BIG, FILE_1, OLLAMA, WRITTEN_DOWN
+from tests.fakes.histories import BIG, FILE_1, OLLAMA, WRITTEN_DOWN
 from tests.fakes.needs import needs, needs_root
 
-from llmhost.cli import memory
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.state.document import ledger_of
-from llmhost.state.store import LedgerStore
+from llmhost.model.history.history import History
+from llmhost.state import saved_history
+from llmhost.state.history_document import history_of
+from llmhost.state.history_file import HistoryFile
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
@@ -30,13 +30,13 @@ def stamps(directory: Path) -> dict[str, tuple[int, bytes]]:
     return files | {".": (directory.stat().st_mtime_ns, b"")}
 
 
-def of_this_boot(directory: Path) -> Ledger:
-    """Leave a ledger in the directory as a daemon of this boot would have."""
-    ledger = replace(WRITTEN_DOWN, boot_id=BOOT_ID)
-    store = LedgerStore(directory)
-    store.save(ledger, durable=False)
+def of_this_boot(directory: Path) -> History:
+    """Leave a history in the directory as a daemon of this boot would have."""
+    history = replace(WRITTEN_DOWN, boot_id=BOOT_ID)
+    store = HistoryFile(directory)
+    store.save(history, durable=False)
     store.close()
-    return ledger
+    return history
 
 
 @pytest.mark.parametrize("once", [(), ("--once",)])
@@ -79,9 +79,9 @@ def test_the_first_of_systemds_directories_is_used(tmp_path: Path) -> None:
     first.mkdir()
     second.mkdir()
     with Daemon(env={"STATE_DIRECTORY": f"{first}:{second}"}) as daemon:
-        daemon.logged(rf"INFO history is kept in {first}/ledger\.json; units in it: 0\n")
+        daemon.logged(rf"INFO history is kept in {first}/history\.json; units in it: 0\n")
         assert daemon.end()[0] == 0
-    assert ledger_of((first / "ledger.json").read_bytes()).boot_id == BOOT_ID
+    assert history_of((first / "history.json").read_bytes()).boot_id == BOOT_ID
     assert list(second.iterdir()) == []
 
 
@@ -89,9 +89,9 @@ def test_what_a_page_is_made_from_is_saved_before_it_is_served(tmp_path: Path) -
     with Daemon("--state-dir", str(tmp_path)) as daemon:
         assert daemon.get()[0] == 200
         daemon.end(signal.SIGKILL)
-    ledger = ledger_of((tmp_path / "ledger.json").read_bytes())
-    assert ledger.boot_id == BOOT_ID
-    assert ledger.processes_at is not None
+    history = history_of((tmp_path / "history.json").read_bytes())
+    assert history.boot_id == BOOT_ID
+    assert history.processes_at is not None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -99,10 +99,10 @@ def test_the_next_daemon_goes_on_with_what_one_has_left(number: signal.Signals, 
     before = of_this_boot(tmp_path)
     for _ in range(2):
         with Daemon("--state-dir", str(tmp_path)) as daemon:
-            daemon.logged(rf"INFO history is kept in {tmp_path}/ledger\.json; units in it: 2\n")
+            daemon.logged(rf"INFO history is kept in {tmp_path}/history\.json; units in it: 2\n")
             assert daemon.get()[0] == 200
             daemon.end(number)
-        after = ledger_of((tmp_path / "ledger.json").read_bytes())
+        after = history_of((tmp_path / "history.json").read_bytes())
         assert after.units.keys() == {BIG, OLLAMA}
         assert after.units[BIG].starts == before.units[BIG].starts
         assert after.units[BIG].starts_total == before.units[BIG].starts_total
@@ -113,7 +113,7 @@ def test_once_reads_history_and_leaves_everything_as_it_is(tmp_path: Path) -> No
     of_this_boot(tmp_path)
     before = stamps(tmp_path)
     for held in (False, True):
-        holder = LedgerStore(tmp_path) if held else None
+        holder = HistoryFile(tmp_path) if held else None
         before = stamps(tmp_path)
         done = llmhost("serve", "--once", "--log.level=error", "--state-dir", str(tmp_path))
         if holder is not None:
@@ -121,26 +121,26 @@ def test_once_reads_history_and_leaves_everything_as_it_is(tmp_path: Path) -> No
         assert (done.returncode, done.stderr) == (0, "")
         assert "llmhost_build_info" in done.stdout
         assert stamps(tmp_path) == before
-    (tmp_path / "ledger.json").write_text("garbage")
+    (tmp_path / "history.json").write_text("garbage")
     before = stamps(tmp_path)
     done = llmhost("serve", "--once", state=str(tmp_path))
     assert done.returncode == 0
-    (line,) = [line for line in done.stderr.splitlines() if "ledger.json" in line]
-    path = tmp_path / "ledger.json"
-    assert f"WARNING there is no history: {path} is no ledger that can be used: it is no JSON: " in line
+    (line,) = [line for line in done.stderr.splitlines() if "history.json" in line]
+    path = tmp_path / "history.json"
+    assert f"WARNING there is no history: {path} is no history that can be used: it is no JSON: " in line
     assert stamps(tmp_path) == before
 
 
-def test_a_file_that_is_no_ledger_does_not_keep_the_daemon_from_serving(tmp_path: Path) -> None:
-    (tmp_path / "ledger.json").write_bytes(FILE_1.read_bytes()[:700])
+def test_a_file_that_is_no_history_does_not_keep_the_daemon_from_serving(tmp_path: Path) -> None:
+    (tmp_path / "history.json").write_bytes(FILE_1.read_bytes()[:700])
     with Daemon("--state-dir", str(tmp_path)) as daemon:
-        assert len(daemon.log.split("is no ledger that can be used")) == 2
+        assert len(daemon.log.split("is no history that can be used")) == 2
         daemon.logged("units in it: 0\n")
         assert daemon.get()[0] == 200
         assert daemon.end()[0] == 0
-    (aside,) = tmp_path.glob("ledger.json.bad-*")
+    (aside,) = tmp_path.glob("history.json.bad-*")
     assert aside.read_bytes() == FILE_1.read_bytes()[:700]
-    assert ledger_of((tmp_path / "ledger.json").read_bytes()).units == {}
+    assert history_of((tmp_path / "history.json").read_bytes()).units == {}
 
 
 def test_a_directory_that_goes_while_it_runs_costs_no_page_and_is_told_once(tmp_path: Path) -> None:
@@ -152,25 +152,25 @@ def test_a_directory_that_goes_while_it_runs_costs_no_page_and_is_told_once(tmp_
         assert daemon.get()[0] == 200
         state.mkdir()
         assert daemon.get()[0] == 200
-        daemon.logged(r"history is saved again in \S+/state/ledger\.json\n")
+        daemon.logged(r"history is saved again in \S+/state/history\.json\n")
         assert daemon.end()[0] == 0
         assert daemon.log.count("history is not saved: ") == 1
-    assert ledger_of((state / "ledger.json").read_bytes()).boot_id == BOOT_ID
+    assert history_of((state / "history.json").read_bytes()).boot_id == BOOT_ID
 
 
 def test_without_a_word_the_usual_directory_is_used_if_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(memory, "USUAL", tmp_path / "usual")
+    monkeypatch.setattr(saved_history, "USUAL", tmp_path / "usual")
     for environment_ in ({}, {"STATE_DIRECTORY": ""}):
-        without = memory.opened(None, "boot", environment_)
-        without.tell()
-        assert (without.ledger, without.save) == (Ledger(boot_id="boot"), None)
+        without = saved_history.open_history(None, "boot", environment_)
+        without.log_where()
+        assert (without.history, without.save) == (History(boot_id="boot"), None)
     (tmp_path / "usual").mkdir()
-    there = memory.opened(None, "boot", {})
-    there.tell()
-    there.close(there.ledger)
-    assert memory.recalled(None, "boot", {}).ledger == Ledger(boot_id="boot")
+    there = saved_history.open_history(None, "boot", {})
+    there.log_where()
+    there.close(there.history)
+    assert saved_history.read_history(None, "boot", {}).history == History(boot_id="boot")
     said = "history is kept in memory only, and lost at the end: say with --state-dir where to keep it"
-    assert caplog.messages == [said, said, f"history is kept in {tmp_path}/usual/ledger.json; units in it: 0"]
+    assert caplog.messages == [said, said, f"history is kept in {tmp_path}/usual/history.json; units in it: 0"]

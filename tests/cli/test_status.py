@@ -18,10 +18,10 @@ import pytest
 from tests.fakes.alone import Alone, alone
 from tests.fakes.daemon import LLMHOST, environment
 from tests.fakes.needs import needs, needs_root
-from tests.fakes.written_history import ledger_of
+from tests.fakes.written_history import history_of
 from tests.hosts.written import read, standing
 
-from llmhost.state.store import LedgerStore
+from llmhost.state.history_file import HistoryFile
 
 __all__ = ["alone"]
 
@@ -42,8 +42,8 @@ def host(name: str, directory: Path) -> Iterator[tuple[list[str], dict[str, str]
     written = read(name)
     state = directory / "state"
     state.mkdir()
-    store = LedgerStore(state)
-    store.save(ledger_of(written.first.get("history", {})), durable=False)
+    store = HistoryFile(state)
+    store.save(history_of(written.first.get("history", {})), durable=False)
     store.close()
     with standing(written, directory) as (stands, _):
         config = directory / "llmhost.yml"

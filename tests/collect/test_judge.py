@@ -10,19 +10,19 @@ from typing import Generic, TypeVar
 import pytest
 from tests.fakes.values import GIB, HOST, gpu, held, in_service, memory, process, report, table, unit
 
-from llmhost.cli.assemble import SystemClock
-from llmhost.collect.books import Books
-from llmhost.collect.judge import Judge
+from llmhost.assemble.exporter import SystemClock
+from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.collect.worker import Worker
 from llmhost.config.schema import Config, Policy
-from llmhost.derive.ledger.events import MainStarted
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import Start, Trigger, UnitRecord, Verdict
+from llmhost.derive.history.events import MainStarted
 from llmhost.model.gpu import GpuHolder, NvmlReport
+from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import Start, Trigger, UnitHistory, Verdict
 from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.model.unit import Unit, UnitSettings
 from llmhost.sources.base import SourceError
+from llmhost.starts.judge import Judge
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Bench:
         self.lists = Answering(lambda: lists_report if lists_report is not None else memory_report)
         self.processes = Answering(lambda: table([]))
         self.due_in_seconds = 0.0
-        self.books = Books(Ledger(), policy=Policy, save=None)
+        self.keeper = HistoryKeeper(History(), policy=Policy, save=None)
         self.units: list[Unit] = []
         host = Worker("host", Answering(lambda: HOST), SystemClock())
         memory = Worker("memory", self.memory, SystemClock())
@@ -69,7 +69,7 @@ class Bench:
         self._start = (host.start, memory.start, nvml.start, processes.start)
         self._close = (host.close, memory.close, nvml.close, processes.close)
         self.judge = Judge(
-            books=self.books,
+            keeper=self.keeper,
             host=host,
             memory=memory,
             nvml=nvml,
@@ -105,15 +105,15 @@ class Bench:
             began_monotonic=began,
             main_monotonic=began,
         )
-        record = UnitRecord(last_seen_at=time.time(), invocation_id="now", starts=(start,))
-        self.books._ledger = replace(self.books.ledger, units={**self.books.ledger.units, one.id: record})
+        record = UnitHistory(last_seen_at=time.time(), invocation_id="now", starts=(start,))
+        self.keeper._history = replace(self.keeper.history, units={**self.keeper.history.units, one.id: record})
         self.units.append(one)
         self.judge.put(MainStarted(unit=one, start=start))
 
     def verdict(self, name: str = "vllm.service", seconds: float = 8.0) -> Start:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            start = self.books.ledger.units[unit(name).id].starts[-1]
+            start = self.keeper.history.units[unit(name).id].starts[-1]
             if start.verdict is not None:
                 return start
             threading.Event().wait(0.002)
@@ -135,7 +135,7 @@ def test_memory_in_use_is_looked_into_with_lists_and_processes() -> None:
         bench.starts()
         start = bench.verdict()
         assert start.verdict is Verdict.RESIDENT
-        assert [(one.kind, one.used_bytes) for one in start.in_the_way] == [("leftover", 70 * GIB)]
+        assert [(way.kind, way.used_bytes) for way in start.in_the_way] == [("leftover", 70 * GIB)]
         assert (bench.memory.reads, bench.lists.reads, bench.processes.reads) == (1, 1, 1)
 
 
@@ -197,7 +197,7 @@ def test_a_start_waits_for_what_systemd_says_of_its_unit() -> None:
         bench.starts(settings=None)
         while bench.memory.reads == 0:
             threading.Event().wait(0.002)
-        assert bench.books.ledger.units[unit().id].starts[-1].verdict is None
+        assert bench.keeper.history.units[unit().id].starts[-1].verdict is None
         bench.units.append(replace(bench.units[0], settings=ENGINE))
         assert bench.verdict(seconds=1.0).verdict is Verdict.CLEAN
         assert (bench.lists.reads, bench.processes.reads) == (0, 0)
@@ -230,7 +230,7 @@ def test_a_bug_in_telling_of_a_start_ends_no_judging(monkeypatch: pytest.MonkeyP
     with Bench(report([gpu()])).running() as bench:
         bench.memory.answer = silent
         with monkeypatch.context() as patched:
-            patched.setattr("llmhost.collect.judge.start_line", broken)
+            patched.setattr("llmhost.starts.judge.start_line", broken)
             bench.starts()
             assert told.wait(8)
             assert bench.verdict().verdict is Verdict.UNKNOWN
@@ -264,19 +264,19 @@ def test_a_loop_without_a_pause_keeps_no_other_from_its_verdict() -> None:
             )
             for number in range(50)
         ]
-        record = UnitRecord(last_seen_at=time.time(), invocation_id="run-49", starts=tuple(starts))
-        bench.books._ledger = replace(bench.books.ledger, units={one.id: record})
+        record = UnitHistory(last_seen_at=time.time(), invocation_id="run-49", starts=tuple(starts))
+        bench.keeper._history = replace(bench.keeper.history, units={one.id: record})
         for start in starts:
             bench.judge.put(MainStarted(unit=replace(one, invocation_id=start.invocation_id), start=start))
 
         def unknown() -> int:
-            found = bench.books.ledger.units[one.id].starts_total.get((Trigger.AUTO, Verdict.UNKNOWN), 0)
+            found = bench.keeper.history.units[one.id].starts_total.get((Trigger.AUTO, Verdict.UNKNOWN), 0)
             return int(found)
 
         until = time.monotonic() + 2
         while unknown() < 30:
             assert time.monotonic() < until
             threading.Event().wait(0.002)
-        told = bench.books.ledger.units[one.id].starts
+        told = bench.keeper.history.units[one.id].starts
         assert [start.invocation_id for start in told if start.verdict is None] == [f"run-{n}" for n in range(30, 50)]
         assert told[0].unknown_because == "more than 20 starts of the unit waited for a verdict"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from llmhost.collect.letting_go import LettingGo
+from llmhost.collect.driver_pause import DriverPause
 
 
 class Driver:
@@ -61,8 +61,8 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_it_has_let_go_before_start_comes_back_and_says_each_thing_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     driver, wished = Driver(), Wished(300.0)
-    letting_go = LettingGo(driver, wished)
-    letting_go.start()
+    driver_pause = DriverPause(driver, wished)
+    driver_pause.start()
     try:
         assert len(driver.told) == 1
         assert re.fullmatch(r"until \d\d:\d\d:\d\d, as llmhost release asks", driver.told[0])
@@ -74,7 +74,7 @@ def test_it_has_let_go_before_start_comes_back_and_says_each_thing_once(caplog: 
         driver.wait(3)
         wished.wait_for_looks(2)
     finally:
-        letting_go.close(2.0)
+        driver_pause.close(2.0)
     assert [what.split()[0] for what in driver.told] == ["until", "until", "resume"]
     let_go = "the driver is let go of until TIME, as llmhost release asks"
     assert lines(caplog) == [let_go, let_go, "the driver may be read again: the release is over"]
@@ -84,15 +84,15 @@ def test_a_child_that_hangs_is_ended_again_and_again_and_told_of_once(caplog: py
     caplog.set_level(logging.INFO)
     driver, wished = Driver(), Wished(3000.0)
     driver.hanging = (77,)
-    letting_go = LettingGo(driver, wished)
-    letting_go.start()
+    driver_pause = DriverPause(driver, wished)
+    driver_pause.start()
     try:
         driver.wait(3)
         driver.hanging = ()
         driver.wait(4)
         wished.wait_for_looks(3)
     finally:
-        letting_go.close(2.0)
+        driver_pause.close(2.0)
     assert len(driver.told) in {4, 5}  # one may have begun before the child was gone
     assert lines(caplog) == [
         "the driver is let go of until TIME, as llmhost release asks",
@@ -103,10 +103,10 @@ def test_a_child_that_hangs_is_ended_again_and_again_and_told_of_once(caplog: py
 
 def test_nothing_is_done_where_nobody_wishes_anything(caplog: pytest.LogCaptureFixture) -> None:
     driver, wished = Driver(), Wished(0.0)
-    letting_go = LettingGo(driver, wished)
-    letting_go.start()
+    driver_pause = DriverPause(driver, wished)
+    driver_pause.start()
     wished.wait_for_looks(2)
-    letting_go.close(2.0)
+    driver_pause.close(2.0)
     assert (driver.told, caplog.messages) == ([], [])
 
 
@@ -117,7 +117,7 @@ def test_a_bug_does_not_end_the_looking() -> None:
     def wished() -> float:
         return (answers.pop(0) if len(answers) > 1 else answers[0])()
 
-    letting_go = LettingGo(driver, wished)
-    letting_go.start()
+    driver_pause = DriverPause(driver, wished)
+    driver_pause.start()
     driver.wait(1)
-    letting_go.close(2.0)
+    driver_pause.close(2.0)

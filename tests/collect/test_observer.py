@@ -8,14 +8,14 @@ from typing import Generic, TypeVar
 import pytest
 from tests.fakes.values import GIB, HOST, gpu, held, in_service, process, report, snapshot, table
 
-from llmhost.cli.assemble import SystemClock
-from llmhost.collect.books import Books
+from llmhost.assemble.exporter import SystemClock
 from llmhost.collect.discover import units_of_interest
+from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.collect.observer import Observation, Observer
 from llmhost.collect.worker import Worker
 from llmhost.config.schema import Policy
-from llmhost.derive.ledger.ledger import Ledger
 from llmhost.model.gpu import NvmlReport
+from llmhost.model.history.history import History
 from llmhost.model.host import Host
 from llmhost.model.process import ProcessTable, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, StuckCall
@@ -74,8 +74,8 @@ def nothing(processes: object, units: object) -> None:
     """Aim at no engine."""
 
 
-def in_memory() -> Books:
-    return Books(Ledger(), policy=Policy, save=None)
+def in_memory() -> HistoryKeeper:
+    return HistoryKeeper(History(), policy=Policy, save=None)
 
 
 def observer(
@@ -97,7 +97,7 @@ def observer(
         watch=watch,
         aim=nothing,
         attempt_seconds=lambda: attempt_seconds,
-        books=in_memory(),
+        keeper=in_memory(),
         clock=SystemClock(),
     )
 
@@ -116,7 +116,11 @@ def test_one_look_has_every_reading_and_every_collectors_health() -> None:
     assert seen.snapshot.processes == Ok(table([process(5)]))
     assert seen.snapshot.units == Ok(UnitsReport(systemd_version="252", units=()))
     assert abs(seen.snapshot.at - time.time()) < 5
-    assert [(one.collector, one.fault) for one in seen.health] == [("nvml", None), ("procfs", None), ("systemd", None)]
+    assert [(health.collector, health.fault) for health in seen.health] == [
+        ("nvml", None),
+        ("procfs", None),
+        ("systemd", None),
+    ]
 
 
 def test_a_source_that_fails_costs_its_own_reading_only() -> None:
@@ -159,16 +163,16 @@ def test_two_who_look_at_once_cost_one_read() -> None:
     look = observer(nvml)
     seen: list[Observation] = []
     lookers = [threading.Thread(target=lambda: seen.append(look.observe(soon(8)))) for _ in range(5)]
-    for looker in lookers:
-        looker.start()
+    for reader in lookers:
+        reader.start()
     while source.reads == 0:
         time.sleep(0.001)
     time.sleep(0.1)  # all five have asked by now
     release.set()
-    for looker in lookers:
-        looker.join(8)
+    for reader in lookers:
+        reader.join(8)
     assert len(seen) == 5
-    assert all(isinstance(one.snapshot.nvml, Ok) for one in seen)
+    assert all(isinstance(observation.snapshot.nvml, Ok) for observation in seen)
     assert source.reads == 1
 
 
@@ -298,7 +302,7 @@ def test_the_hosts_fault_is_procfs_fault() -> None:
         watch=nobody,
         aim=nothing,
         attempt_seconds=lambda: 0.2,
-        books=in_memory(),
+        keeper=in_memory(),
         clock=SystemClock(),
     )
     (health,) = look.observe(soon(5)).health
@@ -314,11 +318,11 @@ def test_closing_closes_the_source_though_it_hangs() -> None:
     release.set()
 
 
-def test_a_look_that_is_older_than_one_that_is_in_the_ledger_is_not_taken_in() -> None:
-    books = in_memory()
-    newer = books.look(snapshot(processes=[], at_monotonic=200.0))
+def test_a_look_that_is_older_than_one_that_is_in_the_history_is_not_taken_in() -> None:
+    keeper = in_memory()
+    newer = keeper.look(snapshot(processes=[], at_monotonic=200.0))
     assert newer.processes_since == 200.0
-    assert books.look(snapshot(processes=[], at_monotonic=100.0)) == newer
+    assert keeper.look(snapshot(processes=[], at_monotonic=100.0)) == newer
 
 
 def test_a_read_that_ends_because_its_source_was_closed_is_no_news(caplog: pytest.LogCaptureFixture) -> None:

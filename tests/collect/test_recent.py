@@ -7,8 +7,8 @@ import pytest
 from tests.fakes.values import snapshot
 
 from llmhost.collect.observer import Observation
-from llmhost.collect.recent import Recent
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.collect.recent_observations import RecentObservations
+from llmhost.model.history.history import History
 
 
 class Host:
@@ -20,7 +20,7 @@ class Host:
         self.late = 0.0  # seconds before now that the next look says it was made
         self.gate: threading.Event | None = None
         self.entered = threading.Event()
-        self.recent = Recent(self.observe, self)
+        self.recent = RecentObservations(self.observe, self)
 
     def time(self) -> float:
         return self.now
@@ -34,7 +34,7 @@ class Host:
         self.entered.set()
         if self.gate is not None:
             assert self.gate.wait(5)
-        return Observation(snapshot=snapshot(at_monotonic=self.now - self.late), ledger=Ledger(), health=())
+        return Observation(snapshot=snapshot(at_monotonic=self.now - self.late), history=History(), health=())
 
     def within(self, seconds: float) -> tuple[float, float | None, float]:
         """Say when the look was made, when the one before, and how old it is."""
@@ -81,7 +81,7 @@ def test_those_who_come_during_a_look_get_it_too() -> None:
 
 def test_a_look_that_fails_is_the_askers_alone() -> None:
     host = Host()
-    broken = Recent(lambda _: (_ for _ in ()).throw(RuntimeError("a bug")), host)
+    broken = RecentObservations(lambda _: (_ for _ in ()).throw(RuntimeError("a bug")), host)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="a bug"):
             broken.within(5, 108)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from tests.fakes.values import GIB, MIB, unit
 
-from llmhost.collect.story import end_line, start_line
+from llmhost.derive.history.events import Ended
 from llmhost.derive.in_the_way import Obstacle
-from llmhost.derive.ledger.events import Ended
-from llmhost.derive.ledger.record import End, Start, Trigger, Verdict
+from llmhost.model.history.unit_history import End, Start, Trigger, Verdict
 from llmhost.model.ids import GpuUuid, UnitId
+from llmhost.starts.start_log import end_line, start_line
 
 START = Start(
     invocation_id="0123abcd",

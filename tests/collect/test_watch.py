@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from tests.fakes.values import GIB, HOST, gpu, memory, report, unit
 
-from llmhost.cli.assemble import SystemClock
-from llmhost.collect.books import Books
-from llmhost.collect.judge import Judge
-from llmhost.collect.release import Release
-from llmhost.collect.watch import Watch
+from llmhost.assemble.exporter import SystemClock
+from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.collect.worker import Worker
 from llmhost.config.schema import Config, Policy
-from llmhost.derive.ledger.ledger import Holdings, Ledger
-from llmhost.derive.ledger.record import Verdict
 from llmhost.model.gpu import NvmlReport
+from llmhost.model.history.history import History, Holdings
+from llmhost.model.history.unit_history import Verdict
 from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.unit import UnitSettings
 from llmhost.model.unit_event import UnitEvent
+from llmhost.starts.judge import Judge
+from llmhost.starts.memory_release import Release
+from llmhost.starts.watch import Watch
 
 ON_GPU_0 = UnitSettings(service_type="simple", environment=(("CUDA_VISIBLE_DEVICES", "0"),))
 RUNNING = replace(
@@ -65,13 +65,15 @@ class HostGiven:
 
 
 @contextmanager
-def watching(save: Callable[[Ledger], None] | None = None, used: int = 0) -> Iterator[tuple[Watch, Books, Given]]:
+def watching(
+    save: Callable[[History], None] | None = None, used: int = 0
+) -> Iterator[tuple[Watch, HistoryKeeper, Given]]:
     clock, given = SystemClock(), Given(report([gpu(memory=memory(used=used))]))
     host, nvml = Worker("host", HostGiven(), clock), Worker("memory", given, clock)
-    books = Books(Ledger(), policy=Policy, save=save)
-    release = Release(books=books, host=host, memory=nvml, config=Config, clock=clock)
+    keeper = HistoryKeeper(History(), policy=Policy, save=save)
+    release = Release(keeper=keeper, host=host, memory=nvml, config=Config, clock=clock)
     judge = Judge(
-        books=books,
+        keeper=keeper,
         host=host,
         memory=nvml,
         nvml=nvml,
@@ -81,12 +83,12 @@ def watching(save: Callable[[Ledger], None] | None = None, used: int = 0) -> Ite
         config=Config,
         clock=clock,
     )
-    watch = Watch(books=books, judge=judge, release=release)
+    watch = Watch(keeper=keeper, judge=judge, release=release)
     host.start()
     nvml.start()
     watch.start()
     try:
-        yield watch, books, given
+        yield watch, keeper, given
     finally:
         watch.close(1.0)
         host.close()
@@ -106,8 +108,8 @@ def event(name: str = "vllm.service", *, gap: bool = False, **changes: Any) -> U
 
 
 def test_what_is_known_is_saved_also_while_events_never_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llmhost.collect.watch._KEEP_SECONDS", 0.1)
-    saved: list[Ledger] = []
+    monkeypatch.setattr("llmhost.starts.watch._KEEP_SECONDS", 0.1)
+    saved: list[History] = []
     with watching(saved.append) as (watch, _, _):
 
         def told_and_saved() -> bool:
@@ -119,38 +121,40 @@ def test_what_is_known_is_saved_also_while_events_never_pause(monkeypatch: pytes
 
 def test_a_release_is_measured_from_an_end_that_was_seen_and_from_no_other() -> None:
     gone: dict[str, Any] = {"invocation_id": "", "result": "", "settings": None, "state_change_monotonic": None}
-    with watching(used=70 * GIB) as (watch, books, given):
+    with watching(used=70 * GIB) as (watch, keeper, given):
         watch.put(event("unseen.service", gap=True))
         watch.put(event("seen.service", gap=True))
-        until(lambda: len(books.ledger.units) == 2)
-        books._ledger = replace(books.ledger, holdings=dict.fromkeys(books.ledger.units, LOADED))  # by a look at both
+        until(lambda: len(keeper.history.units) == 2)
+        keeper._history = replace(
+            keeper.history, holdings=dict.fromkeys(keeper.history.units, LOADED)
+        )  # by a look at both
         # One was stopped, and let go of by systemd, while nobody watched; the other fails now.
         watch.put(event("unseen.service", gap=True, active_state="inactive", sub_state="dead", main_pid=0, **gone))
         failed: dict[str, Any] = {"result": "exit-code", "state_change_monotonic": time.monotonic()}
         watch.put(event("seen.service", active_state="failed", sub_state="failed", main_pid=0, **failed))
         until(lambda: given.reads > 0)
         given.answer = report([gpu(memory=memory(used=0))])
-        until(lambda: books.ledger.units[UnitId("seen.service")].last_release_seconds is not None)
-        unseen = books.ledger.units[UnitId("unseen.service")]
+        until(lambda: keeper.history.units[UnitId("seen.service")].last_release_seconds is not None)
+        unseen = keeper.history.units[UnitId("unseen.service")]
         assert unseen.starts[-1].end is not None
         assert unseen.last_release_seconds is None
 
 
 @pytest.mark.parametrize(("verdict", "timed"), [(Verdict.CLEAN, True), (Verdict.RESIDENT, False), (None, False)])
 def test_a_run_that_no_look_saw_is_timed_only_if_it_found_its_gpus_clean(verdict: Verdict | None, timed: bool) -> None:
-    with watching(used=70 * GIB) as (watch, books, given):
+    with watching(used=70 * GIB) as (watch, keeper, given):
         watch.put(event("vllm.service", gap=True))
-        until(lambda: len(books.ledger.units) == 1)
-        (record,) = books.ledger.units.values()
+        until(lambda: len(keeper.history.units) == 1)
+        (record,) = keeper.history.units.values()
         judged = replace(record, starts=(replace(record.starts[-1], verdict=verdict),))
-        books._ledger = replace(books.ledger, units={UnitId("vllm.service"): judged})
+        keeper._history = replace(keeper.history, units={UnitId("vllm.service"): judged})
         failed: dict[str, Any] = {"result": "exit-code", "state_change_monotonic": time.monotonic()}
         watch.put(event("vllm.service", active_state="failed", sub_state="failed", main_pid=0, **failed))
         if timed:
             until(lambda: given.reads > 0)
         given.answer = report([gpu(memory=memory(used=0))])
         if timed:
-            until(lambda: books.ledger.units[UnitId("vllm.service")].last_release_seconds is not None)
+            until(lambda: keeper.history.units[UnitId("vllm.service")].last_release_seconds is not None)
         else:
             watch.close(1.0)
             assert given.reads == 0

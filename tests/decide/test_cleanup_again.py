@@ -11,10 +11,10 @@ from tests.fakes.orphan_trees import SPAWN, TRACKER, run
 from tests.fakes.values import segment, table, unit
 
 from llmhost.config.schema import Config
-from llmhost.decide.cleanup import plan
-from llmhost.decide.cleanup_plan import Condition, Ending, Plan, Step, Wish
-from llmhost.decide.look import Look
+from llmhost.decide.cleanup.plan import plan
+from llmhost.decide.cleanup.steps import Condition, Ending, Plan, Step, Wish
 from llmhost.derive.facts import derive
+from llmhost.derive.host_view import HostView
 from llmhost.model.process import Process
 from llmhost.model.reading import Ok
 from llmhost.model.segment import Segment, SegmentKind
@@ -54,8 +54,10 @@ def hosts(seed: int) -> tuple[list[Process], list[Segment], list[int]]:
     files = []
     for inode in range(5, 5 + chance.randint(0, 6)):
         form, kind, has_pid = chance.choice(_PATHS)
-        maker = chance.choice([39, *(one.id.pid for one in processes)])
-        holders = chance.sample([one.id for one in processes if not one.zombie], 1) if _any(processes) else []
+        maker = chance.choice([39, *(process.id.pid for process in processes)])
+        holders = (
+            chance.sample([process.id for process in processes if not process.zombie], 1) if _any(processes) else []
+        )
         kept = holders if chance.random() < 0.3 else []
         files.append(
             segment(
@@ -69,37 +71,37 @@ def hosts(seed: int) -> tuple[list[Process], list[Segment], list[int]]:
                 uid=chance.choice([0, 1000]),
             )
         )
-    return processes, files, [one.id.pid for one in processes if chance.random() < 0.1]
+    return processes, files, [process.id.pid for process in processes if chance.random() < 0.1]
 
 
 def _any(processes: Iterable[Process]) -> bool:
-    return any(not one.zombie for one in processes)
+    return any(not process.zombie for process in processes)
 
 
-def without(look: Look, done: Iterable[Step]) -> Look:
+def without(view: HostView, done: Iterable[Step]) -> HostView:
     """Give what is seen once these steps are done: the ended are gone, and adopted by process 1 who was below them."""
-    assert isinstance(look.snapshot.processes, Ok)
-    assert isinstance(look.snapshot.shm, Ok)
-    ended = {one.process.id for one in done if isinstance(one, Ending)}
-    removed = {one.segment.id for one in done if not isinstance(one, Ending)}
-    gone = {one.pid for one in ended}
+    assert isinstance(view.snapshot.processes, Ok)
+    assert isinstance(view.snapshot.shm, Ok)
+    ended = {step.process.id for step in done if isinstance(step, Ending)}
+    removed = {step.segment.id for step in done if not isinstance(step, Ending)}
+    gone = {process.pid for process in ended}
     processes = [
-        replace(one, ppid=1) if one.ppid in gone else one
-        for one in look.snapshot.processes.value.by_pid.values()
-        if one.id not in ended
+        replace(process, ppid=1) if process.ppid in gone else process
+        for process in view.snapshot.processes.value.by_pid.values()
+        if process.id not in ended
     ]
     files = tuple(
         replace(one, holders=one.holders - ended if one.holders is not None else None)
-        for one in look.snapshot.shm.value.segments
+        for one in view.snapshot.shm.value.segments
         if one.id not in removed
     )
-    shm = Ok(replace(look.snapshot.shm.value, segments=files))
-    snapshot = replace(look.snapshot, processes=Ok(table(processes)), shm=shm)
-    return replace(look, snapshot=snapshot, facts=derive(snapshot, Config(), look.ledger))
+    shm = Ok(replace(view.snapshot.shm.value, segments=files))
+    snapshot = replace(view.snapshot, processes=Ok(table(processes)), shm=shm)
+    return replace(view, snapshot=snapshot, facts=derive(snapshot, Config(), view.history))
 
 
 def identities(of: Plan) -> set[object]:
-    return {(one.process.id, one.condition) if isinstance(one, Ending) else one.segment.id for one in of.steps}
+    return {(step.process.id, step.condition) if isinstance(step, Ending) else step.segment.id for step in of.steps}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -107,12 +109,12 @@ def test_planning_again_after_any_part_of_a_plan_adds_nothing(seed: int) -> None
     steps = 0
     for number in range(ROUNDS):
         processes, files, listening = hosts(seed * ROUNDS + number)
-        look = look_at(host_of(processes, files, units=[unit("vllm.service", "failed", "failed")]))
+        view = look_at(host_of(processes, files, units=[unit("vllm.service", "failed", "failed")]))
         wish = Wish(uid=0, all_users=number % 2 == 0)
-        first = plan(look, wish, around(look, listening=listening))
+        first = plan(view, wish, around(view, listening=listening))
         steps += len(first.steps)
         for count in range(1, len(first.steps) + 1):
-            later = without(look, first.steps[:count])
+            later = without(view, first.steps[:count])
             again = plan(later, wish, around(later, listening=listening))
             added = identities(again) - identities(first)
             assert not added, f"host {seed * ROUNDS + number}, after {count} steps: {added}"
@@ -128,4 +130,4 @@ def test_the_other_hosts_of_chance_are_no_worse_for_a_second_look() -> None:
         second = planned(seen, first=first, listening=listening)
         once = planned(seen, listening=listening)
         assert identities(second) == identities(once)
-        assert {one.condition for one in first.endings} <= {Condition.TRACKER}  # of which nobody knows since when
+        assert {ending.condition for ending in first.endings} <= {Condition.TRACKER}  # of which nobody knows since when

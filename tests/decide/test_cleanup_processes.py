@@ -5,8 +5,8 @@ from tests.fakes.cleanups import OWN_PID, ROOT, host, kept, pids, planned, waiti
 from tests.fakes.orphan_trees import ADOPTER_PIPES, SERVICE, SPAWN, TRACKER, run
 from tests.fakes.values import GIB, gpu, held, process, unit
 
-from llmhost.decide.cleanup_plan import Condition, Wish
-from llmhost.derive.ledger.ledger import Belonging
+from llmhost.decide.cleanup.steps import Condition, Wish
+from llmhost.model.history.history import Belonging
 from llmhost.model.ids import UnitId
 from llmhost.model.process import Home, Placement, Process
 from llmhost.model.reading import Ok
@@ -30,9 +30,9 @@ def test_a_tree_is_ended_from_the_top_and_its_tracker_last() -> None:
     )
     found = planned(seen)
     assert pids(found) == [40, 50, 51, 31]
-    assert [one.condition for one in found.endings] == [*[Condition.ORPHAN] * 3, Condition.TRACKER]
-    assert [one.gpu_bytes for one in found.endings] == [0, 3 * GIB, None, 0]
-    assert (found.left, found.untold, found.refused) == ((), (), "")
+    assert [ending.condition for ending in found.endings] == [*[Condition.ORPHAN] * 3, Condition.TRACKER]
+    assert [ending.gpu_bytes for ending in found.endings] == [0, 3 * GIB, None, 0]
+    assert (found.left, found.unknowns, found.refused) == ((), (), "")
 
 
 def test_a_living_tree_is_no_matter() -> None:

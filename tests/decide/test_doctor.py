@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.architecture.checkout import ROOT
-from tests.fakes.diagnosed import GUARD, RECORD, SERVE, VLLM, found, look, of, settings
+from tests.fakes.diagnosed import GUARD, RECORD, SERVE, VLLM, found, of, settings, view
 from tests.fakes.values import (
     MIB,
     ended,
@@ -18,13 +18,13 @@ from tests.fakes.values import (
     unit,
 )
 
-from llmhost.decide.doctor import COMPANIONS, diagnose, not_checked
-from llmhost.decide.doctor_settings import ADVISED_BURST, ADVISED_INTERVAL_SECONDS
-from llmhost.decide.finding import Finding, Severity
-from llmhost.derive.ledger.record import Trigger, Verdict
-from llmhost.model.confinement import Sandbox
+from llmhost.decide.doctor.diagnose import COMPANIONS, diagnose, not_checked
+from llmhost.decide.doctor.finding import Finding, Severity
+from llmhost.decide.doctor.settings import ADVISED_BURST, ADVISED_INTERVAL_SECONDS
+from llmhost.model.history.unit_history import Trigger, Verdict
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Failed, Ok
+from llmhost.model.sandbox import Sandbox
 from llmhost.model.unit import Unit, UnitSettings
 
 
@@ -263,20 +263,24 @@ def test_units_that_fit_or_are_not_meant_to_run_are_none() -> None:
 
 
 def test_only_the_units_that_are_asked_for_are_told_of() -> None:
-    both = look(asking("a.service", 0.6), asking("b.service", 0.5))
-    assert {one.unit for one in diagnose(both, [UnitId("b.service")]) if one.check == "guard"} == {"b.service"}
-    assert [one.unit for one in diagnose(both, [UnitId("b.service")]) if one.check == "overcommitted"] == ["a.service"]
+    both = view(asking("a.service", 0.6), asking("b.service", 0.5))
+    assert {finding.unit for finding in diagnose(both, [UnitId("b.service")]) if finding.check == "guard"} == {
+        "b.service"
+    }
+    assert [finding.unit for finding in diagnose(both, [UnitId("b.service")]) if finding.check == "overcommitted"] == [
+        "a.service"
+    ]
 
 
 def test_the_worst_is_told_first() -> None:
     given = settings(kill_mode="process", send_sigkill=False, restart="on-failure")
     record = replace(RECORD, unexpected_stops_total=1)
-    severities = [one.severity for one in diagnose(look(unit(settings=given), record=record))]
+    severities = [finding.severity for finding in diagnose(view(unit(settings=given), record=record))]
     assert severities == [Severity.ERROR, Severity.WARNING, Severity.WARNING, Severity.NOTE]
 
 
 def test_a_unit_that_systemd_has_not_loaded_has_no_settings_to_find_fault_with() -> None:
-    stub = look(unit(load_state="stub", settings=None), unit("a.service", load_state="masked", settings=None))
+    stub = view(unit(load_state="stub", settings=None), unit("a.service", load_state="masked", settings=None))
     assert diagnose(stub) == ()
     assert tuple(not_checked(stub))[:2] == (
         "the settings of vllm.service: systemd has not loaded it",
@@ -287,25 +291,25 @@ def test_a_unit_that_systemd_has_not_loaded_has_no_settings_to_find_fault_with()
 
 def test_what_is_only_looked_at_for_others_is_not_examined_unless_asked_for() -> None:
     (companion,) = COMPANIONS
-    beside = look(unit(companion.name, settings=settings("/usr/bin/other", kill_mode="none")))
+    beside = view(unit(companion.name, settings=settings("/usr/bin/other", kill_mode="none")))
     assert diagnose(beside) == ()
-    assert [one.check for one in diagnose(beside, [companion])] == ["kill-mode"]
-    missing = look(unit(companion.name, load_state="not-found", settings=None))
+    assert [finding.check for finding in diagnose(beside, [companion])] == ["kill-mode"]
+    missing = view(unit(companion.name, load_state="not-found", settings=None))
     assert "fabric" not in " ".join(not_checked(missing))
 
 
 def test_what_could_not_be_read_is_told() -> None:
     nothing = replace(
-        look().snapshot,
+        view().snapshot,
         units=Failed(Cause.NO_BUS, "not there"),
         nvml=Failed(Cause.NO_LIBRARY),
         shm=Failed(Cause.NO_SHM),
     )
-    told = tuple(not_checked(replace(look(), snapshot=nothing)))
+    told = tuple(not_checked(replace(view(), snapshot=nothing)))
     assert len(told) == 4
     assert told[0] == "the units' settings: systemd cannot be read (no bus: not there)"
     assert told[2] == "the size of shared memory (no shm)"
-    seeing = look(
+    seeing = view(
         unit(), shm=Ok(shared_memory()), record=replace(RECORD, starts=(started("a"),)), nvml=Ok(report([gpu(0)]))
     )
     assert tuple(not_checked(seeing)) == ()

@@ -5,7 +5,7 @@ from typing import Any
 from tests.fakes.diagnosed import GUARD, found, settings
 from tests.fakes.values import gpu, unit
 
-from llmhost.decide.finding import Finding, Severity
+from llmhost.decide.doctor.finding import Finding, Severity
 from llmhost.model.gpu import Gpu
 from llmhost.model.unit import Unit, UnitSettings
 

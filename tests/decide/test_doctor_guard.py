@@ -6,9 +6,9 @@ import pytest
 from tests.fakes.diagnosed import GUARD, RECORD, found, of, settings
 from tests.fakes.values import unit
 
-from llmhost.decide.finding import Severity
-from llmhost.derive.ledger.record import Trigger, Verdict
-from llmhost.model.confinement import Sandbox
+from llmhost.decide.doctor.finding import Severity
+from llmhost.model.history.unit_history import Trigger, Verdict
+from llmhost.model.sandbox import Sandbox
 from llmhost.model.unit import UnitSettings
 
 PTRACE = 1 << 19  # CAP_SYS_PTRACE, capability.h
@@ -120,7 +120,7 @@ def test_other_commands_before_the_start_stay_as_they_are_and_where_they_are() -
 def test_devices_that_the_unit_may_not_open_are_found_whatever_stands_before_its_guard() -> None:
     def told(sandbox: Sandbox, active: str = "failed") -> tuple[tuple[str, ...], ...]:
         given = within(sandbox, "+")
-        return tuple(one.drop_in for one in found("hidden-devices", unit(active=active, settings=given)))
+        return tuple(finding.drop_in for finding in found("hidden-devices", unit(active=active, settings=given)))
 
     allow = ("DeviceAllow=char-nvidia* rw", "DeviceAllow=char-195 rw")
     for policy in ("closed", "strict"):

@@ -13,8 +13,8 @@ from tests.fakes.orphan_trees import TRACKER, run
 from tests.fakes.values import HOST, in_service, segment, shared_memory, unit
 
 from llmhost.config.schema import Policy
-from llmhost.decide.cleanup_plan import Condition
-from llmhost.decide.guard_remedies import (
+from llmhost.decide.cleanup.steps import Condition
+from llmhost.decide.guard.remedies import (
     Own,
     Reaping,
     UnprovenError,
@@ -24,7 +24,7 @@ from llmhost.decide.guard_remedies import (
     to_ask_for_listeners,
     unheard_of,
 )
-from llmhost.derive.ledger.ledger import Belonging, Ledger
+from llmhost.model.history.history import Belonging, History
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Home, Placement, Process
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
@@ -57,7 +57,7 @@ def own(*processes: Process, units: Iterable[Any] = (STARTS, BESIDE), **given: A
     belongings = given.pop("belongings", {})
     history = given.pop("history", {})
     seen = host([ME, *processes], units=units, **given)
-    return own_of(seen, Ledger(belongings=belongings, **history), UNIT, GUARD)
+    return own_of(seen, History(belongings=belongings, **history), UNIT, GUARD)
 
 
 def reaped(
@@ -68,23 +68,23 @@ def reaped(
 ) -> Reaping:
     seen = own(*processes, **given)
     told: dict[ProcessId, Reading[bool]] = {
-        one.id: (listening or {}).get(one.id.pid, Ok(False)) for one in to_ask_for_listeners(seen)
+        listener.id: (listening or {}).get(listener.id.pid, Ok(False)) for listener in to_ask_for_listeners(seen)
     }
     return reaping(seen, told, {ProcessId(pid, 1000) for pid in before})
 
 
 def pids(of: Reaping) -> list[int]:
-    return [one.process.id.pid for one in of.endings]
+    return [ending.process.id.pid for ending in of.endings]
 
 
 def kept(of: Reaping) -> dict[int, str]:
-    return {one.subject.id.pid: one.because for one in of.left if isinstance(one.subject, Process)}
+    return {left.subject.id.pid: left.because for left in of.left if isinstance(left.subject, Process)}
 
 
 def test_what_is_older_than_the_activation_in_the_units_cgroup_is_ended_and_what_is_younger_stays() -> None:
     found = reaped(process(40), process(41, "/bin/sleep 5"), process(50, start=400_050))
     assert pids(found) == [40, 41]
-    assert {one.condition for one in found.endings} == {Condition.LEFTOVER}
+    assert {ending.condition for ending in found.endings} == {Condition.LEFTOVER}
     assert not found.left
 
 
@@ -92,7 +92,7 @@ def test_the_guard_and_who_started_it_stay_even_if_the_clocks_were_wrong() -> No
     shell = process(60, "sh -c guard")
     me = run(GUARD, "llmhost guard", placement=HERE, start=1000, ppid=60)
     seen = host([shell, me], units=[STARTS])
-    assert not reaping(own_of(seen, Ledger(), UNIT, GUARD), {shell.id: Ok(False)}, ()).endings
+    assert not reaping(own_of(seen, History(), UNIT, GUARD), {shell.id: Ok(False)}, ()).endings
 
 
 def test_of_another_units_processes_none_is_ended() -> None:
@@ -163,7 +163,7 @@ def test_a_tracker_goes_last_and_only_with_all_who_hold_its_pipe() -> None:
     tracker = process(39, TRACKER, pipes={31: 900}, pgrp=40)
     worker = process(40, pipes={20: 900}, pgrp=40)
     found = reaped(tracker, worker)
-    assert [(one.process.id.pid, one.condition) for one in found.endings] == [
+    assert [(ending.process.id.pid, ending.condition) for ending in found.endings] == [
         (40, Condition.LEFTOVER),
         (39, Condition.TRACKER),
     ]
@@ -189,7 +189,7 @@ def test_a_tracker_goes_last_and_only_with_all_who_hold_its_pipe() -> None:
 )
 def test_where_nothing_can_be_proven_it_is_said_why(given: dict[str, Any], why: str) -> None:
     with pytest.raises(UnprovenError) as caught:
-        own_of(replace(host(units=given.pop("units", [STARTS])), **given), Ledger(), UNIT, GUARD)
+        own_of(replace(host(units=given.pop("units", [STARTS])), **given), History(), UNIT, GUARD)
     assert str(caught.value).startswith(why)
 
 
@@ -206,7 +206,7 @@ def removed(
         "segment_units": {one.id: (units or {}).get(one.id.inode, UNIT) for one in files},
     }
     found, why = removals(own(*processes, history=history), shared_memory(*files), Policy())
-    return [one.segment.id.inode for one in found], why
+    return [step.segment.id.inode for step in found], why
 
 
 @pytest.mark.parametrize("kind", list(SegmentKind))
@@ -238,7 +238,7 @@ def test_while_a_process_of_an_ended_run_lives_or_may_no_file_goes() -> None:
 
 
 def test_what_lacks_for_want_of_history_is_said() -> None:
-    assert unheard_of(Ledger(processes_at=1.0, shm_at=1.0), reap=True, clean_shm=True) == ""
-    assert unheard_of(Ledger(), reap=True, clean_shm=False) == (
+    assert unheard_of(History(processes_at=1.0, shm_at=1.0), reap=True, clean_shm=True) == ""
+    assert unheard_of(History(), reap=True, clean_shm=False) == (
         "the exporter has left no history of this boot: only processes in its own cgroup can be told to be its"
     )

@@ -22,12 +22,12 @@ from tests.fakes.values import (
 
 from llmhost.config.schema import Config
 from llmhost.decide.health import Health, Level, health_of
-from llmhost.decide.look import Look
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import UnitRecord
+from llmhost.derive.host_view import HostView
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
+from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, StuckCall
@@ -38,20 +38,22 @@ VLLM = UnitId("vllm.service")
 SERVE = UnitSettings(exec_start=(("/usr/bin/vllm", "serve", "m"),))
 
 
-def health(*, ledger: Ledger | None = None, expected: int | None = None, **seen: Any) -> Health:  # noqa: ANN401
+def health(*, history: History | None = None, expected: int | None = None, **seen: Any) -> Health:  # noqa: ANN401
     """Judge a host with one GPU and one unit that is up, but for what is given: values, or readings as a whole."""
     readings: dict[str, Any] = {name: one for name, one in seen.items() if isinstance(one, Ok | Failed | NotApplicable)}
     values = {name: one for name, one in seen.items() if name not in readings}
     usual: dict[str, Any] = {"gpus": [gpu(0)], "processes": [], "units": [unit(settings=SERVE)]}
     at = replace(snapshot(**(usual | values)), **readings)
-    remembered = ledger if ledger is not None else Ledger()
+    remembered = history if history is not None else History()
     config = Config()
     facts = derive(at, config, remembered)
-    return health_of(Look(snapshot=at, facts=facts, ledger=remembered, policy=config.policy, gpus_expected=expected))
+    return health_of(
+        HostView(snapshot=at, facts=facts, history=remembered, policy=config.policy, gpus_expected=expected)
+    )
 
 
 def found(**seen: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401
-    return [(one.kind, one.subject, one.what) for one in health(**seen).findings]
+    return [(finding.kind, finding.subject, finding.what) for finding in health(**seen).findings]
 
 
 def test_a_host_on_which_all_is_well_is_healthy() -> None:
@@ -93,8 +95,8 @@ def test_a_unit_that_is_up_or_not_meant_to_run_is_none(given: Any) -> None:  # n
 
 
 def test_a_stopped_unit_is_none() -> None:
-    stopped = UnitRecord(last_seen_at=0.0, invocation_id="a", stopped=True)
-    assert found(units=[unit(active="inactive", sub="dead")], ledger=Ledger(units={VLLM: stopped})) == []
+    stopped = UnitHistory(last_seen_at=0.0, invocation_id="a", stopped=True)
+    assert found(units=[unit(active="inactive", sub="dead")], history=History(units={VLLM: stopped})) == []
 
 
 def test_that_the_next_start_will_fail_is_said() -> None:
@@ -174,7 +176,8 @@ def test_a_server_that_does_not_answer_is_found_once_it_had_the_time_to_load() -
 def test_a_server_without_metrics_is_untold_and_no_finding() -> None:
     told = health(engines=answer(Cause.NO_METRICS))
     assert told.level is Level.HEALTHY
-    assert ("vllm.service at http://h:1", "no_metrics") in [(one.subject, one.cause) for one in told.untold]
+    unknowns = [(unknown.subject, unknown.cause) for unknown in told.unknowns]
+    assert ("vllm.service at http://h:1", "no_metrics") in unknowns
 
 
 def test_a_guard_that_could_not_work_is_found() -> None:
@@ -185,7 +188,7 @@ def test_a_guard_that_could_not_work_is_found() -> None:
     assert with_guard(GuardVerdict.FAULT) == [("guard", "vllm.service", "its guard could not work at its last start")]
     assert with_guard(GuardVerdict.FREE) == []
     told = health(guard_runs=Failed(Cause.NO_PERMISSION, "not root's"))
-    assert [(one.subject, one.matters) for one in told.untold if one.detail == "not root's"] == [
+    assert [(unknown.subject, unknown.matters) for unknown in told.unknowns if unknown.detail == "not root's"] == [
         ("runs of guards", False)
     ]
 
@@ -195,21 +198,21 @@ def test_orphans_trackers_and_stale_files_are_found() -> None:
     shell = process(1, None, ppid=0, comm="systemd", argv=("/sbin/init",), pipes={})
     argv = ("python3", "-c", "from multiprocessing.resource_tracker import main;main(5)")
     tracker = process(31, None, ppid=1, role=Role.TRACKER, argv=argv, pipes={5: 77})
-    watched = Ledger(processes_since=0.0, orphan_since={core.id: 985.0})
-    orphaned = found(processes=[shell, core], ledger=watched)
+    watched = History(processes_since=0.0, orphan_since={core.id: 985.0})
+    orphaned = found(processes=[shell, core], history=watched)
     assert orphaned == [("orphans", "processes", "an orphan process")]
-    assert found(processes=[shell, core], ledger=replace(watched, orphan_since={core.id: 985.5})) == []
-    assert [kind for kind, _, _ in found(processes=[shell, tracker], ledger=watched)] == ["trackers"]
+    assert found(processes=[shell, core], history=replace(watched, orphan_since={core.id: 985.5})) == []
+    assert [kind for kind, _, _ in found(processes=[shell, tracker], history=watched)] == ["trackers"]
     stale = Ok(shared_memory(segment(1), segment(2)))
-    since = Ledger(unheld_since={SegmentId(27, 1): 970.0, SegmentId(27, 2): 970.5})
-    assert found(shm=stale, ledger=since) == [("segments", "shared memory", "a stale file")]
+    since = History(unheld_since={SegmentId(27, 1): 970.0, SegmentId(27, 2): 970.5})
+    assert found(shm=stale, history=since) == [("segments", "shared memory", "a stale file")]
 
 
 def test_without_a_record_nobody_can_tell_how_long_a_process_looks_like_an_orphan() -> None:
     core = process(30, None, ppid=1, engine="vllm", role=Role.CORE, argv=("VLLM::EngineCore",), pipes={})
     told = health(processes=[process(1, None, ppid=0, comm="systemd", argv=("/sbin/init",), pipes={}), core])
     assert told.level is Level.CANNOT_TELL
-    assert [one.subject for one in told.untold if one.matters] == ["orphans"]
+    assert [unknown.subject for unknown in told.unknowns if unknown.matters] == ["orphans"]
 
 
 @pytest.mark.parametrize(
@@ -236,6 +239,6 @@ def test_a_finding_outweighs_what_cannot_be_seen() -> None:
 
 def test_processes_that_hide_are_told() -> None:
     told = health(processes=Ok(replace(table([]), unreadable=7)))
-    assert [(one.subject, one.detail) for one in told.untold if one.cause == "no_permission"] == [
+    assert [(unknown.subject, unknown.detail) for unknown in told.unknowns if unknown.cause == "no_permission"] == [
         ("processes", "processes of which not all could be read: 7; root can")
     ]

@@ -6,9 +6,9 @@ import pytest
 from tests.fakes.values import GIB, gpu, held, in_service, memory, process, snapshot, table, unit
 
 from llmhost.derive.attribution import GpuAttribution, HolderKind, attribute
-from llmhost.derive.belonging import Belongings
-from llmhost.derive.ledger.ledger import Belonging
+from llmhost.derive.unit_membership import Belongings
 from llmhost.model.gpu import Gpu, GpuHolder
+from llmhost.model.history.history import Belonging
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Home, Placement, Process
 from llmhost.model.reading import Cause, Failed, Ok
@@ -96,7 +96,7 @@ def test_a_process_that_proc_has_but_does_not_tell_of_is_not_gone() -> None:
     first = result.value[GpuUuid("GPU-0")]
     assert isinstance(first, Ok)
     # not readable; started after the table was begun; ended
-    assert [one.kind for one in first.value.holders] == [HolderKind.OTHER, HolderKind.OTHER, HolderKind.GONE]
+    assert [holder.kind for holder in first.value.holders] == [HolderKind.OTHER, HolderKind.OTHER, HolderKind.GONE]
 
 
 def test_another_process_that_got_the_pid_is_not_blamed() -> None:
@@ -181,7 +181,7 @@ def test_of_a_unit_that_waits_to_restart_what_is_left_is_of_the_run_that_has_end
 def test_what_has_gone_was_a_units_if_it_was_seen_there_and_stays_gone() -> None:
     holding = gpu(holders=Ok((held(7, GIB, 950), held(8, GIB, None))))
     found = attributed([holding], [], INVOKED, belongings=known_as("now"))
-    assert [(one.kind, one.unit) for one in found.holders] == [
+    assert [(holder.kind, holder.unit) for holder in found.holders] == [
         (HolderKind.GONE, UnitId("vllm.service")),
         (HolderKind.GONE, None),
     ]

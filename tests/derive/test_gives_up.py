@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.fakes.values import ended, started, unit
 
-from llmhost.derive.gives_up import gives_up
-from llmhost.derive.ledger.record import Start, UnitRecord
+from llmhost.derive.start_limit import gives_up
+from llmhost.model.history.unit_history import Start, UnitHistory
 from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import UnitSettings
 
@@ -16,7 +16,7 @@ LIMIT = UnitSettings(
 
 
 def of(settings: UnitSettings | None, *starts: Start) -> Reading[bool]:
-    return gives_up(unit(settings=settings), UnitRecord(last_seen_at=0.0, starts=starts))
+    return gives_up(unit(settings=settings), UnitHistory(last_seen_at=0.0, starts=starts))
 
 
 def failed(seconds: float) -> Start:

@@ -7,10 +7,10 @@ from tests.fakes.values import GIB, HOST, MIB, gpu, memory, process, report, set
 
 from llmhost.config.schema import Config, Policy
 from llmhost.derive.facts import UnitFacts, derive
-from llmhost.derive.ledger.ledger import Belonging, Ledger
 from llmhost.derive.need import needed_ratio
 from llmhost.model.engine_arguments import parse_engine_arguments
 from llmhost.model.gpu import Gpu
+from llmhost.model.history.history import Belonging, History
 from llmhost.model.ids import GpuUuid
 from llmhost.model.process import Home, Placement, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
@@ -47,7 +47,7 @@ DOWN = unit(active="activating", sub="auto-restart", settings=settings("/usr/bin
 
 
 def facts(one: Unit, *gpus: Gpu) -> UnitFacts:
-    found = derive(snapshot(gpus=gpus, processes=[], units=[one]), Config(), Ledger()).units
+    found = derive(snapshot(gpus=gpus, processes=[], units=[one]), Config(), History()).units
     assert isinstance(found, Ok)
     return found.value[0]
 
@@ -83,12 +83,12 @@ def test_a_lost_gpu_refuses_a_start_and_one_that_does_not_answer_leaves_it_unkno
 
 def test_a_driver_that_does_not_fit_its_library_refuses_every_start() -> None:
     mismatch = snapshot(processes=[], units=[DOWN, unit("other.service", active="failed", sub="failed")])
-    found = derive(replace(mismatch, nvml=Failed(Cause.DRIVER_MISMATCH)), Config(), Ledger()).units
+    found = derive(replace(mismatch, nvml=Failed(Cause.DRIVER_MISMATCH)), Config(), History()).units
     assert isinstance(found, Ok)
     assert found.value[0].startable == Ok(False)
     assert isinstance(found.value[1].startable, NotApplicable)  # nobody knows that it uses a GPU
     later = replace(report([gpu(0), gpu(1)]), driver_mismatch=True)
-    found = derive(replace(mismatch, nvml=Ok(later)), Config(), Ledger()).units
+    found = derive(replace(mismatch, nvml=Ok(later)), Config(), History()).units
     assert isinstance(found, Ok)
     assert found.value[0].startable == Ok(False)
 
@@ -112,7 +112,7 @@ def test_the_running_servers_arguments_beat_exec_start_and_its_launcher_has_them
     command = ("/v/bin/vllm", "serve", "m", "--gpu-memory-utilization", "0.7")
     launcher = process(11, place, engine="vllm", role=Role.LAUNCHER, argv=command)
     one = unit(settings=settings("vllm serve m"))
-    found = derive(snapshot(gpus=[gpu()], processes=[titled, launcher], units=[one]), Config(), Ledger()).units
+    found = derive(snapshot(gpus=[gpu()], processes=[titled, launcher], units=[one]), Config(), History()).units
     assert isinstance(found, Ok)
     (seen,) = found.value
     assert seen.needed == Ok({GpuUuid("GPU-0"): int(0.7 * 79 * GIB)})
@@ -130,7 +130,7 @@ def test_a_changed_exec_start_beats_the_arguments_of_a_leftover_server() -> None
     command = ("/v/bin/vllm", "serve", "m", "--gpu-memory-utilization", "0.9")
     server = process(11, Placement(Home.SERVICE, unit().id), engine="vllm", role=Role.API_SERVER, argv=command)
     down = unit(active="failed", sub="failed", settings=settings("vllm serve m --gpu-memory-utilization 0.5"))
-    found = derive(snapshot(gpus=[gpu()], processes=[server], units=[down]), Config(), Ledger()).units
+    found = derive(snapshot(gpus=[gpu()], processes=[server], units=[down]), Config(), History()).units
     assert isinstance(found, Ok)
     assert found.value[0].needed == Ok({GpuUuid("GPU-0"): int(0.5 * 79 * GIB)})
 
@@ -142,7 +142,7 @@ def test_leftovers_are_counted_and_zombies_are_not() -> None:
         process(11, place, start=100),
         process(12, place, start=100, state="Z"),
     ]
-    found = derive(snapshot(processes=members, units=[unit(), unit("vllm@b.service")]), Config(), Ledger()).units
+    found = derive(snapshot(processes=members, units=[unit(), unit("vllm@b.service")]), Config(), History()).units
     assert isinstance(found, Ok)
     assert [one.leftovers for one in found.value] == [Ok(1), Ok(0)]
 
@@ -150,13 +150,13 @@ def test_leftovers_are_counted_and_zombies_are_not() -> None:
 def test_leftovers_are_counted_wherever_they_have_moved_to() -> None:
     up = unit(invocation_id="now")  # its activation began at tick 900
     moved, present = process(3, Placement(Home.SESSION), start=1000), process(4, Placement(Home.SESSION), start=1001)
-    ledger = Ledger(
+    history = History(
         belongings={
             moved.id: Belonging(unit=up.id, invocation_id="before"),
             present.id: Belonging(unit=up.id, invocation_id="now"),
         }
     )
-    found = derive(snapshot(processes=[moved, present], units=[up]), Config(), ledger).units
+    found = derive(snapshot(processes=[moved, present], units=[up]), Config(), history).units
     assert isinstance(found, Ok)
     assert [one.leftovers for one in found.value] == [Ok(1)]
 
@@ -165,7 +165,7 @@ def test_leftovers_are_not_counted_where_the_clocks_do_not_tell_of_one() -> None
     place = Placement(Home.SERVICE, unit().id)
     members = [process(10, place, start=950), process(11, place, start=100)]
     silent = unit(condition_monotonic=None)
-    found = derive(snapshot(processes=members, units=[silent]), Config(), Ledger()).units
+    found = derive(snapshot(processes=members, units=[silent]), Config(), History()).units
     assert isinstance(found, Ok)
     assert isinstance(found.value[0].leftovers, Failed)
     assert found.value[0].processes == Ok({Role.OTHER: 2})

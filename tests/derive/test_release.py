@@ -1,8 +1,8 @@
 """When the memory of a run that ended counts as back, on GPUs that others use as well."""
 
 from llmhost.config.schema import Policy
-from llmhost.derive.ledger.ledger import Holdings
-from llmhost.derive.release import ReleaseWatch, is_back, release_target
+from llmhost.derive.memory_release import ReleaseWatch, is_back, release_target
+from llmhost.model.history.history import Holdings
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.reading import Cause, Failed, Ok
 

@@ -9,9 +9,9 @@ import pytest
 from tests.fakes.values import process, snapshot, table
 
 from llmhost.config.schema import Policy
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.looks import advance
+from llmhost.derive.history.observations import advance
 from llmhost.derive.segments import SegmentState, segment_states
+from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId
 from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
@@ -70,17 +70,17 @@ def shared(*seen: Seen, read_at: float | None = None) -> Reading[SharedMemory]:
 
 def states(looks: Sequence[Reading[SharedMemory]]) -> list[dict[int, SegmentState]]:
     """Give the states by inode after each look."""
-    ledger = Ledger()
+    history = History()
     told = []
-    for one in looks:
-        ledger = advance(ledger, snapshot(shm=one), Policy())
-        found = segment_states(one, ledger.unheld_since, NO_PROCESSES, POLICY)
+    for look in looks:
+        history = advance(history, snapshot(shm=look), Policy())
+        found = segment_states(look, history.unheld_since, NO_PROCESSES, POLICY)
         told.append({id_.inode: state for id_, state in found.value.items()} if isinstance(found, Ok) else {})
     return told
 
 
 def state_after(*looks: Seen) -> SegmentState:
-    return states([shared(one) for one in looks])[-1][5]
+    return states([shared(look) for look in looks])[-1][5]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_without_a_reading_there_are_no_states() -> None:
     assert segment_states(failed, {}, NO_PROCESSES, POLICY) == failed
 
 
-def test_without_a_ledger_nothing_is_stale() -> None:
+def test_without_a_history_nothing_is_stale() -> None:
     found = segment_states(shared(Seen(1e6), Seen(1e6, HOLDER, inode=6)), {}, NO_PROCESSES, POLICY)
     assert isinstance(found, Ok)
     assert list(found.value.values()) == [SegmentState.UNHELD, SegmentState.LIVE]
@@ -141,10 +141,10 @@ def expected(history: list[Seen | None]) -> SegmentState:
     if last.holders:
         return SegmentState.LIVE
     row: list[float] = []
-    for one in reversed(history):
-        if one is None or one.holders is None or one.holders or one.changed_at != last.changed_at:
+    for seen in reversed(history):
+        if seen is None or seen.holders is None or seen.holders or seen.changed_at != last.changed_at:
             break
-        row.append(one.at)
+        row.append(seen.at)
     return SegmentState.STALE if max(row) - min(row) >= GRACE_SECONDS else SegmentState.UNHELD
 
 

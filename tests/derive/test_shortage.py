@@ -24,7 +24,7 @@ def test_only_the_gpus_that_lack_memory_are_told() -> None:
 
 def test_a_lost_gpu_and_a_fabric_that_is_not_ready_are_told() -> None:
     gpus = [gpu(0, fault=Cause.RESET_REQUIRED, memory=Failed(Cause.RESET_REQUIRED)), gpu(1, fabric_ready=False)]
-    assert [(one.gpu, one.free_bytes, one.why) for one in shortages(SET, NEED, gpus, Ok(HOST))] == [
+    assert [(shortage.gpu, shortage.free_bytes, shortage.why) for shortage in shortages(SET, NEED, gpus, Ok(HOST))] == [
         ("0", None, "reset required"),
         ("1", 79 * GIB, "its NVLink fabric is not ready"),
     ]
@@ -33,7 +33,7 @@ def test_a_lost_gpu_and_a_fabric_that_is_not_ready_are_told() -> None:
 def test_a_fault_is_told_also_where_the_need_is_not_known() -> None:
     unknown = Failed(Cause.UNKNOWN)
     gpus = [gpu(0, fault=Cause.LOST, memory=Failed(Cause.LOST)), gpu(1, memory=memory(79 * GIB))]
-    assert [one.gpu for one in shortages(SET, unknown, gpus, Ok(HOST))] == ["0"]
+    assert [shortage.gpu for shortage in shortages(SET, unknown, gpus, Ok(HOST))] == ["0"]
     assert shortages(unknown, unknown, gpus, Ok(HOST)) == ()
 
 

@@ -7,10 +7,10 @@ from tests.fakes.judging import MAIN, ME, MINE, NOTEBOOK, in_use, judged, said, 
 from tests.fakes.values import GIB, HOST, MIB, gpu, held, in_service, memory, process, snapshot, table, unit
 
 from llmhost.config.schema import Config, UnitGpus, UnitsConfig
-from llmhost.derive.ledger.ledger import Belonging, LearntGpus, Ledger
-from llmhost.derive.ledger.record import Verdict
 from llmhost.derive.verdict import judge
 from llmhost.model.gpu import Gpu
+from llmhost.model.history.history import Belonging, History, LearntGpus
+from llmhost.model.history.unit_history import Verdict
 from llmhost.model.ids import GpuUuid, ProcessId
 from llmhost.model.process import Home, Placement, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
@@ -39,7 +39,9 @@ def test_the_largest_obstacle_comes_first_and_each_has_its_pid_and_name() -> Non
     holders = (held(500, 3 * GIB, 12000), held(501, 20 * GIB, None))
     result = judged([in_use(0, 24 * GIB, *holders)], [MAIN, worker])
     assert isinstance(result, Ok)
-    assert [(one.kind, one.pid, one.command, one.used_bytes) for one in result.value.obstacles] == [
+    assert [
+        (obstacle.kind, obstacle.pid, obstacle.command, obstacle.used_bytes) for obstacle in result.value.obstacles
+    ] == [
         ("gone", 501, "", 20 * GIB),
         ("leftover", 500, "python3", 3 * GIB),
         ("unattributed", 0, "", 1 * GIB),
@@ -47,33 +49,33 @@ def test_the_largest_obstacle_comes_first_and_each_has_its_pid_and_name() -> Non
 
 
 @pytest.mark.parametrize(
-    ("one", "config", "ledger"),
+    ("one", "config", "history"),
     [
-        (starting("vllm serve m", {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}), Config(), Ledger()),
-        (starting("vllm serve m -tp 4"), Config(), Ledger()),
+        (starting("vllm serve m", {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}), Config(), History()),
+        (starting("vllm serve m -tp 4"), Config(), History()),
         (
             starting("/opt/run.sh"),
             Config(),
-            Ledger(gpu_sets={ME: LearntGpus(invocation_id="a", uuids=tuple(GpuUuid(f"GPU-{n}") for n in range(4)))}),
+            History(gpu_sets={ME: LearntGpus(invocation_id="a", uuids=tuple(GpuUuid(f"GPU-{n}") for n in range(4)))}),
         ),
         (
             starting("/opt/run.sh"),
             Config(units=UnitsConfig(gpus=(UnitGpus(pattern="vllm*", gpus=("0", "1", "2", "3")),))),
-            Ledger(),
+            History(),
         ),
     ],
     ids=["CUDA_VISIBLE_DEVICES", "tensor parallel", "learnt", "configured"],
 )
-def test_what_is_on_other_gpus_than_the_units_is_in_nobodys_way(one: Unit, config: Config, ledger: Ledger) -> None:
+def test_what_is_on_other_gpus_than_the_units_is_in_nobodys_way(one: Unit, config: Config, history: History) -> None:
     tenant = unit("sglang.service", invocation_id="t")  # up since 9 s
     worker = process(600, in_service("sglang.service"), start=1000)
     left = process(601, in_service("sglang.service"), start=100)
     gpus = [in_use(index, 0) for index in range(4)]
     gpus += [in_use(index, 75 * GIB, held(600, 40 * GIB), held(601, 35 * GIB, 100)) for index in range(4, 8)]
     processes = [MAIN, worker, left]
-    assert said(judged(gpus, processes, one, units=[tenant], config=config, ledger=ledger)) == (Verdict.CLEAN, [])
+    assert said(judged(gpus, processes, one, units=[tenant], config=config, history=history)) == (Verdict.CLEAN, [])
     nearer = [*gpus[:3], replace(gpus[4], uuid=GpuUuid("GPU-3"), index="3"), *gpus[4:]]
-    assert said(judged(nearer, processes, one, units=[tenant], config=config, ledger=ledger)) == (
+    assert said(judged(nearer, processes, one, units=[tenant], config=config, history=history)) == (
         Verdict.RESIDENT,
         [("3", "leftover", 35 * GIB)],  # its co-tenant, which is up, is not
     )
@@ -106,8 +108,8 @@ def test_kinds_that_are_in_the_way_add_up_on_one_gpu_and_not_over_gpus() -> None
 
 
 def test_a_pid_that_is_gone_is_in_the_way_with_the_unit_that_it_was_of() -> None:
-    ledger = Ledger(belongings={ProcessId(501, 12000): Belonging(unit=ME, invocation_id="old")})
-    result = judged([in_use(0, 20 * GIB, held(501, 20 * GIB, 12000))], ledger=ledger)
+    history = History(belongings={ProcessId(501, 12000): Belonging(unit=ME, invocation_id="old")})
+    result = judged([in_use(0, 20 * GIB, held(501, 20 * GIB, 12000))], history=history)
     assert said(result) == (Verdict.RESIDENT, [("0", "gone", 20 * GIB)])
     assert isinstance(result, Ok)
     assert result.value.obstacles[0].unit == ME
@@ -116,8 +118,8 @@ def test_a_pid_that_is_gone_is_in_the_way_with_the_unit_that_it_was_of() -> None
 def test_an_orphan_is_in_the_way_once_it_is_known_to_be_one() -> None:
     core = process(502, Placement(Home.SESSION), start=2000, engine="vllm", role=Role.CORE, argv=("VLLM::EngineCore",))
     gpus = [in_use(0, 5 * GIB, held(502, 5 * GIB, 2000))]
-    since = Ledger(orphan_since={core.id: 900.0}, processes_since=0.0)  # at 1000 s it is one for 100 s
-    assert said(judged(gpus, [MAIN, core], ledger=since)) == (Verdict.RESIDENT, [("0", "orphan", 5 * GIB)])
+    since = History(orphan_since={core.id: 900.0}, processes_since=0.0)  # at 1000 s it is one for 100 s
+    assert said(judged(gpus, [MAIN, core], history=since)) == (Verdict.RESIDENT, [("0", "orphan", 5 * GIB)])
     assert said(judged(gpus, [MAIN, core])) == (Verdict.CLEAN, [("0", "session", 5 * GIB)])
 
 
@@ -211,7 +213,7 @@ def test_the_unit_counts_as_it_was_whatever_systemd_says_of_it_by_now() -> None:
     worker = process(901, MINE, start=30050)
     now = [in_use(0, 2 * GIB, held(901, 2 * GIB, 30050))]
     read = snapshot(gpus=now, processes=[worker], units=[gone])
-    assert said(judge(read, one, {GpuUuid("GPU-0"): 0}, Config(), Ledger())) == (Verdict.CLEAN, [])
+    assert said(judge(read, one, {GpuUuid("GPU-0"): 0}, Config(), History())) == (Verdict.CLEAN, [])
 
 
 def test_on_unified_memory_the_holders_alone_tell() -> None:
@@ -244,8 +246,8 @@ def test_a_lost_gpu_of_the_set_leaves_it_unknown_unless_another_is_full() -> Non
         [("0", "unattributed", 70 * GIB)],
     )
     assert said(judged([in_use(0, 0), LOST], one=starting("vllm serve m -tp 1"))) == (Verdict.CLEAN, [])
-    unlisted = Ledger(gpu_sets={ME: LearntGpus(invocation_id="a", uuids=(GpuUuid("GPU-0"), GpuUuid("GPU-9")))})
-    assert judged([in_use(0, 0)], one=two, ledger=unlisted) == Failed(Cause.LOST, "GPU-9 is not listed")
+    unlisted = History(gpu_sets={ME: LearntGpus(invocation_id="a", uuids=(GpuUuid("GPU-0"), GpuUuid("GPU-9")))})
+    assert judged([in_use(0, 0)], one=two, history=unlisted) == Failed(Cause.LOST, "GPU-9 is not listed")
 
 
 def test_little_in_use_is_clean_without_lists_and_much_is_not_told_without() -> None:
@@ -260,7 +262,7 @@ def test_little_in_use_is_clean_without_lists_and_much_is_not_told_without() -> 
 
 def test_memory_that_was_not_read_at_the_start_is_unknown_whatever_it_is_by_now() -> None:
     read = snapshot(gpus=[in_use(0, 0)], processes=[MAIN], units=[starting()])
-    result = judge(read, starting(), {}, Config(), Ledger())
+    result = judge(read, starting(), {}, Config(), History())
     assert result == Failed(Cause.UNKNOWN, "GPU 0: its memory was not read as the unit started")
 
 
@@ -314,7 +316,7 @@ def test_a_mig_instance_is_a_gpu_of_its_own_and_its_parent_none() -> None:
     assert said(judged([PARENT, instance(0, 0), instance(1, 0)])) == (Verdict.CLEAN, [])
 
 
-def test_a_machine_that_was_suspended_does_not_tell_of_its_own_processes_and_the_ledger_does() -> None:
+def test_a_machine_that_was_suspended_does_not_tell_of_its_own_processes_and_the_history_does() -> None:
     asleep = Ok(replace(HOST, boottime_ahead_seconds=200.0))
     one = replace(starting(), main_pid=0, exec_main_start_monotonic=None)
     worker = process(500, MINE, start=29900)  # at 299 s, or 200 s earlier
@@ -322,15 +324,15 @@ def test_a_machine_that_was_suspended_does_not_tell_of_its_own_processes_and_the
     result = judged(gpus, [worker], one, host=asleep)
     why = "GPU 0: the clocks do not tell of which activation of its unit process 500 is"
     assert result == Failed(Cause.UNKNOWN, why)
-    ledger = Ledger(belongings={worker.id: Belonging(unit=ME, invocation_id="old")})
-    assert said(judged(gpus, [worker], one, ledger=ledger, host=asleep))[0] is Verdict.RESIDENT
+    history = History(belongings={worker.id: Belonging(unit=ME, invocation_id="old")})
+    assert said(judged(gpus, [worker], one, history=history, host=asleep))[0] is Verdict.RESIDENT
 
 
 def test_without_systemd_a_service_on_the_gpu_may_be_one_that_is_up() -> None:
     worker = process(600, in_service("sglang.service"), start=1000)
     gpus = [in_use(0, 40 * GIB, held(600, 40 * GIB))]
     read = replace(snapshot(gpus=gpus, processes=[MAIN, worker]), units=Failed(Cause.NO_BUS))
-    assert judge(read, starting(), {GpuUuid("GPU-0"): 40 * GIB}, Config(), Ledger()) == Failed(
+    assert judge(read, starting(), {GpuUuid("GPU-0"): 40 * GIB}, Config(), History()) == Failed(
         Cause.UNKNOWN, "GPU 0: systemd does not say which units are up"
     )
 

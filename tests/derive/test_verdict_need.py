@@ -4,7 +4,7 @@ import pytest
 from tests.fakes.judging import MAIN, MINE, NOTEBOOK, in_use, judged, said, starting
 from tests.fakes.values import GIB, MIB, held, process
 
-from llmhost.derive.ledger.record import Verdict
+from llmhost.model.history.unit_history import Verdict
 from llmhost.model.process import Home, Placement
 from llmhost.model.reading import Failed, Ok
 

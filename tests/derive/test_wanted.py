@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.fakes.values import ended, settings, started, unit
 
-from llmhost.derive.ledger.record import UnitRecord
-from llmhost.derive.wanted import wanted
+from llmhost.derive.should_run import wanted
+from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.reading import Failed, NotApplicable, Ok
 
 
@@ -39,9 +39,9 @@ def test_a_unit_that_does_not_exist_is_neither_wanted_nor_stopped() -> None:
 ENDED = unit(active="inactive", sub="dead", unit_file_state="enabled", inactive_enter_monotonic=60.0)
 
 
-def record(*, asked: bool | None, stopped: bool = False, invocation: str = "a") -> UnitRecord:
+def record(*, asked: bool | None, stopped: bool = False, invocation: str = "a") -> UnitHistory:
     last = started("a", end=ended(result="success", seconds=50.0, asked=asked))
-    return UnitRecord(last_seen_at=0.0, invocation_id=invocation, stopped=stopped, starts=(last,))
+    return UnitHistory(last_seen_at=0.0, invocation_id=invocation, stopped=stopped, starts=(last,))
 
 
 def test_an_enabled_unit_is_wanted_until_somebody_stops_it() -> None:

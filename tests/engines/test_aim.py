@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tests.fakes.values import in_service, process, table, unit
 
-from llmhost.cli import assemble
-from llmhost.cli.assemble import Exporter, Paths, SystemClock
+from llmhost.assemble import exporter as assemble
+from llmhost.assemble.exporter import Exporter, Paths, SystemClock
 from llmhost.collect.observer import Observer
 from llmhost.config.load import parse
 from llmhost.model.engine import EngineServer

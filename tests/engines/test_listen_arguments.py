@@ -5,7 +5,7 @@ import pytest
 from llmhost.model.engine import EngineServer
 from llmhost.model.engine_listen import ListenArguments, parse_listen_arguments
 from llmhost.model.ids import UnitId
-from llmhost.sources.engine.locate import expected_endpoint
+from llmhost.sources.engine.discover import expected_endpoint
 
 
 @pytest.mark.parametrize(

@@ -72,9 +72,9 @@ def test_a_capture_says_what_grep_finds_in_it(name: str, expected: list[EngineSa
 def test_several_api_servers_have_no_gauges_before_the_first_request() -> None:
     first, second = parse_metrics(body("vllm-0.32.0-dp2-before-load"), "vllm")
     assert (first.engine_index, second.engine_index) == ("0", "1")
-    for one in (first, second):
-        assert (one.generation_tokens, one.prompt_tokens, one.steps, one.sleeping) == (0.0, 0.0, 0.0, False)
-        assert (one.requests_running, one.requests_waiting, one.kv_cache_usage_ratio) == (None, None, None)
+    for sample in (first, second):
+        assert (sample.generation_tokens, sample.prompt_tokens, sample.steps, sample.sleeping) == (0.0, 0.0, 0.0, False)
+        assert (sample.requests_running, sample.requests_waiting, sample.kv_cache_usage_ratio) == (None, None, None)
 
 
 OLD_CACHE = b'vllm:gpu_cache_usage_perc{engine="0",model_name="m"} 0.25\n'
@@ -139,8 +139,11 @@ def test_two_models_and_ten_engines_are_kept_apart_and_in_order() -> None:
     lines = [f'vllm:generation_tokens_total{{engine="{i}",model_name="b"}} {i}.0\n' for i in reversed(indexes)]
     lines.append('vllm:generation_tokens_total{engine="0",model_name="a"} 7.0\n')
     samples = parse_metrics("".join(lines).encode(), "vllm")
-    assert [(one.model, one.engine_index) for one in samples] == [("a", "0"), *(("b", index) for index in indexes)]
-    assert [one.generation_tokens for one in samples] == [7.0, *map(float, range(11))]
+    assert [(sample.model, sample.engine_index) for sample in samples] == [
+        ("a", "0"),
+        *(("b", index) for index in indexes),
+    ]
+    assert [sample.generation_tokens for sample in samples] == [7.0, *map(float, range(11))]
 
 
 SGLANG = b"""\

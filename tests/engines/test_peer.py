@@ -17,7 +17,7 @@ from llmhost.model.engine import EngineSample, EngineServer
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Ok
 from llmhost.sources.base import SourceError
-from llmhost.sources.engine.locate import expected_endpoint
+from llmhost.sources.engine.discover import expected_endpoint
 from llmhost.sources.engine.peer import UnixListener, parse_unix_listeners, require_trusted_port
 from llmhost.sources.engine.source import EngineSource
 

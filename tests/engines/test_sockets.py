@@ -29,7 +29,10 @@ def test_addresses_are_words_in_the_machines_byte_order() -> None:
         row("0000000000000000FFFF00000500000A:1F90", "0A", 0, 105),
         row("B80D01200000000067452301EFCDAB89:0001", "0A", 0, 106),
     ]
-    assert [(one.address, one.port, one.uid, one.inode) for one in parse_listeners(lines)] == [
+    assert [
+        (parse_listener.address, parse_listener.port, parse_listener.uid, parse_listener.inode)
+        for parse_listener in parse_listeners(lines)
+    ] == [
         ("127.0.0.1", 8000, 0, 101),
         ("0.0.0.0", 80, 1000, 102),
         ("::", 9000, 0, 103),
@@ -46,7 +49,7 @@ def test_reading_ends_where_connections_begin() -> None:
         yield row("0100007F:1F40", "01", 0, 555)
         raise AssertionError("read on")
 
-    assert [one.inode for one in parse_listeners(lines())] == [101]
+    assert [parse_listener.inode for parse_listener in parse_listeners(lines())] == [101]
 
 
 def test_the_sockets_of_a_process_are_what_it_has_open() -> None:
@@ -64,4 +67,4 @@ def test_the_sockets_of_a_process_are_what_it_has_open() -> None:
 def test_a_host_without_ipv6_has_no_tcp6(tmp_path: Path) -> None:
     (tmp_path / "self/net").mkdir(parents=True)
     (tmp_path / "self/net/tcp").write_text(COLUMNS + row("0100007F:1F40", "0A", 0, 101))
-    assert [one.port for one in read_listeners(tmp_path)] == [8000]
+    assert [read_listener.port for read_listener in read_listeners(tmp_path)] == [8000]

@@ -22,7 +22,7 @@ from tests.fakes.needs import needs, needs_root
 
 from llmhost.model.engine import EngineAnswer, EngineSample
 from llmhost.model.reading import Cause, Ok
-from llmhost.sources.engine import visit
+from llmhost.sources.engine import server_client as visit
 from llmhost.sources.engine.source import EngineSource
 
 __all__ = ["run_engine", "source"]
@@ -178,7 +178,7 @@ def test_api_servers_that_share_a_socket_are_one_server(run_engine: Starter, sou
     processes = tuple(process_id(pid) for pid in (running.pid, *running.children))
     assert has_metrics_at(ask_one(source, running.server(processes=processes)), f"http://127.0.0.1:{running.ports[0]}")
     # those that have lost their launcher are two to be asked, and give one answer
-    orphans = [running.server(processes=(one,), argv=("VLLM::APIServer_0",)) for one in processes[1:]]
+    orphans = [running.server(processes=(process,), argv=("VLLM::APIServer_0",)) for process in processes[1:]]
     assert has_metrics_at(ask_one(source, orphans[0]), f"http://127.0.0.1:{running.ports[0]}")
     assert len(ask(source, *orphans)) == 1
 

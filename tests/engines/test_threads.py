@@ -13,8 +13,9 @@ from llmhost.model.engine import EngineAnswer, EngineServer
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Ok
 from llmhost.sources.base import SourceError
-from llmhost.sources.engine import locate, visit
-from llmhost.sources.engine.locate import Candidate
+from llmhost.sources.engine import discover as locate
+from llmhost.sources.engine import server_client as visit
+from llmhost.sources.engine.discover import Candidate
 from llmhost.sources.engine.source import MOST_PER_UNIT, MOST_SERVERS, EngineSource
 
 __all__ = ["run_engine", "source"]
@@ -122,7 +123,9 @@ def test_threads_and_descriptors_stay_as_many_as_there_are_servers(run_engine: S
     assert len(ask(source, *servers)) == 4
     descriptors = descriptors_now()
     for turn in range(300):  # each of them is there half of the time, and sometimes as another run's
-        present = [replace(one, run=str(turn // 50)) for place, one in enumerate(servers) if (turn >> place) % 2 == 0]
+        present = [
+            replace(server, run=str(turn // 50)) for place, server in enumerate(servers) if (turn >> place) % 2 == 0
+        ]
         assert len(ask(source, *present)) == len(present)
     assert len(ask(source)) == 0
     until(lambda: threads() == 0)

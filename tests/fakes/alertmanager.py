@@ -74,14 +74,14 @@ class Alertmanager:
         now = datetime.now(UTC)
         ends = now + timedelta(hours=1) if firing else now
         starts = now - timedelta(minutes=1)
-        body = [{"labels": dict(one), "startsAt": starts.isoformat(), "endsAt": ends.isoformat()} for one in alerts]
+        body = [{"labels": dict(alert), "startsAt": starts.isoformat(), "endsAt": ends.isoformat()} for alert in alerts]
         self._ask("POST", "/api/v2/alerts", json.dumps(body))
 
     def quietened(self) -> dict[frozenset[tuple[str, str]], bool]:
         """Give all alerts that it has, by their labels, and whether another keeps each quiet."""
         return {
-            frozenset(one["labels"].items()): bool(one["status"]["inhibitedBy"])
-            for one in json.loads(self._ask("GET", "/api/v2/alerts"))
+            frozenset(load["labels"].items()): bool(load["status"]["inhibitedBy"])
+            for load in json.loads(self._ask("GET", "/api/v2/alerts"))
         }
 
     def names(self, *, quietened: bool) -> set[str]:

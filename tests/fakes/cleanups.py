@@ -7,12 +7,12 @@ from tests.fakes.orphan_trees import INIT
 from tests.fakes.values import shared_memory, snapshot
 
 from llmhost.config.schema import Config, Policy
-from llmhost.decide.cleanup import Around, plan, to_ask_for_listeners
-from llmhost.decide.cleanup_plan import Plan, Removal, Wish
-from llmhost.decide.look import Look
+from llmhost.decide.cleanup.plan import Around, plan, to_ask_for_listeners
+from llmhost.decide.cleanup.steps import Plan, Removal, Wish
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Belonging, Ledger
+from llmhost.derive.host_view import HostView
 from llmhost.derive.orphans import orphan_conditions
+from llmhost.model.history.history import Belonging, History
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process
 from llmhost.model.reading import NotApplicable, Ok, Reading
@@ -54,26 +54,26 @@ def look_at(
     watched: float = 3600.0,
     segment_units: Mapping[SegmentId, UnitId] | None = None,
     belongings: Mapping[ProcessId, Belonging] | None = None,
-) -> Look:
+) -> HostView:
     """Give what is told of a host that was as it is for that many seconds."""
     conditions = orphan_conditions(seen)
     shm = seen.shm.value.segments if isinstance(seen.shm, Ok) else ()
-    ledger = Ledger(
+    history = History(
         processes_since=NOW - watched,
         orphan_since=dict.fromkeys(conditions.value, NOW - watched) if isinstance(conditions, Ok) else {},
-        unheld_since={one.id: NOW - watched for one in shm if one.holders == frozenset()},
+        unheld_since={segment.id: NOW - watched for segment in shm if segment.holders == frozenset()},
         segment_units=segment_units or {},
         belongings=belongings or {},
     )
-    return Look(snapshot=seen, facts=derive(seen, Config(), ledger), ledger=ledger, policy=Policy())
+    return HostView(snapshot=seen, facts=derive(seen, Config(), history), history=history, policy=Policy())
 
 
 def around(
-    look: Look, *, listening: Iterable[int] = (), untold: Iterable[int] = (), strangers: Iterable[int] | None = ()
+    view: HostView, *, listening: Iterable[int] = (), untold: Iterable[int] = (), strangers: Iterable[int] | None = ()
 ) -> Around:
     """Say who listens, by pid; all others who matter do not."""
     told: dict[ProcessId, Reading[bool]] = {}
-    for process in to_ask_for_listeners(look):
+    for process in to_ask_for_listeners(view):
         pid = process.id.pid
         told[process.id] = NotApplicable() if pid in set(untold) else Ok(pid in set(listening))
     return Around(
@@ -93,25 +93,26 @@ def planned(
     strangers: Iterable[int] | None = (),
     **history: Any,  # noqa: ANN401
 ) -> Plan:
-    look = look_at(seen, **history)
-    return plan(look, wish, around(look, listening=listening, untold=untold, strangers=strangers), first)
+    view = look_at(seen, **history)
+    return plan(view, wish, around(view, listening=listening, untold=untold, strangers=strangers), first)
 
 
 def pids(of: Plan) -> list[int]:
-    return [one.process.id.pid for one in of.endings]
+    return [ending.process.id.pid for ending in of.endings]
 
 
 def inodes(of: Plan) -> list[int]:
-    return [one.segment.id.inode for one in of.removals]
+    return [removal.segment.id.inode for removal in of.removals]
 
 
 def waiting(of: Plan) -> list[int]:
     """Pids and inodes."""
-    return [one.segment.id.inode if isinstance(one, Removal) else one.process.id.pid for one in of.waiting]
+    return [step.segment.id.inode if isinstance(step, Removal) else step.process.id.pid for step in of.waiting]
 
 
 def kept(of: Plan) -> dict[int, str]:
     """Why what is left is left, by pid or inode."""
     return {
-        one.subject.id.pid if isinstance(one.subject, Process) else one.subject.id.inode: one.because for one in of.left
+        left.subject.id.pid if isinstance(left.subject, Process) else left.subject.id.inode: left.because
+        for left in of.left
     }

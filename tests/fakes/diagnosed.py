@@ -5,18 +5,17 @@ from typing import Any
 from tests.fakes.values import gpu, snapshot, unit
 
 from llmhost.config.schema import Config
-from llmhost.decide.doctor import diagnose
-from llmhost.decide.finding import Finding
-from llmhost.decide.look import Look
+from llmhost.decide.doctor.diagnose import diagnose
+from llmhost.decide.doctor.finding import Finding
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import UnitRecord
-from llmhost.derive.readiness import Readiness
+from llmhost.derive.host_view import HostView
+from llmhost.model.history.history import History, Readiness
+from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.ids import UnitId
 from llmhost.model.unit import Unit, UnitSettings
 
 VLLM = UnitId("vllm.service")
-RECORD = UnitRecord(last_seen_at=0.0)
+RECORD = UnitHistory(last_seen_at=0.0)
 GUARD = (("/usr/bin/llmhost", "guard"),)
 SERVE = "/usr/bin/vllm serve m"
 
@@ -25,22 +24,22 @@ def settings(command: str = SERVE, **given: Any) -> UnitSettings:  # noqa: ANN40
     return UnitSettings(exec_start=(tuple(command.split()),), **given)
 
 
-def look(
+def view(
     *units: Unit,
-    record: UnitRecord = RECORD,
+    record: UnitHistory = RECORD,
     loads: tuple[float, ...] = (),
     policy: Config | None = None,
     **seen: Any,  # noqa: ANN401
-) -> Look:
+) -> HostView:
     config = policy if policy is not None else Config()
     at = snapshot(units=units, **({"gpus": [gpu(0)], "processes": []} | seen))
     readiness = {VLLM: Readiness(invocation_id="", start_seen=False, past_seconds=loads)} if loads else {}
-    ledger = Ledger(units={VLLM: record}, readiness=readiness)
-    return Look(snapshot=at, facts=derive(at, config, ledger), ledger=ledger, policy=config.policy)
+    history = History(units={VLLM: record}, readiness=readiness)
+    return HostView(snapshot=at, facts=derive(at, config, history), history=history, policy=config.policy)
 
 
 def found(check: str, *units: Unit, **seen: Any) -> tuple[Finding, ...]:  # noqa: ANN401
-    return tuple(one for one in diagnose(look(*units, **seen)) if one.check == check)
+    return tuple(finding for finding in diagnose(view(*units, **seen)) if finding.check == check)
 
 
 def of(check: str, given: UnitSettings, **seen: Any) -> tuple[Finding, ...]:  # noqa: ANN401

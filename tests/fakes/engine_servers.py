@@ -81,7 +81,8 @@ def run_engine(tmp_path: Path) -> Iterator[Starter]:
             prefix: tuple[str, ...] = (),
         ) -> Running:
             listeners = [
-                {"at": "127.0.0.1", "in": "self", **({"mode": one} if isinstance(one, str) else one)} for one in modes
+                {"at": "127.0.0.1", "in": "self", **({"mode": mode} if isinstance(mode, str) else mode)}
+                for mode in modes
             ]
             number = len(list(tmp_path.glob("visits-*")))
             visits, said = tmp_path / f"visits-{number}", tmp_path / f"body-{number}"

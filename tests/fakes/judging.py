@@ -6,10 +6,10 @@ from dataclasses import replace
 from tests.fakes.values import gpu, in_service, memory, process, settings, snapshot, unit
 
 from llmhost.config.schema import Config
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import Verdict
 from llmhost.derive.verdict import Judgement, judge
 from llmhost.model.gpu import Gpu, GpuHolder
+from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import Verdict
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.process import Home, Placement, Process
 from llmhost.model.reading import Ok, Reading
@@ -48,7 +48,7 @@ def judged(
     *,
     used: Mapping[int, int] | None = None,
     units: Iterable[Unit] = (),
-    ledger: Ledger | None = None,
+    history: History | None = None,
     config: Config | None = None,
     **given: object,
 ) -> Reading[Judgement]:
@@ -57,9 +57,9 @@ def judged(
     by_uuid = {one.uuid: one.memory.value.used_bytes for one in gpus if isinstance(one.memory, Ok)}
     by_uuid |= {GpuUuid(f"GPU-{index}"): size for index, size in (used or {}).items()}
     read = snapshot(gpus=gpus, processes=there, units=[one, *units])
-    return judge(replace(read, **given), one, by_uuid, config or Config(), ledger or Ledger())  # type: ignore[arg-type]
+    return judge(replace(read, **given), one, by_uuid, config or Config(), history or History())  # type: ignore[arg-type]
 
 
 def said(reading: Reading[Judgement]) -> tuple[Verdict, list[tuple[str, str, int]]]:
     assert isinstance(reading, Ok), reading
-    return reading.value.verdict, [(one.gpu, one.kind, one.used_bytes) for one in reading.value.in_the_way]
+    return reading.value.verdict, [(way.gpu, way.kind, way.used_bytes) for way in reading.value.in_the_way]

@@ -18,7 +18,7 @@ from llmhost.sources.procfs import ProcfsSource
 
 
 class Looks:
-    """Keeps what the ledger keeps of orphans. `pids` are the processes that count, by pid; all others are ignored."""
+    """Keeps what the history keeps of orphans. `pids` are the processes that count, by pid; all others are ignored."""
 
     def __init__(self, procfs: Path = Path("/proc"), names: Callable[[], Mapping[int, str]] | None = None) -> None:
         self._now = 0.0
@@ -38,13 +38,13 @@ class Looks:
         self._since = advance_orphans(self._since, look)
         found = orphans(look, self._since, 0.0, Policy())  # watched since long before
         assert isinstance(found, Ok)
-        self._found = frozenset(one.process.id for one in found.value)
-        return {name: one for one in found.value if (name := self._name(one.process.id.pid)) is not None}
+        self._found = frozenset(orphan.process.id for orphan in found.value)
+        return {name: orphan for orphan in found.value if (name := self._name(orphan.process.id.pid)) is not None}
 
     def trackers(self) -> dict[str, TrackerState]:
         """States at the last look."""
         states = tracker_states(self.table, self._found)
-        return {name: state for one, state in states.items() if (name := self._name(one.pid)) is not None}
+        return {name: state for process, state in states.items() if (name := self._name(process.pid)) is not None}
 
     def _name(self, pid: int) -> str | None:
         return str(pid) if self._names is None else self._names().get(pid)

@@ -29,16 +29,16 @@ class LoopbackEngines:
 
     def sockets(self, pid: int) -> Mapping[int, int]:
         """Descriptors of a process → inodes of the sockets."""
-        mine = [one for one in self.listening if pid in one.pids]
-        return {_FIRST_DESCRIPTOR + number: one.inode for number, one in enumerate(mine)}
+        mine = [listening for listening in self.listening if pid in listening.pids]
+        return {_FIRST_DESCRIPTOR + number: listening.inode for number, listening in enumerate(mine)}
 
     def table(self) -> Mapping[int, int]:
         """Ports of 127.0.0.1 that are listened on → inodes."""
-        return {one.port: one.inode for one in self.listening}
+        return {listening.port: listening.inode for listening in self.listening}
 
     def as_written(self, page: str) -> str:
-        for one in self.listening:
-            page = page.replace(f"http://127.0.0.1:{one.port}", f"http://127.0.0.1:{one.written_port}")
+        for listening in self.listening:
+            page = page.replace(f"http://127.0.0.1:{listening.port}", f"http://127.0.0.1:{listening.written_port}")
         return page
 
 

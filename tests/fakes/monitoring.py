@@ -142,15 +142,15 @@ class Monitoring:
 
     def pages(self, **labels: str) -> list[Notification]:
         """Give what the pager was told that fires, of which an alert has these labels."""
-        return [one for one in self.hooks.sent("pager", **labels) if one.status == "firing"]
+        return [notification for notification in self.hooks.sent("pager", **labels) if notification.status == "firing"]
 
     def firing(self, **labels: str) -> set[str]:
         """Give the names of what fires in Prometheus, be it quiet or not."""
         alerts = self.prometheus.api("alerts")["data"]["alerts"]
         return {
-            one["labels"]["alertname"]
-            for one in alerts
-            if one["state"] == "firing" and labels.items() <= one["labels"].items()
+            alert["labels"]["alertname"]
+            for alert in alerts
+            if alert["state"] == "firing" and labels.items() <= alert["labels"].items()
         }
 
     def __enter__(self) -> Self:

@@ -18,11 +18,11 @@ from tests.fakes.values import (
 )
 
 from llmhost.config.schema import Config
-from llmhost.decide.look import Look
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import InTheWay, Trigger, UnitRecord, Verdict
+from llmhost.derive.host_view import HostView
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
+from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import InTheWay, Trigger, UnitHistory, Verdict
 from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.process import Role
@@ -33,11 +33,11 @@ LONG = "vllm@" + "x" * 240 + ".service"
 NAMES = [LONG, "vllm@模型" + "模" * 60 + ".service", "a\x1b[2J\x1b[31mhealthy\r\nhealthy.service", "a b c.service"]
 
 
-def look_at(name: str, *, host: Reading[Host] | None = None) -> Look:
+def look_at(name: str, *, host: Reading[Host] | None = None) -> HostView:
     """Make it; without `host` its clock cannot be read, so that nothing is attributed."""
     me = UnitId(name)
     way = InTheWay(uuid=GpuUuid("GPU-0"), gpu="0", kind=name, used_bytes=3 * GIB)
-    record = UnitRecord(
+    record = UnitHistory(
         last_seen_at=0.0,
         starts=(
             started(
@@ -74,6 +74,8 @@ def look_at(name: str, *, host: Reading[Host] | None = None) -> Look:
         ),
         host=host or Failed(Cause.UNKNOWN, name),
     )
-    ledger = Ledger(units={me: record})
+    history = History(units={me: record})
     config = Config()
-    return Look(snapshot=at, facts=derive(at, config, ledger), ledger=ledger, policy=config.policy, history_fault=name)
+    return HostView(
+        snapshot=at, facts=derive(at, config, history), history=history, policy=config.policy, history_fault=name
+    )

@@ -5,10 +5,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from llmhost.collect.observer import Observation
 from llmhost.collect.worker import Health
 from llmhost.config.schema import Config
-from llmhost.derive.ledger.ledger import Ledger
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
 from llmhost.metrics.sections import SECTIONS, Section
+from llmhost.model.history.history import History
 from llmhost.model.reading import Cause, Failed
 from llmhost.model.snapshot import Snapshot
 
@@ -22,11 +22,11 @@ def exposition(
     seen: Snapshot,
     config: Config | None = None,
     sections: tuple[tuple[str, Section], ...] = SECTIONS,
-    ledger: Ledger | None = None,
+    history: History | None = None,
 ) -> Exposition:
     in_force = InForce(config=config or Config(), loaded_at=7.0, reload_success=True)
     return Exposition(
-        observe=lambda _deadline: Observation(snapshot=seen, ledger=ledger or Ledger(), health=HEALTH),
+        observe=lambda _deadline: Observation(snapshot=seen, history=history or History(), health=HEALTH),
         in_force=lambda: in_force,
         version="0.1.0",
         revision="abc",

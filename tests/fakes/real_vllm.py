@@ -78,12 +78,14 @@ class Page:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
+        self._samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     def by(self, name: str, label: str, **wanted: str) -> dict[str, float]:
         """Sum up samples other than 0 of this name and these labels, by the value of another label."""
         found = [
-            one for one in self._samples if one.name == name and wanted.items() <= one.labels.items() and one.value
+            sample
+            for sample in self._samples
+            if sample.name == name and wanted.items() <= sample.labels.items() and sample.value
         ]
         sums: dict[str, float] = {}
         for one in found:
@@ -92,7 +94,9 @@ class Page:
 
     def one(self, name: str, **wanted: str) -> float | None:
         """Give the value of the only sample of this name and these labels; None if there is none."""
-        found = [one.value for one in self._samples if one.name == name and wanted.items() <= one.labels.items()]
+        found = [
+            sample.value for sample in self._samples if sample.name == name and wanted.items() <= sample.labels.items()
+        ]
         assert len(found) < 2, found
         return found[0] if found else None
 

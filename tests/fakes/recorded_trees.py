@@ -34,7 +34,7 @@ def titles(name: str) -> dict[int, str]:
 
 
 def without_pipes(entries: Iterable[ProcessEntry]) -> list[ProcessEntry]:
-    return [{key: value for key, value in one.items() if key != "pipes"} for one in entries]  # type: ignore[misc]
+    return [{key: value for key, value in entry.items() if key != "pipes"} for entry in entries]  # type: ignore[misc]
 
 
 def _entries(before: list[dict[str, Any]], change: dict[str, Any]) -> list[ProcessEntry]:

@@ -11,7 +11,7 @@ import pytest
 
 from llmhost.act import lease_program
 from llmhost.act.removing import Remover
-from llmhost.decide.cleanup_plan import Outcome, Removal
+from llmhost.decide.cleanup.steps import Outcome, Removal
 from llmhost.model.segment import Segment, SegmentId
 from llmhost.model.segment_names import kind_of
 

@@ -92,7 +92,7 @@ def process_id(pid: int) -> ProcessId:
 
 
 def these(*processes: Child | int) -> frozenset[ProcessId]:
-    return frozenset(process_id(one) if isinstance(one, int) else one.id for one in processes)
+    return frozenset(process_id(process) if isinstance(process, int) else process.id for process in processes)
 
 
 class Children:
@@ -104,8 +104,8 @@ class Children:
         return self._all[-1]
 
     def end(self) -> None:
-        for one in self._all:
-            one.end()
+        for child in self._all:
+            child.end()
 
 
 @pytest.fixture
@@ -236,8 +236,8 @@ def look(asked: ShmSource, clock: Hand | None = None) -> SharedMemory:
 
 
 def by_path(seen: SharedMemory) -> Mapping[str, Segment]:
-    return {one.path: one for one in seen.segments}
+    return {segment.path: segment for segment in seen.segments}
 
 
 def holders(seen: SharedMemory) -> Mapping[str, frozenset[ProcessId] | None]:
-    return {one.path: one.holders for one in seen.segments}
+    return {segment.path: segment.holders for segment in seen.segments}

@@ -7,23 +7,23 @@ from pathlib import Path
 from tests.hosts.told import look_of
 from tests.hosts.written import looked_at, read
 
-from llmhost.decide.doctor import diagnose
+from llmhost.decide.doctor.diagnose import diagnose
 from llmhost.decide.health import health_of
-from llmhost.decide.look import Look
+from llmhost.derive.host_view import HostView
 from llmhost.serve.routes import Handler, Response, policy_for
-from llmhost.views.page import About, status_page
-from llmhost.views.page_script import SCRIPT
-from llmhost.views.page_style import STYLE
+from llmhost.views.page.document import About, status_page
+from llmhost.views.page.script import SCRIPT
+from llmhost.views.page.style import STYLE
 
 
-def written(name: str) -> Look:
+def written(name: str) -> HostView:
     with tempfile.TemporaryDirectory() as directory, looked_at(read(name), Path(directory)) as seen:
         return look_of(seen)
 
 
-def text_of(look: Look, *, age_seconds: float = 0.0) -> str:
+def text_of(view: HostView, *, age_seconds: float = 0.0) -> str:
     about = About(host_name="gpu-host-1", version="1.2.3", age_seconds=age_seconds)
-    return status_page(look, health_of(look), diagnose(look), about)
+    return status_page(view, health_of(view), diagnose(view), about)
 
 
 def handler(page: Callable[[], str]) -> Handler:

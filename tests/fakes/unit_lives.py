@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.fakes.values import unit
 
-from llmhost.derive.ledger.events import Step, advance_unit
-from llmhost.derive.ledger.record import UnitRecord
+from llmhost.derive.history.events import Step, advance_unit
+from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.unit import UnitSettings
 from llmhost.model.unit_event import UnitEvent
 
@@ -17,7 +17,7 @@ class Life:
     """One unit, told of event by event; time is what the test says."""
 
     def __init__(self, **first: object) -> None:
-        self.record: UnitRecord | None = None
+        self.record: UnitHistory | None = None
         self.steps: list[Step] = []
         self.unit = unit("vllm.service", "inactive", "dead", settings=SIMPLE)
         self.unit = replace(self.unit, condition_monotonic=None, inactive_exit_monotonic=None)
@@ -71,7 +71,7 @@ class Life:
         return self.tell(at, nrestarts=(self.unit.nrestarts or 0) + 1, job=job)
 
     @property
-    def now(self) -> UnitRecord:
+    def now(self) -> UnitHistory:
         assert self.record is not None
         return self.record
 

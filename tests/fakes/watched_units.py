@@ -1,4 +1,4 @@
-"""Units of a real systemd, watched by the source, with the ledger that its events make.
+"""Units of a real systemd, watched by the source, with the history that its events make.
 
 with Watched(booted, "vllm.service") as watched:
     booted.systemctl("start", "vllm.service")
@@ -14,9 +14,9 @@ from typing import Any, Self
 
 from tests.fakes.booted import Booted
 
-from llmhost.derive.ledger.events import Step, advance_event
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import Trigger, UnitRecord, Verdict
+from llmhost.derive.history.events import Step, advance_event
+from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import Trigger, UnitHistory, Verdict
 from llmhost.model.ids import UnitId
 from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
@@ -26,13 +26,13 @@ _LOOK_SECONDS = 0.02
 
 
 class Watched:
-    """Keeps a ledger, as the exporter does, without judging: what got as far as a main process stays without verdict.
+    """Keeps a history, as the exporter does, without judging: what got as far as a main process stays without verdict.
 
     `starts` counts each of them by trigger and by what became of it, also those that the record no longer holds.
     """
 
     def __init__(self, booted: Booted, *patterns: str, **settings: Any) -> None:  # noqa: ANN401
-        self.ledger = Ledger(boot_id="b")
+        self.history = History(boot_id="b")
         self.events: list[UnitEvent] = []
         self.steps: list[Step] = []
         self.keep_events = True
@@ -59,8 +59,8 @@ class Watched:
 
     def _on_event(self, event: UnitEvent) -> None:
         with self._changed:
-            self.ledger, steps = advance_event(self.ledger, event)
-            record = self.ledger.units[event.unit.id]
+            self.history, steps = advance_event(self.history, event)
+            record = self.history.units[event.unit.id]
             self._latest[event.unit.id.name] = event.unit
             began = self._began.setdefault(event.unit.id, {})
             began.update({start.invocation_id: (start.trigger, start.verdict) for start in record.starts[-2:]})
@@ -74,18 +74,18 @@ class Watched:
         end = time.monotonic() + seconds
         with self._changed:
             while not condition():
-                assert time.monotonic() < end, f"it never came true: {self.ledger.units}"
+                assert time.monotonic() < end, f"it never came true: {self.history.units}"
                 self._changed.wait(_LOOK_SECONDS)
 
     def names(self) -> set[str]:
-        return {unit.name for unit in self.ledger.units}
+        return {unit.name for unit in self.history.units}
 
     def unit(self, name: str) -> Unit:
         """Give what was told of it last."""
         return self._latest[name]
 
-    def record(self, name: str) -> UnitRecord:
-        return self.ledger.units[UnitId(name)]
+    def record(self, name: str) -> UnitHistory:
+        return self.history.units[UnitId(name)]
 
     def seen(self, name: str) -> dict[str, tuple[Trigger | None, Verdict | None]]:
         """All starts that were seen, by InvocationID."""
@@ -95,8 +95,8 @@ class Watched:
         """All starts that are counted, judged or not, by trigger."""
         unit = UnitId(name)
         counted: Counter[Trigger] = Counter()
-        if unit in self.ledger.units:
-            for (trigger, _), count in self.ledger.units[unit].starts_total.items():
+        if unit in self.history.units:
+            for (trigger, _), count in self.history.units[unit].starts_total.items():
                 counted[trigger] += count
         for started in self._without_verdict(unit, forgotten=False):
             counted[started] += 1
@@ -106,8 +106,8 @@ class Watched:
         """All starts by trigger and by whether the main process was reached: `manual main`, `auto not_started`."""
         unit = UnitId(name)
         counted: Counter[str] = Counter()
-        if unit in self.ledger.units:
-            for (trigger, verdict), count in self.ledger.units[unit].starts_total.items():
+        if unit in self.history.units:
+            for (trigger, verdict), count in self.history.units[unit].starts_total.items():
                 counted[f"{trigger} {verdict}"] += count
         for started in self._without_verdict(unit, forgotten=False):
             counted[f"{started} main"] += 1
@@ -118,7 +118,9 @@ class Watched:
 
     def _without_verdict(self, unit: UnitId, *, forgotten: bool) -> list[Trigger]:
         """Give the triggers of starts that nobody has judged: those that the record still has, or no longer."""
-        kept = {start.invocation_id for start in self.ledger.units[unit].starts} if unit in self.ledger.units else set()
+        kept = (
+            {start.invocation_id for start in self.history.units[unit].starts} if unit in self.history.units else set()
+        )
         return [
             started
             for invocation, (started, became) in self._began.get(unit, {}).items()

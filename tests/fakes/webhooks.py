@@ -84,10 +84,10 @@ class Webhooks:
         """Give what came for this receiver, of which an alert has these labels, oldest first."""
         with self._news:
             return [
-                one
-                for one in self._all
-                if receiver in {None, one.receiver}
-                and any(labels.items() <= dict(alert.labels).items() for alert in one.alerts)
+                notification
+                for notification in self._all
+                if receiver in {None, notification.receiver}
+                and any(labels.items() <= dict(alert.labels).items() for alert in notification.alerts)
             ]
 
     def until(self, condition: Callable[[], object], seconds: float = 10.0) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 from tests.fakes.procfs import BOOT_ID
 from tests.fakes.values import MIB
 
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import End, InTheWay, Start, Trigger, UnitRecord, Verdict
+from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import End, InTheWay, Start, Trigger, UnitHistory, Verdict
 from llmhost.model.ids import GpuUuid, UnitId
 
 _AS_WRITTEN = frozenset(
@@ -26,14 +26,14 @@ _AS_WRITTEN = frozenset(
 )
 
 
-def ledger_of(history: Mapping[str, Mapping[str, Any]]) -> Ledger:
-    return Ledger(boot_id=BOOT_ID, units={UnitId(name): _record(name, told) for name, told in history.items()})
+def history_of(history: Mapping[str, Mapping[str, Any]]) -> History:
+    return History(boot_id=BOOT_ID, units={UnitId(name): _record(name, told) for name, told in history.items()})
 
 
-def _record(name: str, told: Mapping[str, Any]) -> UnitRecord:
+def _record(name: str, told: Mapping[str, Any]) -> UnitHistory:
     unknown = told.keys() - _AS_WRITTEN - {"starts", "starts_total"}
     assert not unknown, f"history of {name}: unknown keys {unknown}"
-    return UnitRecord(
+    return UnitHistory(
         last_seen_at=0.0,
         starts=tuple(_start(**one) for one in told.get("starts", [])),
         starts_total={

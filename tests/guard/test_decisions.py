@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from llmhost.config.schema import Config, GpusConfig
-from llmhost.decide.guard import Decision, Rule, Wanted, decide, rule_of
-from llmhost.decide.steady import STEADY_BYTES, Trace, Traces, advance
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.decide.guard.decision import Decision, Rule, Wanted, decide, rule_of
+from llmhost.decide.guard.memory_stability import STEADY_BYTES, Trace, Traces, advance
 from llmhost.model.gpu import Gpu, GpuMemory, MemoryApi, NvmlReport
 from llmhost.model.guard_run import GuardVerdict
+from llmhost.model.history.history import History
 from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
@@ -109,7 +109,7 @@ def decided(
     wanted = wanted or Wanted()
     found = report(*gpus)
     snapshot = seen(Ok(found))
-    rule = rule_of(unit, wanted, snapshot, config or Config(), Ledger())
+    rule = rule_of(unit, wanted, snapshot, config or Config(), History())
     return decide(rule, wanted, snapshot, still(found) if traces is None else traces)
 
 
@@ -157,7 +157,7 @@ def test_where_nobody_knows_which_gpus_a_unit_uses_all_must_have_it_free() -> No
     unit = vllm("--config", "/etc/vllm.yml", "--gpu-memory-utilization", "0.9")
     wanted = Wanted()
     snapshot = seen(Ok(report(gpu(0), gpu(1, 90))))
-    rule = rule_of(unit, wanted, snapshot, Config(), Ledger())
+    rule = rule_of(unit, wanted, snapshot, Config(), History())
     assert rule.doubt == "a config file of the engine may say how many GPUs it uses"
     assert short(decided(unit, gpu(0), gpu(1, 90))) == [("1", 5 * GIB, int(0.9 * 95 * GIB))]
     assert decided(unit, gpu(0), gpu(1)).verdict is GuardVerdict.FREE
@@ -245,12 +245,12 @@ def test_a_driver_that_does_not_serve_cannot_be_told_of_and_is_waited_for() -> N
         (Cause.DRIVER_MISMATCH, True),
     ):
         snapshot = seen(Failed(cause))
-        rule = rule_of(vllm(), wanted, snapshot, Config(), Ledger())
+        rule = rule_of(vllm(), wanted, snapshot, Config(), History())
         decision = decide(rule, wanted, snapshot, {})
         assert (decision.verdict, decision.no_use_to_wait) == (GuardVerdict.UNKNOWN, no_use)
     found = report(gpu(0), driver_mismatch=True, library_on_disk_version="575.1")
     snapshot = seen(Ok(found))
-    rule = rule_of(vllm(), wanted, snapshot, Config(), Ledger())
+    rule = rule_of(vllm(), wanted, snapshot, Config(), History())
     decision = decide(rule, wanted, snapshot, still(found))
     assert (decision.verdict, decision.no_use_to_wait) == (GuardVerdict.UNKNOWN, True)
 

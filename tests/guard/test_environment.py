@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.daemon import LLMHOST, environment
 from tests.fakes.nvml import FakeNvml, fake_nvml
 
-from llmhost.cli.guard_run import TerminatedError, _terminable
+from llmhost.guard.run import TerminatedError, _terminable
 
 __all__ = ["fake_nvml"]
 
@@ -29,7 +29,7 @@ def test_what_an_engines_environment_says_of_its_python_is_not_the_guards(free_g
     """As the drop-in starts it: neither the guard nor its child imports what lies in the engine's PYTHONPATH."""
     for module in ("logging", "ctypes"):
         (tmp_path / f"{module}.py").write_text("raise RuntimeError('of the engine')")
-    (line,) = [one for one in DROP_IN.read_text().splitlines() if one.startswith("ExecStartPre=")]
+    (line,) = [splitline for splitline in DROP_IN.read_text().splitlines() if splitline.startswith("ExecStartPre=")]
     program, *arguments = line.removeprefix("ExecStartPre=+").split()
     assert program == "/opt/llmhost/bin/python"
     more = {"PYTHONPATH": str(tmp_path), "PYTHONHOME": "/nonexistent"}

@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.booted import Booted, booted_systemd
 
 from llmhost.act.drop_ins import drop_in_of, is_as_written, signed
-from llmhost.decide.guard_drop_in import SHIPPED_COMMAND, UnfitError, guard_drop_in_text, span_seconds
+from llmhost.decide.guard.drop_in import SHIPPED_COMMAND, UnfitError, guard_drop_in_text, span_seconds
 
 __all__ = ["booted_systemd"]
 
@@ -204,6 +204,6 @@ def test_an_edit_is_noticed(tmp_path: Path) -> None:
     assert is_as_written(text)
     assert not is_as_written(text + "#\n")
     assert not is_as_written("[Service]\n")
-    assert [one.name for one in drop_in.path.parent.iterdir()] == ["llmhost-guard.conf"]
+    assert [path.name for path in drop_in.path.parent.iterdir()] == ["llmhost-guard.conf"]
     drop_in.remove()
     assert list(tmp_path.iterdir()) == []

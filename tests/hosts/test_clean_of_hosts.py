@@ -7,12 +7,12 @@ import pytest
 from tests.hosts.told import look_of
 from tests.hosts.written import HOSTS, looked_at, read
 
-from llmhost.cli.assemble import Paths, read_around
-from llmhost.decide.cleanup import plan, seconds_to_wait, to_ask_for_listeners
-from llmhost.decide.cleanup_plan import Wish
+from llmhost.assemble.exporter import Paths, read_around
+from llmhost.decide.cleanup.plan import plan, seconds_to_wait, to_ask_for_listeners
+from llmhost.decide.cleanup.steps import Wish
 from llmhost.model.reading import Ok
-from llmhost.views.clean import plan_text
-from llmhost.views.clean_json import clean_json
+from llmhost.views.clean.as_json import clean_json
+from llmhost.views.clean.text import plan_text
 from llmhost.views.text import columns
 
 SHOWN = (
@@ -41,14 +41,14 @@ def test_what_would_be_cleaned_on_a_written_host_is_the_expected(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with looked_at(read(name), tmp_path) as seen:
-        look = look_of(seen)
-        table = look.snapshot.processes
+        view = look_of(seen)
+        table = view.snapshot.processes
         everybody = tuple(table.value.by_pid.values()) if isinstance(table, Ok) else ()
         shm = tmp_path / "shm" if (tmp_path / "shm").is_dir() else Path("/dev/shm")
         paths = Paths(procfs=tmp_path / "proc", shm=shm)
-        around = read_around(paths, tuple(to_ask_for_listeners(look)), everybody)
-        planned = plan(look, Wish(uid=0, all_users=True), around)
-    text = plan_text(planned, seconds_to_wait(planned, look.policy))
+        around = read_around(paths, tuple(to_ask_for_listeners(view)), everybody)
+        planned = plan(view, Wish(uid=0, all_users=True), around)
+    text = plan_text(planned, seconds_to_wait(planned, view.policy))
     expected = HOSTS / name / "expected" / "clean.txt"
     if request.config.getoption("--update-golden"):
         expected.write_text(text)

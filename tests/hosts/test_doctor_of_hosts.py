@@ -11,7 +11,7 @@ from tests.hosts.written import HOSTS, WrittenHost, looked_at, read
 
 from llmhost.config.schema import Config
 from llmhost.decide import doctor
-from llmhost.decide.doctor import COMPANIONS, diagnose, not_checked
+from llmhost.decide.doctor.diagnose import COMPANIONS, diagnose, not_checked
 from llmhost.views.doctor import doctor_json, doctor_text
 from llmhost.views.text import columns
 
@@ -43,7 +43,7 @@ def with_companions(host: WrittenHost) -> WrittenHost:
 def test_the_hosts_together_have_every_finding() -> None:
     known = {
         name
-        for path in Path(doctor.__file__).parent.glob("doctor*.py")
+        for path in Path(doctor.__file__).parent.glob("*.py")
         for name in re.findall(r'(?:case\.finding\(\s*|check=)"([a-z-]+)"', path.read_text())
     }
     shown = {
@@ -60,8 +60,8 @@ def test_the_findings_on_a_written_host_are_the_expected_ones(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with looked_at(with_companions(read(name)), tmp_path) as seen:
-        look = look_of(seen)
-    findings, untold = diagnose(look), tuple(not_checked(look))
+        view = look_of(seen)
+    findings, untold = diagnose(view), tuple(not_checked(view))
     text = doctor_text(findings, untold)
     expected = HOSTS / name / "expected" / "doctor.txt"
     if request.config.getoption("--update-golden"):
@@ -69,4 +69,4 @@ def test_the_findings_on_a_written_host_are_the_expected_ones(
     assert max(columns(line) for line in text.splitlines()) <= 80
     assert text == expected.read_text()
     told = json.loads(doctor_json(findings, untold))
-    assert [one["check"] for one in told["findings"]] == [one.check for one in findings]
+    assert [one["check"] for one in told["findings"]] == [finding.check for finding in findings]

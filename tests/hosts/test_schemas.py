@@ -11,18 +11,18 @@ from tests.fakes.json_schema import faults
 from tests.hosts.told import look_of
 from tests.hosts.written import looked_at, names, read
 
-from llmhost.decide.doctor import diagnose, not_checked
-from llmhost.decide.finding import Severity
+from llmhost.decide.doctor.diagnose import diagnose, not_checked
+from llmhost.decide.doctor.finding import Severity
 from llmhost.decide.health import Level, health_of
 from llmhost.derive.attribution import HolderKind
-from llmhost.derive.ledger.record import Trigger, Verdict
 from llmhost.derive.segments import SegmentState
 from llmhost.derive.trackers import TrackerState
 from llmhost.model.guard_run import GuardVerdict
+from llmhost.model.history.unit_history import Trigger, Verdict
 from llmhost.model.process import Role
 from llmhost.model.segment import SegmentKind
 from llmhost.views.doctor import doctor_json
-from llmhost.views.status_json import status_json
+from llmhost.views.status.as_json import status_json
 
 SCHEMAS: dict[str, Any] = {
     name: json.loads((ROOT / f"docs/{name}.schema.json").read_text()) for name in ("status", "doctor")
@@ -32,10 +32,10 @@ SCHEMAS: dict[str, Any] = {
 @pytest.mark.parametrize("name", names())
 def test_what_is_printed_of_a_written_host_is_as_described(name: str, tmp_path: Path) -> None:
     with looked_at(read(name), tmp_path) as seen:
-        look = look_of(seen)
+        view = look_of(seen)
     for kind, text in (
-        ("status", status_json(look, health_of(look))),
-        ("doctor", doctor_json(diagnose(look), tuple(not_checked(look)))),
+        ("status", status_json(view, health_of(view))),
+        ("doctor", doctor_json(diagnose(view), tuple(not_checked(view)))),
     ):
         assert list(faults(json.loads(text), SCHEMAS[kind], SCHEMAS[kind])) == []
 
@@ -71,8 +71,8 @@ def test_the_values_that_are_described_are_those_that_there_are(
 
 def test_what_is_not_as_described_is_noticed(tmp_path: Path) -> None:
     with looked_at(read("incident"), tmp_path) as seen:
-        look = look_of(seen)
-    schema, right = SCHEMAS["status"], status_json(look, health_of(look))
+        view = look_of(seen)
+    schema, right = SCHEMAS["status"], status_json(view, health_of(view))
 
     def told(path: tuple[str | int, ...], value: object) -> list[str]:
         whole = json.loads(right)

@@ -9,8 +9,8 @@ from tests.hosts.told import look_of
 from tests.hosts.written import HOSTS, looked_at, read
 
 from llmhost.decide.health import health_of
-from llmhost.views.status import status_text
-from llmhost.views.status_json import status_json
+from llmhost.views.status.as_json import status_json
+from llmhost.views.status.text import status_text
 from llmhost.views.text import columns
 
 _STUCK = re.compile(r"for [0-9]\.[0-9] s(?=\))")  # how long a call has hung by now
@@ -59,10 +59,10 @@ def test_the_status_of_a_written_host_is_the_expected_one(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with looked_at(read(name), tmp_path) as seen:
-        look = look_of(seen)
-        health = health_of(look)
-        text = _STUCK.sub("for 2 s", seen.as_written(status_text(look, health)))
-        told = json.loads(seen.as_written(status_json(look, health)))
+        view = look_of(seen)
+        health = health_of(view)
+        text = _STUCK.sub("for 2 s", seen.as_written(status_text(view, health)))
+        told = json.loads(seen.as_written(status_json(view, health)))
     expected = HOSTS / name / "expected" / "status.txt"
     if request.config.getoption("--update-golden"):
         expected.write_text(text)

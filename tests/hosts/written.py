@@ -14,10 +14,10 @@ from tests.fakes.loopback_engines import LoopbackEngines, listen
 from tests.fakes.nvml import DRIVER_VERSION, FakeNvml
 from tests.fakes.nvml_reader import calls_in, eventually
 from tests.fakes.procfs import write_proc
-from tests.fakes.written_history import ledger_of
+from tests.fakes.written_history import history_of
 from tests.fakes.written_shm import hold, mounted
 
-from llmhost.cli.assemble import Exporter, Paths, SystemClock
+from llmhost.assemble.exporter import Exporter, Paths, SystemClock
 from llmhost.collect.observer import Observation
 from llmhost.config.load import parse
 from llmhost.config.schema import Config
@@ -158,7 +158,7 @@ def looked_at(host: WrittenHost, directory: Path) -> Iterator[Seen]:
             bus_address=stands.bus_address,
             host=_AlwaysAwake(procfs=stands.procfs),
             boottime=lambda: UP_SECONDS,
-            ledger=ledger_of(host.first.get("history", {})),
+            history=history_of(host.first.get("history", {})),
         )
 
         def observe(deadline: float | None = None) -> Observation:

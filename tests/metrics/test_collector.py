@@ -10,13 +10,12 @@ from tests.fakes.pages import exposition, samples
 from tests.fakes.values import GIB, gpu, held, in_service, memory, process, settings, snapshot, unit
 
 from llmhost.config.schema import Config, GpusConfig, SeriesConfig
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.readiness import Readiness
 from llmhost.metrics.exposition import encode
 from llmhost.metrics.page import Page
 from llmhost.metrics.sections import SECTIONS
 from llmhost.metrics.view import View
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
+from llmhost.model.history.history import History, Readiness
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Cause, Failed, Ok, StuckCall
@@ -192,7 +191,7 @@ def test_a_watched_start_tells_how_long_it_took_and_how_long_the_next_may() -> N
         engines=Ok(EnginesReport(answers=(answered,))),
     )
     ready = Readiness(invocation_id="a", start_seen=True, seconds={endpoint: 700.0}, past_seconds=(700.0,))
-    found = samples(exposition(seen, ledger=Ledger(readiness={UnitId("vllm.service"): ready})))
+    found = samples(exposition(seen, history=History(readiness={UnitId("vllm.service"): ready})))
     mine = (("manager", "system"), ("unit", "vllm.service"))
     labels = (("endpoint", endpoint), ("engine", "vllm"), *mine)
     assert found["llmhost_engine_ready_seconds", labels] == 700

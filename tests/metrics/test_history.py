@@ -8,11 +8,11 @@ from typing import Any
 from tests.fakes.pages import exposition, samples
 from tests.fakes.values import GIB, MIB, gpu, held, in_service, memory, process, snapshot, unit
 
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import InTheWay, Start, Trigger, UnitRecord, Verdict
 from llmhost.metrics.catalog import FAMILIES, Section
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.gpu import Gpu, Xid
+from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import InTheWay, Start, Trigger, UnitHistory, Verdict
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.reading import Cause, Ok
 from llmhost.model.snapshot import Snapshot
@@ -49,10 +49,10 @@ def found_there(index: int, kind: str, used_bytes: int, gpu_then: str | None = N
     return InTheWay(uuid=GpuUuid(f"GPU-{index}"), gpu=there, kind=kind, used_bytes=used_bytes)
 
 
-def told(seen: Snapshot, records: Mapping[UnitId, UnitRecord], *labels: str) -> dict[str, dict[Any, float]]:
+def told(seen: Snapshot, records: Mapping[UnitId, UnitHistory], *labels: str) -> dict[str, dict[Any, float]]:
     """Give the families of history and of XIDs: values by these labels, as a text where it is one."""
     families: dict[str, dict[Any, float]] = {}
-    for (name, all_labels), value in samples(exposition(seen, ledger=Ledger(units=records))).items():
+    for (name, all_labels), value in samples(exposition(seen, history=History(units=records))).items():
         if name in HISTORY or "_xid_" in name:
             given = dict(all_labels)
             key = tuple(given.get(label, "") for label in labels)
@@ -60,7 +60,7 @@ def told(seen: Snapshot, records: Mapping[UnitId, UnitRecord], *labels: str) -> 
     return families
 
 
-def of(record: UnitRecord, *labels: str, gpus: tuple[Gpu, ...] = ()) -> dict[str, dict[Any, float]]:
+def of(record: UnitHistory, *labels: str, gpus: tuple[Gpu, ...] = ()) -> dict[str, dict[Any, float]]:
     return told(snapshot(gpus=gpus, processes=[], units=[unit()]), {VLLM: record}, *labels)
 
 
@@ -78,7 +78,7 @@ def test_counters_of_a_unit_begin_at_zero_and_nothing_else_is_told_of_one_seen_j
 
 
 def test_starts_are_counted_by_trigger_and_verdict() -> None:
-    record = UnitRecord(
+    record = UnitHistory(
         last_seen_at=1.0,
         starts_total={
             (Trigger.AUTO, Verdict.RESIDENT): 6,
@@ -99,7 +99,7 @@ def test_starts_are_counted_by_trigger_and_verdict() -> None:
 
 
 def test_failures_have_every_known_result_and_each_other_that_systemd_told_of() -> None:
-    record = UnitRecord(last_seen_at=1.0, failures_total={"exit-code": 7, "new-in-299": 1}, unexpected_stops_total=3)
+    record = UnitHistory(last_seen_at=1.0, failures_total={"exit-code": 7, "new-in-299": 1}, unexpected_stops_total=3)
     found = of(record, "result")
     assert found["llmhost_unit_failures_total"] == {
         "resources": 0,
@@ -118,7 +118,7 @@ def test_failures_have_every_known_result_and_each_other_that_systemd_told_of() 
 
 
 def test_time_is_told_of_every_state() -> None:
-    record = UnitRecord(last_seen_at=1.0, state_seconds={"active": 150.25, "auto_restart": 60.0, "new-in-299": 1.5})
+    record = UnitHistory(last_seen_at=1.0, state_seconds={"active": 150.25, "auto_restart": 60.0, "new-in-299": 1.5})
     assert of(record, "state")["llmhost_unit_state_seconds_total"] == {
         "active": 150.25,
         "reloading": 0,
@@ -135,7 +135,7 @@ def test_time_is_told_of_every_state() -> None:
 
 
 def test_times_are_told_where_there_was_one() -> None:
-    record = UnitRecord(
+    record = UnitHistory(
         last_seen_at=1.0,
         last_start_at=1767225570.25,
         last_resident_start_at=1767225420.5,
@@ -162,7 +162,7 @@ def test_whether_a_unit_ever_gives_up_is_told_where_it_can_be() -> None:
 
 
 def in_the_way(*starts: Start, gpus: tuple[Gpu, ...] = ()) -> dict[Any, float]:
-    found = of(UnitRecord(last_seen_at=1.0, starts=starts), "gpu", "uuid", "kind", gpus=gpus)
+    found = of(UnitHistory(last_seen_at=1.0, starts=starts), "gpu", "uuid", "kind", gpus=gpus)
     return found.get("llmhost_unit_last_start_in_the_way_bytes", {})
 
 
@@ -207,7 +207,7 @@ def test_what_was_in_the_way_bears_the_index_that_the_gpu_has_now_or_else_had() 
 
 def test_units_are_told_apart_by_their_managers() -> None:
     mine = UnitId("vllm.service", "user@1000")
-    records = {VLLM: UnitRecord(last_seen_at=1.0, unexpected_stops_total=1), mine: UnitRecord(last_seen_at=1.0)}
+    records = {VLLM: UnitHistory(last_seen_at=1.0, unexpected_stops_total=1), mine: UnitHistory(last_seen_at=1.0)}
     seen = snapshot(gpus=[], processes=[], units=[unit(), replace(unit(), id=mine)])
     found = told(seen, records, "unit", "manager")["llmhost_unit_unexpected_stops_total"]
     assert found == {("vllm.service", "system"): 1, ("vllm.service", "user@1000"): 0}
@@ -215,7 +215,7 @@ def test_units_are_told_apart_by_their_managers() -> None:
 
 def test_a_unit_that_is_not_watched_has_no_history_on_the_page() -> None:
     seen = snapshot(gpus=[], processes=[], units=[unit("other.service")])
-    found = told(seen, {VLLM: UnitRecord(last_seen_at=1.0, last_start_at=5.0)}, "unit")
+    found = told(seen, {VLLM: UnitHistory(last_seen_at=1.0, last_start_at=5.0)}, "unit")
     assert {unit for series in found.values() for unit in series} == {"other.service"}
 
 
@@ -263,10 +263,10 @@ SAMPLE = EngineSample(
 )
 
 
-def _watched(number: int) -> tuple[Unit, UnitRecord]:
+def _watched(number: int) -> tuple[Unit, UnitHistory]:
     """Give a unit on all GPUs of which there is everything to tell."""
     one = unit(f"vllm-{number}.service", settings=SETTINGS, state_change_at=1.0, exec_main_status=0)
-    return one, UnitRecord(
+    return one, UnitHistory(
         last_seen_at=1.0,
         last_start_at=1.0,
         last_resident_start_at=1.0,
@@ -308,7 +308,7 @@ def test_a_host_of_eight_gpus_and_four_units_stays_below_eight_hundred_series() 
         snapshot(gpus=gpus, processes=processes, units=[one for one, _ in units]),
         engines=Ok(EnginesReport(answers=answers)),
     )
-    page = samples(exposition(seen, ledger=Ledger(units={one.id: record for one, record in units})))
+    page = samples(exposition(seen, history=History(units={one.id: record for one, record in units})))
     count = Counter(name for name, _ in page)
     assert count["llmhost_gpu_holder_processes"] == 32
     assert count["llmhost_unit_gpu_memory_needed_bytes"] == 32

@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.nvml_reader import NewReader, fake_nvml, new_reader
 
-from llmhost.sources.nvml.asking import Asking, Subject
+from llmhost.sources.nvml.child.asking import Asking, Subject
 from llmhost.sources.nvml.codes import Code, NvmlCallError
 
 __all__ = ["fake_nvml", "new_reader"]
@@ -78,11 +78,11 @@ def test_what_becomes_supported_is_read(fake_nvml: FakeNvml, new_reader: NewRead
 ONE_LOOK_A_TIME = """
 import sys
 from pathlib import Path
-from llmhost.sources.nvml import crumb
-from llmhost.sources.nvml.asking import Asking
-from llmhost.sources.nvml.driver import Driver
-from llmhost.sources.nvml.survey import Skip, Survey
-from llmhost.sources.nvml.worker import Pynvml
+from llmhost.sources.nvml import current_call as crumb
+from llmhost.sources.nvml.child.asking import Asking
+from llmhost.sources.nvml.child.driver import Driver
+from llmhost.sources.nvml.child.gpu_scan import Skip, Survey
+from llmhost.sources.nvml.child.worker import Pynvml
 
 seconds = 0.0
 driver = Driver(Pynvml(), crumb.CrumbWriter(crumb.create()))

@@ -2,8 +2,8 @@ import os
 import threading
 import time
 
-from llmhost.sources.nvml import crumb as crumbs
-from llmhost.sources.nvml.crumb import Crumb, CrumbReader, CrumbWriter
+from llmhost.sources.nvml import current_call as crumbs
+from llmhost.sources.nvml.current_call import Crumb, CrumbReader, CrumbWriter
 
 
 def test_a_note_is_seen_through_the_shared_memory() -> None:

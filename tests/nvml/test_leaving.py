@@ -6,7 +6,8 @@ import sys
 
 from tests.fakes.nvml import FakeNvml, fake_nvml
 
-from llmhost.sources.nvml import crumb, tally
+from llmhost.sources.nvml import current_call as crumb
+from llmhost.sources.nvml import xid_counters as tally
 
 __all__ = ["fake_nvml"]
 
@@ -19,7 +20,7 @@ def test_an_answer_that_nobody_waits_for_ends_it_without_a_word(fake_nvml: FakeN
     descriptors = crumb.create(), tally.create()
     options = ["--procfs", "/proc", "--crumb-fd", str(descriptors[0]), "--tally-fd", str(descriptors[1])]
     with subprocess.Popen(
-        [sys.executable, "-m", "llmhost.sources.nvml.worker", *options],
+        [sys.executable, "-m", "llmhost.sources.nvml.child.worker", *options],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -2,8 +2,8 @@ import os
 
 from llmhost.model.gpu import Xid
 from llmhost.model.ids import GpuUuid
-from llmhost.sources.nvml import tally as tallies
-from llmhost.sources.nvml.tally import Seen, TallyReader, TallyWriter, XidKey
+from llmhost.sources.nvml import xid_counters as tallies
+from llmhost.sources.nvml.xid_counters import Seen, TallyReader, TallyWriter, XidKey
 from llmhost.sources.nvml.xids import XidCounts
 
 LONG = "MIG-GPU-fa4e0000-0000-4000-8000-000000000000/13/0"

@@ -14,9 +14,9 @@ from tests.fakes.values import GIB, gpu, held, snapshot, unit
 
 from llmhost.config.schema import Config, Policy
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.looks import advance
+from llmhost.derive.history.observations import advance
 from llmhost.derive.orphans import advance_orphans, orphan_conditions, orphans
+from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
@@ -36,7 +36,7 @@ def after(since: dict[ProcessId, float], at: float, *processes: Process, **more:
 def told(look: Snapshot, since: dict[ProcessId, float]) -> list[tuple[int, str, str, float]]:
     found = orphans(look, since, 0.0, Policy(orphan_grace_seconds=15))
     assert isinstance(found, Ok)
-    return [(one.process.id.pid, one.engine, one.process.role, one.seconds) for one in found.value]
+    return [(orphan.process.id.pid, orphan.engine, orphan.process.role, orphan.seconds) for orphan in found.value]
 
 
 def test_it_is_one_once_it_has_been_in_that_condition_for_the_grace_time() -> None:
@@ -103,15 +103,15 @@ def test_orphans_are_told_by_pid() -> None:
 
 def test_nobody_can_tell_orphans_who_has_not_watched_for_the_grace_time() -> None:
     first = snapshot(processes=[INIT, CORE], at_monotonic=100.0)
-    ledger = advance(Ledger(), first, Policy())
-    assert ledger.processes_since == 100.0
-    assert isinstance(derive(first, Config(), ledger).orphans, NotApplicable)
+    history = advance(History(), first, Policy())
+    assert history.processes_since == 100.0
+    assert isinstance(derive(first, Config(), history).orphans, NotApplicable)
     later = snapshot(processes=[INIT, CORE], at_monotonic=115.0)
-    found = derive(later, Config(), advance(ledger, later, Policy())).orphans
+    found = derive(later, Config(), advance(history, later, Policy())).orphans
     assert isinstance(found, Ok)
-    assert [one.process.id for one in found.value] == [CORE.id]
+    assert [orphan.process.id for orphan in found.value] == [CORE.id]
     healthy = snapshot(processes=[INIT], at_monotonic=100.0)
-    assert derive(healthy, Config(), advance(Ledger(), healthy, Policy())).orphans == Ok(())  # there can be none
+    assert derive(healthy, Config(), advance(History(), healthy, Policy())).orphans == Ok(())  # there can be none
 
 
 def read_at(look: Snapshot, at: float | None) -> Snapshot:
@@ -120,21 +120,21 @@ def read_at(look: Snapshot, at: float | None) -> Snapshot:
 
 
 def test_time_is_taken_when_processes_are_read_not_when_all_else_was() -> None:
-    ledger = Ledger()
+    history = History()
     for at, late in ((100.0, 8.0), (114.0, 8.0)):
         look = read_at(snapshot(processes=[INIT, CORE], at_monotonic=at + late), at)
-        ledger = advance(ledger, look, Policy())
-        assert not isinstance(derive(look, Config(), ledger).orphans, Ok)
-    assert (ledger.processes_since, ledger.processes_at, ledger.orphan_since) == (100.0, 114.0, {CORE.id: 100.0})
+        history = advance(history, look, Policy())
+        assert not isinstance(derive(look, Config(), history).orphans, Ok)
+    assert (history.processes_since, history.processes_at, history.orphan_since) == (100.0, 114.0, {CORE.id: 100.0})
     look = read_at(snapshot(processes=[INIT, CORE], at_monotonic=115.0), 115.0)
-    found = derive(look, Config(), advance(ledger, look, Policy())).orphans
+    found = derive(look, Config(), advance(history, look, Policy())).orphans
     assert isinstance(found, Ok)
-    assert [one.seconds for one in found.value] == [15.0]
+    assert [orphan.seconds for orphan in found.value] == [15.0]
 
 
 def test_a_reading_older_than_one_that_was_taken_in_changes_nothing() -> None:
-    ledger = advance(Ledger(), read_at(snapshot(processes=[INIT, CORE], at_monotonic=101.0), 100.0), Policy())
+    history = advance(History(), read_at(snapshot(processes=[INIT, CORE], at_monotonic=101.0), 100.0), Policy())
     healthy = snapshot(processes=[INIT], at_monotonic=109.0)
-    assert advance(ledger, read_at(healthy, 99.0), Policy()) == ledger  # somebody's who had to wait for other things
-    assert advance(ledger, read_at(healthy, 100.0), Policy()).orphan_since == {}
-    assert advance(ledger, read_at(healthy, 102.0), Policy()).orphan_since == {}
+    assert advance(history, read_at(healthy, 99.0), Policy()) == history  # somebody's who had to wait for other things
+    assert advance(history, read_at(healthy, 100.0), Policy()).orphan_since == {}
+    assert advance(history, read_at(healthy, 102.0), Policy()).orphan_since == {}

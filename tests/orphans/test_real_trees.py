@@ -58,7 +58,7 @@ def test_a_killed_servers_engine_is_orphaned_whoever_adopts_it(
         assert {one.seconds for one in found.values()} == {20}
         assert {one.engine for name, one in found.items() if name != "forkserver"} == {"vllm"}
         assert not under or not any(one.inferred for one in found.values())
-        assert {one.seconds for one in looks.orphans(61).values()} == {60}
+        assert {orphan.seconds for orphan in looks.orphans(61).values()} == {60}
         if method != "fork":  # it needs no tracker
             assert looks.trackers() == {"tracker": TrackerState.ORPHANED}
 
@@ -71,7 +71,7 @@ def test_a_killed_launcher_leaves_all_as_orphans_and_servers_that_listen(tmp_pat
         tree.kill("vllm")
         assert looks.orphans(2) == {}
         found = looks.orphans(20)
-        assert {name: one.process.role for name, one in found.items()} == {
+        assert {name: orphan.process.role for name, orphan in found.items()} == {
             "VLLM::APIServer_0": Role.API_SERVER,
             "VLLM::APIServer_1": Role.API_SERVER,
             "VLLM::DPCoordinator": Role.COORDINATOR,
@@ -80,7 +80,7 @@ def test_a_killed_launcher_leaves_all_as_orphans_and_servers_that_listen(tmp_pat
             "VLLM::Worker_DP0_TP0": Role.WORKER,
             "VLLM::Worker_DP1_TP0": Role.WORKER,
         }
-        assert not any(one.inferred for one in found.values())
+        assert not any(orphan.inferred for orphan in found.values())
         with socket.create_connection(("127.0.0.1", tree.members["VLLM::APIServer_0"].told["port"]), timeout=5):
             assert looks.trackers() == {"tracker": TrackerState.ORPHANED}
 

@@ -55,9 +55,9 @@ def test_what_a_recorded_kill_left_is_told_after_the_grace_time_and_not_before(
         found = looks.orphans(at)
         told[at] = sorted(called[int(pid)] for pid in found)
         states[at] = list(looks.trackers().values())
-        assert all(one.inferred is not readable for one in found.values())
-        assert all(one.seconds == at - 2 for one in found.values())  # first seen so 2 s after the kill
-        assert all(one.engine == "vllm" for one in found.values())
+        assert all(orphan.inferred is not readable for orphan in found.values())
+        assert all(orphan.seconds == at - 2 for orphan in found.values())  # first seen so 2 s after the kill
+        assert all(orphan.engine == "vllm" for orphan in found.values())
     if 40 not in told:  # nothing was left at 10 s, so nobody looked again
         told[40], states[40] = sorted(called[int(pid)] for pid in looks.orphans(40)), list(looks.trackers().values())
     assert told == {0: [], 2: [], 10: [], 40: expected}

@@ -13,10 +13,10 @@ from tests.fakes.named_everywhere import look_at
 from tests.fakes.status_page import handler, text_of, written
 from tests.fakes.values import HOST
 
-from llmhost.decide.look import Look
+from llmhost.derive.host_view import HostView
 from llmhost.model.reading import Ok
 from llmhost.serve.http import HttpServer
-from llmhost.serve.routes import Request, Response, application, html
+from llmhost.serve.routes import Request, Response, html
 
 HOSTS = ("incident", "engine-of-each-kind", "mig", "left-over-by-many", "settings-that-go-wrong")
 ASK = "document.dispatchEvent(new Event('visibilitychange'))"  # as when the tab comes to the front
@@ -39,7 +39,7 @@ class Site:
         return f"http://127.0.0.1:{self._port}/"
 
     def start(self) -> None:
-        self._server = HttpServer(f"127.0.0.1:{self._port}", application({"/": self._answer}), max_connections=8)
+        self._server = HttpServer(f"127.0.0.1:{self._port}", {"/": self._answer}, max_connections=8)
         self._port = self._server.address[1]
         self._server.start()
 
@@ -65,16 +65,16 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def looks() -> dict[str, Look]:
+def looks() -> dict[str, HostView]:
     return {name: written(name) for name in HOSTS}
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_it_keeps_nobody_out(browser: Browser, site: Site, looks: dict[str, Look], dark: bool) -> None:
+def test_it_keeps_nobody_out(browser: Browser, site: Site, views: dict[str, HostView], dark: bool) -> None:
     axe = source()
     with browser.page(width=390, dark=dark) as page:
         for name in ("incident", "left-over-by-many", "engine-of-each-kind"):
-            site.page = text_of(looks[name])
+            site.page = text_of(views[name])
             page.open(site.url)
             page.run("for (const one of document.querySelectorAll('details')) one.open = true")
             assert grave_faults(page, axe) == [], name
@@ -87,11 +87,11 @@ def test_it_keeps_nobody_out(browser: Browser, site: Site, looks: dict[str, Look
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_it_fits_the_window_and_is_as_light_as_the_reader_wants(
-    browser: Browser, site: Site, looks: dict[str, Look], width: int, dark: bool
+    browser: Browser, site: Site, views: dict[str, HostView], width: int, dark: bool
 ) -> None:
     with browser.page(width=width, dark=dark) as page:
-        for name, look in looks.items():
-            site.page = text_of(look)
+        for name, view in views.items():
+            site.page = text_of(view)
             page.open(site.url)
             page.run("for (const one of document.querySelectorAll('details')) one.open = true")
             assert page.run("document.documentElement.scrollWidth") <= width, name
@@ -104,8 +104,8 @@ def ground(page: Page) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def test_axe_finds_what_is_wrong(browser: Browser, site: Site, looks: dict[str, Look]) -> None:
-    site.page = text_of(looks["incident"]).replace('lang="en"', "").replace("<h2>Units</h2>", '<img src="x">')
+def test_axe_finds_what_is_wrong(browser: Browser, site: Site, views: dict[str, HostView]) -> None:
+    site.page = text_of(views["incident"]).replace('lang="en"', "").replace("<h2>Units</h2>", '<img src="x">')
     with browser.page() as page:
         page.open(site.url)
         assert [one.split(":")[0] for one in grave_faults(page, source())] == ["html-has-lang", "image-alt"]
@@ -118,10 +118,10 @@ NAME = (
 
 
 def test_a_hostile_name_does_no_harm(browser: Browser, site: Site) -> None:
-    look = look_at(NAME, host=Ok(HOST))
-    ((me, record),) = look.ledger.units.items()
-    starts = tuple(replace(start, at=look.snapshot.at - 60) for start in record.starts)
-    site.page = text_of(replace(look, ledger=replace(look.ledger, units={me: replace(record, starts=starts)})))
+    view = look_at(NAME, host=Ok(HOST))
+    ((me, record),) = view.history.units.items()
+    starts = tuple(replace(start, at=view.snapshot.at - 60) for start in record.starts)
+    site.page = text_of(replace(view, history=replace(view.history, units={me: replace(record, starts=starts)})))
     with browser.page(width=390) as page:
         page.open(site.url)
         assert page.run("document.querySelector('article h3').textContent") == NAME.replace("\n", "?")
@@ -136,7 +136,7 @@ def test_a_hostile_name_does_no_harm(browser: Browser, site: Site) -> None:
 
 
 def test_what_would_get_into_the_page_all_the_same_could_do_nothing(
-    browser: Browser, site: Site, looks: dict[str, Look]
+    browser: Browser, site: Site, views: dict[str, HostView]
 ) -> None:
     taken = "document.documentElement.dataset.taken = 1"
     evil = (
@@ -144,7 +144,7 @@ def test_what_would_get_into_the_page_all_the_same_could_do_nothing(
         f"<img src='//127.0.0.1:1/' onerror='{taken}'><iframe src='/'></iframe><link rel='stylesheet' href='/x.css'>"
         f"<style>#headline {{ display: none }}</style><form action='/' id='form'></form>"
     )
-    site.page = text_of(looks["incident"]).replace("<main", f"{evil}<main")
+    site.page = text_of(views["incident"]).replace("<main", f"{evil}<main")
     with browser.page() as page:
         page.open(site.url)
         page.run("document.getElementById('evil').click(); document.getElementById('form').submit()")
@@ -160,9 +160,9 @@ def test_what_would_get_into_the_page_all_the_same_could_do_nothing(
 
 
 def test_without_scripts_all_is_there_and_can_be_asked_for_again(
-    browser: Browser, site: Site, looks: dict[str, Look]
+    browser: Browser, site: Site, views: dict[str, HostView]
 ) -> None:
-    site.page = text_of(looks["incident"])
+    site.page = text_of(views["incident"])
     with browser.page(scripts=False) as page:
         page.open(site.url)
         assert page.run(HEADLINE) == "not healthy"
@@ -173,19 +173,19 @@ def test_without_scripts_all_is_there_and_can_be_asked_for_again(
         page.run("document.querySelector('summary').click()")
         assert page.run("document.querySelector('details').open && document.querySelector('details li').innerText")
         assert page.complaints() == []
-        site.page = text_of(looks["engine-of-each-kind"])
+        site.page = text_of(views["engine-of-each-kind"])
         page.run("document.querySelector('#freshness a').click()")
         page.event("Page.loadEventFired")
         assert page.run(HEADLINE) == "healthy"
 
 
 def test_it_asks_again_by_itself_but_not_while_nobody_sees_it(
-    browser: Browser, site: Site, looks: dict[str, Look]
+    browser: Browser, site: Site, views: dict[str, HostView]
 ) -> None:
-    site.page = text_of(looks["incident"])
+    site.page = text_of(views["incident"])
     with browser.page() as page:
         page.open(site.url)
-        site.page = text_of(looks["engine-of-each-kind"])
+        site.page = text_of(views["engine-of-each-kind"])
         page.until(f"{HEADLINE} === 'healthy'")
         assert page.run("document.title") == "healthy – gpu-host-1 – llmhost"
         assert page.run("document.getElementById('age').textContent").startswith(", ")
@@ -198,8 +198,8 @@ def test_it_asks_again_by_itself_but_not_while_nobody_sees_it(
         until(lambda: site.asked > asked)
 
 
-def test_what_somebody_is_at_stays_where_it_is(browser: Browser, site: Site, looks: dict[str, Look]) -> None:
-    site.page = text_of(looks["incident"])
+def test_what_somebody_is_at_stays_where_it_is(browser: Browser, site: Site, views: dict[str, HostView]) -> None:
+    site.page = text_of(views["incident"])
     with browser.page(width=390, height=600) as page:
         page.open(site.url)
         page.run("document.querySelector('#settings details').open = true")
@@ -216,23 +216,23 @@ def test_what_somebody_is_at_stays_where_it_is(browser: Browser, site: Site, loo
         assert page.run(top) == 10
         assert page.run(opened) == [False, True, False, False]
         assert page.run("[...document.querySelectorAll('#settings summary')].indexOf(document.activeElement)") == 1
-        site.page = text_of(looks["incident"])
+        site.page = text_of(views["incident"])
         page.run(ASK)
         page.until("document.querySelector('#units > p') === null")
         assert page.run(top) == 10
         page.run("scrollTo(0, 0)")
-        site.page = text_of(looks["left-over-by-many"])
+        site.page = text_of(views["left-over-by-many"])
         page.run(ASK)
         page.until("document.querySelectorAll('#health li').length === 7")
         assert page.run("scrollY") == 0
 
 
-def test_selected_text_stays_selected(browser: Browser, site: Site, looks: dict[str, Look]) -> None:
-    site.page = text_of(looks["incident"])
+def test_selected_text_stays_selected(browser: Browser, site: Site, views: dict[str, HostView]) -> None:
+    site.page = text_of(views["incident"])
     with browser.page() as page:
         page.open(site.url)
         page.run("getSelection().selectAllChildren(document.querySelector('article h3'))")
-        site.page = text_of(looks["engine-of-each-kind"])
+        site.page = text_of(views["engine-of-each-kind"])
         until(lambda: page.run(ASK) or site.asked > 2)  # it asks again only when it has done with what it got
         assert page.run("String(getSelection())") == "vllm-744b.service"
         assert page.run(HEADLINE) == "not healthy"
@@ -241,9 +241,9 @@ def test_selected_text_stays_selected(browser: Browser, site: Site, looks: dict[
 
 
 def test_an_exporter_that_does_not_answer_leaves_no_calm_page(
-    browser: Browser, site: Site, looks: dict[str, Look]
+    browser: Browser, site: Site, views: dict[str, HostView]
 ) -> None:
-    site.page = text_of(looks["engine-of-each-kind"])
+    site.page = text_of(views["engine-of-each-kind"])
     with browser.page() as page:
         page.open(site.url)
         assert page.run(HEADLINE) == "healthy"
@@ -275,21 +275,21 @@ def ground_of_health(page: Page) -> str:
 
 
 def test_an_exporter_that_hangs_is_told_once_what_is_shown_is_old(
-    browser: Browser, site: Site, looks: dict[str, Look]
+    browser: Browser, site: Site, views: dict[str, HostView]
 ) -> None:
-    site.page = text_of(looks["engine-of-each-kind"], age_seconds=19.0)
+    site.page = text_of(views["engine-of-each-kind"], age_seconds=19.0)
     with browser.page() as page:
         page.open(site.url)
         assert page.run(OLD) == ""
         page.until(f"({OLD}) === 'The exporter has not answered for a while. What is below is old.'")
 
 
-def test_a_page_of_another_release_is_loaded_anew(browser: Browser, site: Site, looks: dict[str, Look]) -> None:
-    site.page = text_of(looks["incident"])
+def test_a_page_of_another_release_is_loaded_anew(browser: Browser, site: Site, views: dict[str, HostView]) -> None:
+    site.page = text_of(views["incident"])
     with browser.page() as page:
         page.open(site.url)
         page.run("window.before = true")
-        site.page = text_of(looks["incident"]).replace('data-build="', 'data-build="x')
+        site.page = text_of(views["incident"]).replace('data-build="', 'data-build="x')
         page.run(ASK)
         page.event("Page.loadEventFired")
         assert page.run("window.before") is None

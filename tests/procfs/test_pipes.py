@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.needs import needs_root
 from tests.fakes.procfs import INIT, ProcessEntry, write_proc, write_process
 
-from llmhost.derive.creators import Bond, bond_with_creator
+from llmhost.derive.parentage import Bond, bond_with_creator
 from llmhost.derive.trackers import TrackerState, tracker_states
 from llmhost.model.ids import ProcessId
 from llmhost.model.process import Process, ProcessTable

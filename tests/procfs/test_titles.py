@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.procfs import write_proc
 
-from llmhost.cli.assemble import Exporter, Paths, SystemClock
+from llmhost.assemble.exporter import Exporter, Paths, SystemClock
 from llmhost.config.load import parse
 from llmhost.model.process import Role
 from llmhost.model.reading import Ok

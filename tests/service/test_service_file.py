@@ -151,10 +151,10 @@ def test_run_by_systemd_it_sees_everything_and_ends_quickly(inside: Booted) -> N
     inside.systemctl("stop", "llmhost.service")
     assert time.monotonic() - began < 10, "and not TimeoutStopSec="
     assert inside.show("llmhost.service", "Result")["Result"] == "success"
-    ledger = json.loads(inside.run(["cat", "/var/lib/llmhost/ledger.json"]).stdout)["ledger"]
-    assert ledger["boot_id"] == inside.run(["cat", "/proc/sys/kernel/random/boot_id"]).stdout.strip()
+    history = json.loads(inside.run(["cat", "/var/lib/llmhost/history.json"]).stdout)["history"]
+    assert history["boot_id"] == inside.run(["cat", "/proc/sys/kernel/random/boot_id"]).stdout.strip()
     kept = inside.run(["ls", "/var/lib/llmhost"]).stdout.split()
-    assert {"ledger.json", "ledger.json.synced", "lock"} <= set(kept)
+    assert {"history.json", "history.json.synced", "lock"} <= set(kept)
 
 
 def test_its_sandbox_hides_nothing_that_is_needed_and_gives_nothing_else(inside: Booted) -> None:

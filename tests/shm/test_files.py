@@ -49,7 +49,7 @@ def test_the_tmpfs_tells_what_is_used_beyond_the_files(tmp_path: Path, processes
         os.close(descriptor)
         assert (seen.size_bytes, seen.inodes, seen.inodes_used) == (8 << 20, 100, 3)  # the root, a, and b
         assert seen.used_bytes is not None
-        assert seen.used_bytes - sum(one.allocated_bytes for one in seen.segments) == 65536
+        assert seen.used_bytes - sum(segment.allocated_bytes for segment in seen.segments) == 65536
         assert look(source(directory, processes)).used_bytes == 4096
 
 
@@ -101,8 +101,8 @@ def test_files_may_be_called_anything(tmpfs: Path, processes: ShownProcesses) ->
         os.mknod(os.fsencode(tmpfs) + b"/" + name)
     seen = look(source(tmpfs, processes))
     told = sorted(name.decode("utf-8", "backslashreplace") for name in ODD)
-    assert [one.path for one in seen.segments] == told
-    assert len({one.id for one in seen.segments}) == len(ODD) == len(told)
+    assert [segment.path for segment in seen.segments] == told
+    assert len({segment.id for segment in seen.segments}) == len(ODD) == len(told)
 
 
 def test_only_regular_files_count_and_no_symlink_is_followed(
@@ -121,7 +121,7 @@ def test_only_regular_files_count_and_no_symlink_is_followed(
     (tmpfs / "below" / "file").touch()
     (tmpfs / "below" / "deeper" / "psm_e1a2b3c4").touch()
     seen = look(source(tmpfs, processes))
-    assert [(one.path, one.kind) for one in seen.segments] == [
+    assert [(segment.path, segment.kind) for segment in seen.segments] == [
         ("below/deeper/psm_e1a2b3c4", SegmentKind.OTHER),
         ("below/file", SegmentKind.OTHER),
     ]
@@ -140,7 +140,7 @@ def test_what_is_mounted_below_is_no_part_of_it(tmpfs: Path, processes: ShownPro
         (tmpfs / "other" / "psm_e1a2b3c4").touch()
         (tmpfs / "mine").touch()
         seen = look(source(tmpfs, processes, most_files=1))
-        assert [one.path for one in seen.segments] == ["mine"]
+        assert [segment.path for segment in seen.segments] == ["mine"]
         assert seen.unlisted == 0
 
 
@@ -174,7 +174,7 @@ def test_a_directory_that_becomes_a_symlink_meanwhile_is_not_followed(
 
     monkeypatch.setattr(os, "open", swapping)
     seen = look(source(tmpfs, processes))
-    assert [one.path for one in seen.segments] == ["hidden/file"]
+    assert [segment.path for segment in seen.segments] == ["hidden/file"]
     assert (tmpfs / "below").is_symlink()
 
 
@@ -190,7 +190,7 @@ def test_directories_may_be_as_deep_as_they_like(tmpfs: Path, processes: ShownPr
     (tmpfs / "file").touch()
     before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
     seen = look(source(tmpfs, processes))
-    assert [one.path for one in seen.segments] == ["file"]
+    assert [segment.path for segment in seen.segments] == ["file"]
     assert seen.unlisted == 1
     assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
@@ -213,8 +213,8 @@ def test_a_hundred_thousand_files_are_listed_in_bounded_time(tmpfs: Path, proces
     seen = asked.read(time.monotonic() + 60)
     assert time.process_time() - began < 8, "what a scrape has, were nobody else here"
     assert (len(seen.segments), seen.unlisted) == (100_000, 5)
-    assert {one.kind for one in seen.segments} == {SegmentKind.OTHER}
-    assert {one.holders for one in seen.segments} == {frozenset()}
+    assert {segment.kind for segment in seen.segments} == {SegmentKind.OTHER}
+    assert {segment.holders for segment in seen.segments} == {frozenset()}
     with pytest.raises(SourceError, match=r"timeout: .*: \d+ files listed"):
         asked.read(time.monotonic() + 0.01)
 
@@ -269,7 +269,7 @@ def test_another_tmpfs_mounted_over_it_is_looked_at_from_then_on(tmpfs: Path, pr
         (second,) = look(asked).segments
     assert (first.path, second.path) == ("below", "above")
     assert first.id.device != second.id.device
-    assert [one.path for one in look(asked).segments] == ["below"]
+    assert [segment.path for segment in look(asked).segments] == ["below"]
 
 
 def test_listing_does_not_open_files(tmpfs: Path, processes: ShownProcesses) -> None:

@@ -318,8 +318,8 @@ def test_where_processes_are_hidden_files_may_be_held_by_them(tmpfs: Path, proce
 def test_a_reused_pid_is_another_process(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:
     (tmpfs / "file").touch()
     first, second = children(), children()
-    for one in (first, second):
-        one.do(f"kept = open({str(tmpfs / 'file')!r})")
+    for child in (first, second):
+        child.do(f"kept = open({str(tmpfs / 'file')!r})")
     shown = processes.path / "77"
     shown.symlink_to(f"/proc/{first.pid}")
     asked = source(tmpfs, processes)

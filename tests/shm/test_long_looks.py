@@ -29,7 +29,7 @@ NOBODY: frozenset[ProcessId] = frozenset()
 def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(
     tmpfs: Path, processes: ShownProcesses, children: Children
 ) -> None:
-    many = sorted((children() for _ in range(13)), key=lambda one: one.pid)
+    many = sorted((children() for _ in range(13)), key=lambda child: child.pid)
     holder = many[-1]
     processes.show(*many)
     for name in ("held", "unheld"):
@@ -48,7 +48,7 @@ def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(
     unknown = {"held": None, "unheld": None}
     known = {"held": these(holder), "unheld": NOBODY}
     assert told == [unknown, unknown, unknown, known]
-    assert inspector.looks == [(pid, True) for pid in sorted([1, *(one.pid for one in many)])]
+    assert inspector.looks == [(pid, True) for pid in sorted([1, *(child.pid for child in many)])]
     assert asked._holders is not None
     assert asked._holders.full_scans == 1
     inspector.seconds = 0.0
@@ -64,7 +64,7 @@ def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(
 def test_a_file_found_held_in_the_first_part_of_a_scan_and_let_go_in_the_second_is_not_told_to_be_unheld(
     tmpfs: Path, processes: ShownProcesses, children: Children
 ) -> None:
-    first, *others = sorted((children() for _ in range(6)), key=lambda one: one.pid)
+    first, *others = sorted((children() for _ in range(6)), key=lambda child: child.pid)
     processes.show(first, *others)
     (tmpfs / "file").touch()
     first.do(f"kept = open({str(tmpfs / 'file')!r})")
@@ -129,7 +129,7 @@ def test_a_pid_that_comes_back_while_a_scan_lasts_is_looked_at_again(
     inspector.seconds = 1.0
     asked._inspector = inspector
     asked.read(clock.at + 2.5)
-    assert inspector.looks == [(1, True), (2, True), (min(one.pid for one in many[2:]), True)]
+    assert inspector.looks == [(1, True), (2, True), (min(child.pid for child in many[2:]), True)]
     shown.unlink()
     asked.read(clock.at + 0.5)
     shown.symlink_to(f"/proc/{second.pid}")
@@ -143,22 +143,22 @@ def test_holders_that_there_was_no_time_for_are_looked_at_the_next_time(
 ) -> None:
     many = [children() for _ in range(4)]
     processes.show(*many)
-    for number, one in enumerate(many):
+    for number, child in enumerate(many):
         path = tmpfs / str(number)
         path.write_bytes(b"x")
-        one.do(f"import mmap; file = open({str(path)!r}, 'r+b'); kept = mmap.mmap(file.fileno(), 0)")
+        child.do(f"import mmap; file = open({str(path)!r}, 'r+b'); kept = mmap.mmap(file.fileno(), 0)")
     clock = Hand()
     asked = source(tmpfs, processes, clock=clock)
     inspector = Stopping(processes.path, clock)
     asked._inspector = inspector
-    all_held = {str(number): these(one) for number, one in enumerate(many)}
+    all_held = {str(number): these(child) for number, child in enumerate(many)}
     assert dict(holders(look(asked, clock))) == all_held
     inspector.seconds = 1.0
     assert sorted(map(bool, holders(asked.read(clock.at + 2)).values())) == [False, False, True, True]
     inspector.seconds = 0.0
     inspector.looks.clear()
     assert dict(holders(look(asked, clock))) == all_held
-    assert sorted(inspector.looks) == sorted((one.pid, False) for one in many)
+    assert sorted(inspector.looks) == sorted((child.pid, False) for child in many)
 
 
 def test_a_child_that_takes_over_while_all_processes_are_looked_at_is_found(

@@ -186,7 +186,7 @@ def test_a_recycled_inode_number_is_another_file(watched: Watched, tmpfs: Path) 
 def test_a_holder_that_has_no_mapping_costs_a_thorough_look_at_itself_alone(
     watched: Watched, tmpfs: Path, processes: ShownProcesses, children: Children
 ) -> None:
-    maps, opens = sorted((children(), children()), key=lambda one: one.pid)
+    maps, opens = sorted((children(), children()), key=lambda child: child.pid)
     processes.show(maps, opens)
     (tmpfs / "mapped").write_bytes(b"x")
     (tmpfs / "opened").touch()

@@ -19,9 +19,9 @@ from tests.fakes.shm import (
 from tests.fakes.values import snapshot, table
 
 from llmhost.config.schema import Policy
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.looks import advance
+from llmhost.derive.history.observations import advance
 from llmhost.derive.segments import SegmentState, segment_states
+from llmhost.model.history.history import History
 from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.model.segment import SegmentId, SharedMemory
 
@@ -31,24 +31,24 @@ LIVE, STALE, UNHELD, UNKNOWN = SegmentState.LIVE, SegmentState.STALE, SegmentSta
 
 
 class Looks:
-    """An exporter's looks at shared memory, and what its ledger makes of them."""
+    """An exporter's looks at shared memory, and what its history makes of them."""
 
     def __init__(self, shm: Path, shown: ShownProcesses) -> None:
         self.clock = Hand()
         self.policy = Policy(segment_grace_seconds=30.0)
         self.asked = source(shm, shown, clock=self.clock)
-        self.ledger = Ledger()
+        self.history = History()
 
     def at(self, seconds: float) -> Mapping[str, SegmentState]:
         self.clock.at = 1000.0 + seconds
         seen = look(self.asked, self.clock)
         states = self.take(Ok(seen))
-        return {one.path: states[one.id] for one in seen.segments}
+        return {segment.path: states[segment.id] for segment in seen.segments}
 
     def take(self, shared: Reading[SharedMemory]) -> Mapping[SegmentId, SegmentState]:
         taken = replace(snapshot(at_monotonic=self.clock.at), shm=shared)
-        self.ledger = advance(self.ledger, taken, Policy())
-        states = segment_states(shared, self.ledger.unheld_since, Ok(table([])), self.policy)
+        self.history = advance(self.history, taken, Policy())
+        states = segment_states(shared, self.history.unheld_since, Ok(table([])), self.policy)
         return states.value if isinstance(states, Ok) else {}
 
 

@@ -15,7 +15,7 @@ from tests.fakes.shm import (  # noqa: F401 - a fixture
 from tests.fakes.values import process
 
 from llmhost.model.reading import Failed, Ok
-from llmhost.sources.shm.strangers import read_strangers
+from llmhost.sources.shm.foreign_pid_namespaces import read_strangers
 
 PROC = Path("/proc")
 

@@ -124,7 +124,7 @@ def check(world: World, claims: dict[int, Claim], changed: dict[tuple[int, int],
             continue
         assert claim.looked_at <= scanned
         assert changed[inode, world.files[inode]] <= claim.looked_at, "it is younger than the look"
-        since = [world.processes[one.pid].held_since[inode] for one in truth]
+        since = [world.processes[process.pid].held_since[inode] for process in truth]
         assert all(taken > claim.looked_at for taken in since), "somebody held it then, and does"
 
 
@@ -178,7 +178,7 @@ def test_worlds_tell_everything_there_is_to_tell() -> None:
             refusing = any(made.refuses for made in world.processes.values())
             for inode, claim in claims.items():
                 truth = world.holding(inode)
-                seen = {one for one in truth if not world.processes[one.pid].refuses}
+                seen = {process for process in truth if not world.processes[process.pid].refuses}
                 if claim.holders is None:
                     told["unknown"] += 1
                     assert refusing  # with a full scan at every look, nothing else is unknown

@@ -1,4 +1,4 @@
-"""The ledger's document: what is in it, what is refused and why, and how it is kept small."""
+"""The history's document: what is in it, what is refused and why, and how it is kept small."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -6,16 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fakes.ledgers import BIG, BOOT, FILE_1, WRITTEN_DOWN, with_starts
+from tests.fakes.histories import BIG, BOOT, FILE_1, WRITTEN_DOWN, with_starts
 
-from llmhost.derive.ledger.ledger import Belonging, LearntGpus, Ledger
-from llmhost.derive.readiness import Readiness
+from llmhost.model.history.history import Belonging, History, LearntGpus, Readiness
 from llmhost.model.ids import ProcessId, UnitId
-from llmhost.state.document import UnfitError, document_of, ledger_of, words
+from llmhost.state.history_document import UnfitError, document_of, history_of, words
 
 
-def written(ledger: Ledger, most_bytes: int = 16 << 20) -> bytes:
-    return document_of(ledger, saved_at=1764468000.5, llmhost="0.1.0", written=words(), most_bytes=most_bytes)
+def written(history: History, most_bytes: int = 16 << 20) -> bytes:
+    return document_of(history, saved_at=1764468000.5, llmhost="0.1.0", written=words(), most_bytes=most_bytes)
 
 
 def changed(**members: object) -> bytes:
@@ -23,29 +22,29 @@ def changed(**members: object) -> bytes:
     return json.dumps({**document, **members}).encode()
 
 
-def ledger_with(**members: object) -> bytes:
-    return changed(ledger={**json.loads(FILE_1.read_text())["ledger"], **members})
+def history_with(**members: object) -> bytes:
+    return changed(history={**json.loads(FILE_1.read_text())["history"], **members})
 
 
 def test_a_file_of_version_1_is_read_as_what_was_written_down() -> None:
-    assert ledger_of(FILE_1.read_bytes()) == WRITTEN_DOWN
+    assert history_of(FILE_1.read_bytes()) == WRITTEN_DOWN
 
 
-def test_what_is_written_is_read_as_the_same_ledger() -> None:
-    assert ledger_of(written(WRITTEN_DOWN)) == WRITTEN_DOWN
+def test_what_is_written_is_read_as_the_same_history() -> None:
+    assert history_of(written(WRITTEN_DOWN)) == WRITTEN_DOWN
 
 
 def test_a_document_says_what_it_is_and_when_and_by_whom_it_was_written() -> None:
     document = json.loads(written(WRITTEN_DOWN))
-    del document["ledger"]
-    assert document == {"format": "llmhost ledger", "version": 1, "llmhost": "0.1.0", "saved_at": 1764468000.5}
-    assert written(Ledger()).count(b"\n") == 1
-    assert written(Ledger()).endswith(b"}\n")
+    del document["history"]
+    assert document == {"format": "llmhost history", "version": 1, "llmhost": "0.1.0", "saved_at": 1764468000.5}
+    assert written(History()).count(b"\n") == 1
+    assert written(History()).endswith(b"}\n")
 
 
 def test_a_field_that_only_a_newer_llmhost_knows_is_no_fault() -> None:
-    assert ledger_of(ledger_with(of_a_newer_llmhost={"a": 1})) == WRITTEN_DOWN
-    assert ledger_of(changed(of_a_newer_llmhost=1)) == WRITTEN_DOWN
+    assert history_of(history_with(of_a_newer_llmhost={"a": 1})) == WRITTEN_DOWN
+    assert history_of(changed(of_a_newer_llmhost=1)) == WRITTEN_DOWN
 
 
 @pytest.mark.parametrize(
@@ -55,38 +54,41 @@ def test_a_field_that_only_a_newer_llmhost_knows_is_no_fault() -> None:
         (b"\0" * 4096, "it is no JSON: "),
         (b"\xff\xfe{}", "it is no JSON: 'utf-8' codec"),
         (b"[" * 100_000, "it is nested too deeply"),
-        (b"[]", 'it is JSON, but does not say "format": "llmhost ledger"'),
-        (b'{"version": 1, "ledger": {}}', 'it is JSON, but does not say "format": "llmhost ledger"'),
-        (b'{"format": "llmhost ledger"}', "it does not say of which version it is"),
+        (b"[]", 'it is JSON, but does not say "format": "llmhost history"'),
+        (b'{"version": 1, "history": {}}', 'it is JSON, but does not say "format": "llmhost history"'),
+        (b'{"format": "llmhost history"}', "it does not say of which version it is"),
         (changed(version=True), "it does not say of which version it is"),
         (changed(version=0), "it does not say of which version it is"),
         (changed(version=2), "it is of version 2, from a newer llmhost; this one reads version 1"),
-        (changed(ledger=None), "ledger: is null, not an object"),
-        (ledger_with(boot_id=7), "ledger.boot_id: is a number, not text"),
-        (ledger_with(units={}), "ledger.units: is an object, not a list"),
-        (ledger_with(shm_at=float("nan")), "NaN is no number of JSON's"),
+        (changed(history=None), "history: is null, not an object"),
+        (history_with(boot_id=7), "history.boot_id: is a number, not text"),
+        (history_with(units={}), "history.units: is an object, not a list"),
+        (history_with(shm_at=float("nan")), "NaN is no number of JSON's"),
         (
-            ledger_with(units=[[{"name": "a.service"}, {"last_seen_at": "x"}]]),
-            "ledger.units[0][1].last_seen_at: is text",
+            history_with(units=[[{"name": "a.service"}, {"last_seen_at": "x"}]]),
+            "history.units[0][1].last_seen_at: is text",
         ),
         (
-            ledger_with(units=[[{"name": "a.service"}, {"last_seen_at": 1, "failures_total": {"signal": -1}}]]),
-            "ledger.units[0][1].failures_total['signal']: is below 0",
+            history_with(units=[[{"name": "a.service"}, {"last_seen_at": 1, "failures_total": {"signal": -1}}]]),
+            "history.units[0][1].failures_total['signal']: is below 0",
         ),
         (
-            ledger_with(units=[[{"name": "a.service"}, {"last_seen_at": 1, "state_seconds": {"active": -0.5}}]]),
-            "ledger.units[0][1].state_seconds['active']: is below 0",
+            history_with(units=[[{"name": "a.service"}, {"last_seen_at": 1, "state_seconds": {"active": -0.5}}]]),
+            "history.units[0][1].state_seconds['active']: is below 0",
         ),
         (
-            b'{"format": "llmhost ledger", "version": 1, "ledger": {}, "ledger": {}}',
-            "an object has the member 'ledger' twice",
+            b'{"format": "llmhost history", "version": 1, "history": {}, "history": {}}',
+            "an object has the member 'history' twice",
         ),
-        (b'{"format": "llmhost ledger", "version": 1, "ledger": {"shm_at": ' + b"9" * 5000 + b"}}", "it is no JSON: "),
+        (
+            b'{"format": "llmhost history", "version": 1, "history": {"shm_at": ' + b"9" * 5000 + b"}}",
+            "it is no JSON: ",
+        ),
     ],
 )
-def test_what_is_no_ledger_is_refused_with_the_reason(content: bytes, complaint: str) -> None:
+def test_what_is_no_history_is_refused_with_the_reason(content: bytes, complaint: str) -> None:
     with pytest.raises(UnfitError) as refused:
-        ledger_of(content)
+        history_of(content)
     assert str(refused.value).startswith(complaint)
     assert "\n" not in str(refused.value)
 
@@ -96,7 +98,7 @@ def test_a_document_cut_off_anywhere_is_refused() -> None:
     assert len(whole) > 2000
     for length in range(0, len(whole) - 2, 50):
         with pytest.raises(UnfitError):
-            ledger_of(whole[:length])
+            history_of(whole[:length])
 
 
 def test_whatever_stands_in_place_of_any_one_value_it_is_read_or_refused() -> None:
@@ -109,11 +111,11 @@ def test_whatever_stands_in_place_of_any_one_value_it_is_read_or_refused() -> No
         for other in others:
             container[key] = other
             try:
-                assert isinstance(ledger_of(json.dumps(document).encode()), Ledger)
+                assert isinstance(history_of(json.dumps(document).encode()), History)
             except UnfitError as refused:
                 assert len(str(refused)) < 300  # noqa: PT017 - most are
         container[key] = before
-    assert ledger_of(json.dumps(document).encode()) == WRITTEN_DOWN
+    assert history_of(json.dumps(document).encode()) == WRITTEN_DOWN
 
 
 def containers(value: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON
@@ -124,53 +126,53 @@ def containers(value: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON
         yield from containers(value[key])
 
 
-def test_a_ledger_with_something_that_has_no_form_is_not_written() -> None:
+def test_a_history_with_something_that_has_no_form_is_not_written() -> None:
     with pytest.raises(ValueError, match="no finite number"):
         written(replace(WRITTEN_DOWN, shm_at=float("nan")))
 
 
-def without_starts(ledger: Ledger, fewer: Mapping[UnitId, int]) -> Ledger:
-    units = {unit: replace(one, starts=one.starts[fewer.get(unit, 0) :]) for unit, one in ledger.units.items()}
-    return replace(ledger, units=units)
+def without_starts(history: History, fewer: Mapping[UnitId, int]) -> History:
+    units = {unit: replace(one, starts=one.starts[fewer.get(unit, 0) :]) for unit, one in history.units.items()}
+    return replace(history, units=units)
 
 
 def test_the_oldest_starts_are_left_out_first_whosever_they_are() -> None:
     # starts of unit 0 at 0, 1, … 9 s, of unit 1 at 2, 3, … 11 s, from the same moment
     first, second = UnitId("vllm@0.service"), UnitId("vllm@1.service")
-    ledger = with_starts(units=2, starts=10)
-    later = tuple(replace(start, at=start.at + 1) for start in ledger.units[second].starts)
-    ledger = replace(ledger, units={**ledger.units, second: replace(ledger.units[second], starts=later)})
-    three, five = without_starts(ledger, {first: 3}), without_starts(ledger, {first: 4, second: 1})
+    history = with_starts(units=2, starts=10)
+    later = tuple(replace(start, at=start.at + 1) for start in history.units[second].starts)
+    history = replace(history, units={**history.units, second: replace(history.units[second], starts=later)})
+    three, five = without_starts(history, {first: 3}), without_starts(history, {first: 4, second: 1})
     # the third second has a start of each: unit 0's is looked at first
-    assert ledger_of(written(ledger, len(written(ledger)) - 1)) == without_starts(ledger, {first: 1})
-    assert ledger_of(written(ledger, len(written(three)))) == three
-    assert ledger_of(written(ledger, len(written(five)))) == five
+    assert history_of(written(history, len(written(history)) - 1)) == without_starts(history, {first: 1})
+    assert history_of(written(history, len(written(three)))) == three
+    assert history_of(written(history, len(written(five)))) == five
 
 
 def test_the_latest_start_of_a_unit_stays_and_units_unseen_for_longest_go_next() -> None:
     unit = [UnitId(f"vllm@{number}.service") for number in range(4)]
-    ledger = replace(
+    history = replace(
         with_starts(units=4, starts=3),
         gpu_sets={one: LearntGpus(invocation_id="", uuids=()) for one in unit},
         readiness={one: Readiness(invocation_id="", start_seen=False) for one in unit},
     )
     small = written(
-        replace(ledger, units={one: replace(ledger.units[one], starts=ledger.units[one].starts[2:]) for one in unit})
+        replace(history, units={one: replace(history.units[one], starts=history.units[one].starts[2:]) for one in unit})
     )
-    fits = ledger_of(written(ledger, len(small)))
-    assert [record.starts for record in fits.units.values()] == [record.starts[2:] for record in ledger.units.values()]
-    fewer = ledger_of(written(ledger, len(small) - 1))
+    fits = history_of(written(history, len(small)))
+    assert [record.starts for record in fits.units.values()] == [record.starts[2:] for record in history.units.values()]
+    fewer = history_of(written(history, len(small) - 1))
     assert list(fewer.units) == unit[1:]
     assert list(fewer.gpu_sets) == unit[1:]
     assert list(fewer.readiness) == unit[1:]
 
 
 def test_what_can_be_seen_again_goes_before_history_where_it_is_most_of_it() -> None:
-    ledger = replace(
+    history = replace(
         WRITTEN_DOWN,
         belongings={ProcessId(pid, 1): Belonging(unit=BIG, invocation_id="") for pid in range(1000)},
     )
-    read = ledger_of(written(ledger, len(written(WRITTEN_DOWN))))
+    read = history_of(written(history, len(written(WRITTEN_DOWN))))
     assert read.belongings == {}
     assert (read.boot_id, read.units, read.gpu_sets, read.readiness) == (
         BOOT,
@@ -183,6 +185,6 @@ def test_what_can_be_seen_again_goes_before_history_where_it_is_most_of_it() -> 
 def test_a_thousand_units_with_all_their_starts_come_to_less_than_16_mib() -> None:
     content = written(with_starts(units=1000, starts=50))
     assert 12 << 20 < len(content) <= 16 << 20
-    read = ledger_of(content)
+    read = history_of(content)
     assert len(read.units) == 1000
     assert sum(len(record.starts) for record in read.units.values()) < 50_000

@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.needs import needs_root
 
 from llmhost.state.directory import StoreError
-from llmhost.state.driver_release import Wish, ask, withdraw
+from llmhost.state.driver_pause import Wish, ask, withdraw
 from llmhost.state.run_directory import make_directory
 
 BOOT = "5f0c5b3e-8a37-4a2f-9d6e-0d6a3c1b7f11"

@@ -8,8 +8,8 @@ from typing import NewType
 
 import pytest
 
-from llmhost.state.forms import WrongFormError, form_of
-from llmhost.state.written import Written
+from llmhost.state.encode_cache import Written
+from llmhost.state.json_codec import WrongFormError, form_of
 
 Name = NewType("Name", str)
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.fakes.ledger_stores import names, store_in
-from tests.fakes.ledgers import BIG, BOOT, WRITTEN_DOWN, with_starts
+from tests.fakes.histories import BIG, BOOT, WRITTEN_DOWN, with_starts
+from tests.fakes.history_files import names, store_in
 
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import History
 from llmhost.state.directory import StoreError
-from llmhost.state.document import ledger_of
+from llmhost.state.history_document import history_of
+from llmhost.state.history_file import HistoryFile
 from llmhost.state.saving import Saving
-from llmhost.state.store import LedgerStore
 
 
 class Clock:
@@ -24,8 +24,8 @@ class Clock:
         return self.now
 
 
-def saved(directory: Path) -> Ledger:
-    return ledger_of((directory / "ledger.json").read_bytes())
+def saved(directory: Path) -> History:
+    return history_of((directory / "history.json").read_bytes())
 
 
 def test_what_outlives_a_boot_is_saved_at_once_and_the_rest_once_a_minute(tmp_path: Path) -> None:
@@ -59,19 +59,19 @@ def test_a_disk_that_is_full_leaves_the_file_as_it_was_and_is_told_once(
     with store_in(tmp_path) as store:
         saving = Saving(store)
         saving(WRITTEN_DOWN, durable=True)
-        before = (tmp_path / "ledger.json").read_bytes()
+        before = (tmp_path / "history.json").read_bytes()
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))  # as EFBIG, in the midst of the file
         try:
             saving(with_starts(50, 10))
             saving(with_starts(51, 10))
-            assert (tmp_path / "ledger.json").read_bytes() == before
-            assert names(tmp_path) == ["ledger.json", "lock"]
+            assert (tmp_path / "history.json").read_bytes() == before
+            assert names(tmp_path) == ["history.json", "lock"]
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         saving(with_starts(50, 10), durable=True)
-    file = tmp_path / "ledger.json"
-    assert ledger_of(file.read_bytes()) == with_starts(50, 10)
+    file = tmp_path / "history.json"
+    assert history_of(file.read_bytes()) == with_starts(50, 10)
     assert caplog.messages == [
         f"history is not saved: {file} cannot be written: File too large; it is tried again",
         f"history is saved again in {file}",
@@ -92,29 +92,29 @@ def test_a_directory_that_was_gone_is_used_again_once_it_is_there(
         state.mkdir()
         saving(WRITTEN_DOWN, durable=True)
         with pytest.raises(StoreError, match="in use by another llmhost"):
-            LedgerStore(state)
+            HistoryFile(state)
         assert store.load(BOOT) == WRITTEN_DOWN
     assert caplog.messages == [
         f"history is not saved: {state} cannot be used: No such file or directory; it is tried again",
-        f"history is saved again in {state / 'ledger.json'}",
+        f"history is saved again in {state / 'history.json'}",
     ]
 
 
 def test_a_copy_is_brought_to_the_disk_every_five_minutes(tmp_path: Path) -> None:
     clock = Clock()
 
-    def synced() -> Ledger:
+    def synced() -> History:
         saving.wait_until_secure()
-        return ledger_of((tmp_path / "ledger.json.synced").read_bytes())
+        return history_of((tmp_path / "history.json.synced").read_bytes())
 
     with store_in(tmp_path) as store:
         saving = Saving(store, monotonic=clock)
         saving(WRITTEN_DOWN)
         assert synced() == WRITTEN_DOWN
         clock.now += 299
-        saving(Ledger())
+        saving(History())
         assert synced() == WRITTEN_DOWN
-        assert saved(tmp_path) == Ledger()
+        assert saved(tmp_path) == History()
         clock.now += 60
         saving(with_starts(1, 1))
         assert synced() == with_starts(1, 1)
@@ -123,7 +123,7 @@ def test_a_copy_is_brought_to_the_disk_every_five_minutes(tmp_path: Path) -> Non
 def test_a_copy_that_cannot_be_made_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     clock = Clock()
-    (tmp_path / "ledger.json.synced").mkdir()
+    (tmp_path / "history.json.synced").mkdir()
     with store_in(tmp_path) as store:
         saving = Saving(store, monotonic=clock)
         for _ in range(2):
@@ -131,5 +131,5 @@ def test_a_copy_that_cannot_be_made_is_told_once(tmp_path: Path, caplog: pytest.
             saving.wait_until_secure()
             clock.now += 300
     assert caplog.messages == [
-        f"history may be lost if the power fails: {tmp_path / 'ledger.json.synced'} cannot be written: Is a directory"
+        f"history may be lost if the power fails: {tmp_path / 'history.json.synced'} cannot be written: Is a directory"
     ]

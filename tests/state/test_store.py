@@ -1,4 +1,4 @@
-"""The ledger's file: whole or as it was, ours alone, and never a reason not to run."""
+"""The history's file: whole or as it was, ours alone, and never a reason not to run."""
 
 import logging
 import os
@@ -8,41 +8,41 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.fakes.ledger_stores import SAVED_AT, names, store_in
-from tests.fakes.ledgers import BIG, BOOT, FILE_1, SECOND_RUN, WRITTEN_DOWN, with_starts
+from tests.fakes.histories import BIG, BOOT, FILE_1, SECOND_RUN, WRITTEN_DOWN, with_starts
+from tests.fakes.history_files import SAVED_AT, names, store_in
 from tests.fakes.needs import needs, needs_root
 
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import History
 from llmhost.state.directory import StoreError
-from llmhost.state.document import ledger_of
-from llmhost.state.store import LedgerStore, UnreadableLedgerError, open_for_reading
+from llmhost.state.history_document import history_of
+from llmhost.state.history_file import HistoryFile, UnreadableHistoryError, open_for_reading
 
 
 def test_what_is_saved_is_loaded_by_the_next_one(tmp_path: Path) -> None:
     for durable in (False, True):
         with store_in(tmp_path) as store:
-            store.save(Ledger(boot_id="before"), durable=durable)
+            store.save(History(boot_id="before"), durable=durable)
             store.save(WRITTEN_DOWN, durable=durable)
         with store_in(tmp_path) as store:
             assert store.load(BOOT) == WRITTEN_DOWN
-    assert names(tmp_path) == ["ledger.json", "lock"]
+    assert names(tmp_path) == ["history.json", "lock"]
 
 
-def test_where_there_is_no_file_there_is_no_ledger(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_where_there_is_no_file_there_is_no_history(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with store_in(tmp_path) as store:
         assert store.load(BOOT) is None
     assert caplog.text == ""
 
 
 def test_what_is_of_one_boot_is_forgotten_in_the_next(tmp_path: Path) -> None:
-    (tmp_path / "ledger.json").write_bytes(FILE_1.read_bytes())
+    (tmp_path / "history.json").write_bytes(FILE_1.read_bytes())
     with store_in(tmp_path) as store:
-        ledger = store.load("another boot")
-    assert ledger is not None
-    assert ledger.boot_id == "another boot"
-    assert ledger.belongings == {}
-    assert ledger.units[BIG].starts_total == WRITTEN_DOWN.units[BIG].starts_total
-    end = ledger.units[BIG].starts[-1].end
+        history = store.load("another boot")
+    assert history is not None
+    assert history.boot_id == "another boot"
+    assert history.belongings == {}
+    assert history.units[BIG].starts_total == WRITTEN_DOWN.units[BIG].starts_total
+    end = history.units[BIG].starts[-1].end
     assert end is not None
     assert end.at == 1764467990.25  # when the unit was last seen
 
@@ -55,22 +55,22 @@ def test_the_file_is_for_its_owner_and_group_whatever_the_umask(tmp_path: Path) 
                 store.save(WRITTEN_DOWN, durable=False)
         finally:
             os.umask(before)
-        assert (tmp_path / "ledger.json").stat().st_mode & 0o7777 == 0o640
+        assert (tmp_path / "history.json").stat().st_mode & 0o7777 == 0o640
 
 
 def test_a_link_in_place_of_the_file_is_neither_read_nor_written_through(tmp_path: Path) -> None:
     state, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
     state.mkdir()
     elsewhere.write_bytes(FILE_1.read_bytes())
-    (state / "ledger.json").symlink_to(elsewhere)
-    (state / "ledger.json.new").symlink_to(elsewhere)
+    (state / "history.json").symlink_to(elsewhere)
+    (state / "history.json.new").symlink_to(elsewhere)
     with store_in(state) as store:
         assert store.load(BOOT) is None
-        (state / "ledger.json").symlink_to(elsewhere)
-        store.save(Ledger(boot_id="x"), durable=False)
+        (state / "history.json").symlink_to(elsewhere)
+        store.save(History(boot_id="x"), durable=False)
     assert elsewhere.read_bytes() == FILE_1.read_bytes()
-    assert not (state / "ledger.json").is_symlink()
-    assert ledger_of((state / "ledger.json").read_bytes()) == Ledger(boot_id="x")
+    assert not (state / "history.json").is_symlink()
+    assert history_of((state / "history.json").read_bytes()) == History(boot_id="x")
 
 
 def test_a_file_cut_off_anywhere_is_put_aside_and_three_such_files_are_kept(
@@ -78,36 +78,36 @@ def test_a_file_cut_off_anywhere_is_put_aside_and_three_such_files_are_kept(
 ) -> None:
     whole = FILE_1.read_bytes()
     for count, length in enumerate(range(0, len(whole) - 2, 50)):
-        (tmp_path / "ledger.json").write_bytes(whole[:length])
+        (tmp_path / "history.json").write_bytes(whole[:length])
         with store_in(tmp_path, at=SAVED_AT + count) as store:
             assert store.load(BOOT) is None
         (record,) = caplog.records
         assert record.levelno == logging.ERROR
         caplog.clear()
-        aside = [name for name in names(tmp_path) if name.startswith("ledger.json.bad-")]
+        aside = [name for name in names(tmp_path) if name.startswith("history.json.bad-")]
         assert len(aside) == min(3, count + 1)
         assert (tmp_path / aside[-1]).read_bytes() == whole[:length]
-        assert not (tmp_path / "ledger.json").exists()
+        assert not (tmp_path / "history.json").exists()
     assert count > 50
 
 
 def test_the_log_says_what_is_wrong_where_and_what_became_of_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = tmp_path / "ledger.json"
+    file = tmp_path / "history.json"
     file.write_text("{}")
     with store_in(tmp_path) as store:
         assert store.load(BOOT) is None
     (message,) = caplog.messages
     assert message == (
-        f'{file} is no ledger that can be used (it is JSON, but does not say "format": "llmhost ledger"): '
-        "it is put aside as ledger.json.bad-20251130T020000Z"
+        f'{file} is no history that can be used (it is JSON, but does not say "format": "llmhost history"): '
+        "it is put aside as history.json.bad-20251130T020000Z"
     )
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo", "large", "newer"])
 def test_what_is_no_file_of_ours_is_put_aside(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = tmp_path / "ledger.json"
+    file = tmp_path / "history.json"
     match kind:
         case "folder":
             file.mkdir()
@@ -116,10 +116,10 @@ def test_what_is_no_file_of_ours_is_put_aside(kind: str, tmp_path: Path, caplog:
         case "large":
             file.write_bytes(FILE_1.read_bytes() + b" " * 10_000)
         case _:
-            file.write_text('{"format": "llmhost ledger", "version": 2}')
+            file.write_text('{"format": "llmhost history", "version": 2}')
     with store_in(tmp_path, most_bytes=10_000) as store:
         assert store.load(BOOT) is None
-        store.save(Ledger(), durable=False)
+        store.save(History(), durable=False)
     expected = {
         "folder": "it is no regular file",
         "fifo": "it is no regular file",
@@ -127,7 +127,7 @@ def test_what_is_no_file_of_ours_is_put_aside(kind: str, tmp_path: Path, caplog:
         "newer": "it is of version 2, from a newer llmhost; this one reads version 1",
     }
     assert expected[kind] in caplog.text
-    assert names(tmp_path) == ["ledger.json", "ledger.json.bad-20251130T020000Z", "lock"]
+    assert names(tmp_path) == ["history.json", "history.json.bad-20251130T020000Z", "lock"]
 
 
 def test_a_copy_that_is_on_the_disk_is_taken_where_the_file_is_none(
@@ -137,20 +137,20 @@ def test_a_copy_that_is_on_the_disk_is_taken_where_the_file_is_none(
         store.save(WRITTEN_DOWN, durable=False)
         store.secure()
         store.secure()  # of the same file
-        assert names(tmp_path) == ["ledger.json", "ledger.json.synced", "lock"]
-        store.save(Ledger(boot_id=BOOT), durable=False)
-    (tmp_path / "ledger.json").unlink()
-    (tmp_path / "ledger.json").touch()  # as a power failure leaves it
+        assert names(tmp_path) == ["history.json", "history.json.synced", "lock"]
+        store.save(History(boot_id=BOOT), durable=False)
+    (tmp_path / "history.json").unlink()
+    (tmp_path / "history.json").touch()  # as a power failure leaves it
     with store_in(tmp_path) as store:
         assert store.load(BOOT) == WRITTEN_DOWN
     assert "(it is empty)" in caplog.messages[0]
-    assert caplog.messages[1] == f"history goes on from {tmp_path / 'ledger.json.synced'}"
+    assert caplog.messages[1] == f"history goes on from {tmp_path / 'history.json.synced'}"
 
 
 def test_a_directory_has_one_exporter_at_a_time(tmp_path: Path) -> None:
     with store_in(tmp_path):
         with pytest.raises(StoreError) as refused:
-            LedgerStore(tmp_path)
+            HistoryFile(tmp_path)
         assert str(refused.value) == f"{tmp_path} is in use by another llmhost (pid {os.getpid()})"
     with store_in(tmp_path):
         pass
@@ -161,7 +161,7 @@ def test_a_directory_that_cannot_be_used_is_told_in_one_line(tmp_path: Path) -> 
     file.touch()
     for directory, complaint in ((tmp_path / "none", "No such file or directory"), (file, "Not a directory")):
         with pytest.raises(StoreError) as refused:
-            LedgerStore(directory)
+            HistoryFile(directory)
         assert str(refused.value) == f"{directory} cannot be used: {complaint}"
         with pytest.raises(StoreError) as refused:
             open_for_reading(directory, BOOT)
@@ -171,44 +171,44 @@ def test_a_directory_that_cannot_be_used_is_told_in_one_line(tmp_path: Path) -> 
 def test_a_reader_changes_nothing_and_needs_no_lock(tmp_path: Path) -> None:
     unjudged = replace(WRITTEN_DOWN.units[BIG].starts[1], verdict=None, in_the_way=())
     record = replace(WRITTEN_DOWN.units[BIG], starts=(unjudged,))
-    ledger = replace(WRITTEN_DOWN, units={BIG: record})
+    history = replace(WRITTEN_DOWN, units={BIG: record})
     with store_in(tmp_path) as store:
         assert open_for_reading(tmp_path, BOOT) is None
-        store.save(ledger, durable=False)
+        store.save(history, durable=False)
         read = open_for_reading(tmp_path, BOOT)
-        assert read == ledger
+        assert read == history
         assert read.units[BIG].starts[0].invocation_id == SECOND_RUN
         rebooted = open_for_reading(tmp_path, "another boot")
         assert rebooted is not None
         assert rebooted.belongings == {}
-    (tmp_path / "ledger.json").write_text("{")
+    (tmp_path / "history.json").write_text("{")
     before = [(path.name, path.stat().st_mtime_ns) for path in (tmp_path, *sorted(tmp_path.iterdir()))]
-    with pytest.raises(UnreadableLedgerError) as unreadable:
+    with pytest.raises(UnreadableHistoryError) as unreadable:
         open_for_reading(tmp_path, BOOT)
     assert [(path.name, path.stat().st_mtime_ns) for path in (tmp_path, *sorted(tmp_path.iterdir()))] == before
     assert str(unreadable.value).startswith(
-        f"{tmp_path / 'ledger.json'} is no ledger that can be used: it is no JSON: "
+        f"{tmp_path / 'history.json'} is no history that can be used: it is no JSON: "
     )
 
 
-# Saves two ledgers by turns until it is killed, 100 times, each time 0.1 ms later after its first save.
+# Saves two histories by turns until it is killed, 100 times, each time 0.1 ms later after its first save.
 KILLED = """
 import os, signal, sys, time
 from pathlib import Path
-from tests.fakes.ledgers import with_starts
-from llmhost.state.document import ledger_of
-from llmhost.state.store import LedgerStore
+from tests.fakes.histories import with_starts
+from llmhost.state.history_document import history_of
+from llmhost.state.history_file import HistoryFile
 directory = Path(sys.argv[1])
-ledgers = [with_starts(units, 10) for units in (5, 50)]
+histories = [with_starts(units, 10) for units in (5, 50)]
 lengths = set()
 for number in range(100):
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        store = LedgerStore(directory)
+        store = HistoryFile(directory)
         while True:
-            for ledger in ledgers:
-                store.save(ledger, durable=False)
+            for history in histories:
+                store.save(history, durable=False)
                 os.write(writer, b".")
     os.read(reader, 1)
     time.sleep(number / 10_000)
@@ -216,10 +216,10 @@ for number in range(100):
     os.waitpid(child, 0)
     os.close(reader)
     os.close(writer)
-    content = (directory / "ledger.json").read_bytes()
-    assert ledger_of(content) in ledgers
+    content = (directory / "history.json").read_bytes()
+    assert history_of(content) in histories
     lengths.add(len(content) // 1000)
-    assert {path.name for path in directory.iterdir()} <= {"ledger.json", "ledger.json.new", "lock"}
+    assert {path.name for path in directory.iterdir()} <= {"history.json", "history.json.new", "lock"}
 print(len(lengths))
 """
 
@@ -230,8 +230,8 @@ def test_a_file_is_whole_whenever_its_writer_is_killed(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "2\n", "")
     with store_in(tmp_path) as store:
         assert store.load(BOOT) in (with_starts(5, 10), with_starts(50, 10))
-        store.save(Ledger(), durable=False)
-    assert names(tmp_path) == ["ledger.json", "lock"]
+        store.save(History(), durable=False)
+    assert names(tmp_path) == ["history.json", "lock"]
 
 
 def test_a_file_system_without_space_leaves_the_file_as_it_was(tmp_path: Path) -> None:
@@ -240,11 +240,11 @@ def test_a_file_system_without_space_leaves_the_file_as_it_was(tmp_path: Path) -
     try:
         with store_in(tmp_path) as store:
             store.save(WRITTEN_DOWN, durable=True)
-            with pytest.raises(StoreError, match=r"ledger\.json cannot be written: No space left on device"):
+            with pytest.raises(StoreError, match=r"history\.json cannot be written: No space left on device"):
                 store.save(with_starts(50, 10), durable=False)
             assert store.load(BOOT) == WRITTEN_DOWN
-            assert names(tmp_path) == ["ledger.json", "lock"]
-            store.save(Ledger(), durable=False)
+            assert names(tmp_path) == ["history.json", "lock"]
+            store.save(History(), durable=False)
     finally:
         subprocess.run([needs("umount"), str(tmp_path)], check=True)
 
@@ -252,5 +252,5 @@ def test_a_file_system_without_space_leaves_the_file_as_it_was(tmp_path: Path) -
 def test_after_the_end_nothing_is_saved(tmp_path: Path) -> None:
     with store_in(tmp_path) as store:
         store.save(WRITTEN_DOWN, durable=True)
-    store.save(Ledger(), durable=False)
-    assert ledger_of((tmp_path / "ledger.json").read_bytes()) == WRITTEN_DOWN
+    store.save(History(), durable=False)
+    assert history_of((tmp_path / "history.json").read_bytes()) == WRITTEN_DOWN

@@ -5,7 +5,7 @@ import time
 
 from tests.fakes.booted import Booted, booted_systemd
 
-from llmhost.model.confinement import Limits, Sandbox
+from llmhost.model.sandbox import Limits, Sandbox
 from llmhost.sources.systemd.source import SystemdSource
 
 __all__ = ["booted_systemd"]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from llmhost.model.confinement import Limits, Sandbox
 from llmhost.model.ids import UnitId
+from llmhost.model.sandbox import Limits, Sandbox
 from llmhost.model.unit import Unit, UnitSettings
 from llmhost.sources.systemd.checked import INFINITY
 from llmhost.sources.systemd.parse import UnreadableUnitError, exec_start, parse_unit, unloaded_unit

@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.booted import Booted, booted_systemd
 from tests.fakes.watched_units import Watched
 
-from llmhost.derive.ledger.record import UnitRecord
+from llmhost.model.history.unit_history import UnitHistory
 
 assert booted_systemd is not None  # a fixture
 
@@ -80,16 +80,16 @@ def fixture_watched(host: Booted) -> Iterator[Watched]:
     host.run(["sh", "-c", "systemctl stop e-\\*.service; systemctl reset-failed"], check=False)
 
 
-def ends(record: UnitRecord) -> list[tuple[str, int | None, bool | None]]:
+def ends(record: UnitHistory) -> list[tuple[str, int | None, bool | None]]:
     return [(start.end.result, start.end.exec_main_status, start.end.asked) for start in record.starts if start.end]
 
 
-def ended(watched: Watched, name: str, count: int = 1) -> UnitRecord:
+def ended(watched: Watched, name: str, count: int = 1) -> UnitHistory:
     watched.until(lambda: name in watched.names() and len(ends(watched.record(name))) >= count)
     return watched.record(name)
 
 
-def up(watched: Watched, name: str, attempts: int = 1) -> UnitRecord:
+def up(watched: Watched, name: str, attempts: int = 1) -> UnitHistory:
     def is_up() -> bool:
         if name not in watched.names():
             return False

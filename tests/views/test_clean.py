@@ -7,12 +7,12 @@ from tests.fakes.cleanups import host, planned
 from tests.fakes.orphan_trees import TRACKER, run
 from tests.fakes.values import GIB, gpu, held, segment
 
-from llmhost.decide.cleanup_done import Done
-from llmhost.decide.cleanup_plan import Outcome, Plan, Result
+from llmhost.decide.cleanup.done import Done
+from llmhost.decide.cleanup.steps import Outcome, Plan, Result
 from llmhost.model.reading import Ok
 from llmhost.model.segment import SegmentKind
-from llmhost.views.clean import done_text, plan_text
-from llmhost.views.clean_json import clean_json
+from llmhost.views.clean.as_json import clean_json
+from llmhost.views.clean.text import done_text, plan_text
 from llmhost.views.text import columns
 
 PATHS = ("nccl-AbCdEf", "nccl-GhIjKl", "vllm_dist_8e9daca0bd034e93bb87d243e511867e-tp:0-[0-1]-cpushm_0")
@@ -113,7 +113,8 @@ def test_what_does_not_die_and_what_was_never_begun_leave_it_incomplete() -> Non
 def test_nothing_to_do_and_a_refusal_take_a_line() -> None:
     assert plan_text(Plan(), 0.0) == done_text(Done(plan=Plan())) == "nothing to clean\n"
     assert (
-        plan_text(Plan(untold=("whether it rains",)), 0.0).splitlines()[-1] == "nothing to clean in what could be seen"
+        plan_text(Plan(unknowns=("whether it rains",)), 0.0).splitlines()[-1]
+        == "nothing to clean in what could be seen"
     )
     refused = Plan(refused="processes cannot be read: timeout")
     assert plan_text(refused, 0.0) == done_text(Done(plan=refused)) == "refused: processes cannot be read: timeout\n"

@@ -12,15 +12,15 @@ from tests.fakes.values import GIB, HOST, gpu, held, in_service, memory, process
 from tests.hosts.written import EPOCH
 
 from llmhost.config.schema import Config
-from llmhost.decide.look import Look
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import End, Start, Trigger, UnitRecord, Verdict
+from llmhost.derive.host_view import HostView
+from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import End, Start, Trigger, UnitHistory, Verdict
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.model.unit import Unit
-from llmhost.views.markup import Markup, joined, tag
-from llmhost.views.page import RUNBOOK_PARTS
+from llmhost.views.page.document import RUNBOOK_PARTS
+from llmhost.views.page.markup import Markup, joined, tag
 
 HOSTILE = [
     *NAMES,
@@ -105,8 +105,8 @@ def test_the_page_of_each_written_host_is_sound(name: str) -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_name_becomes_more_than_text(name: str) -> None:
     tame, hostile = (
-        checked(text_of(replace(look, ledger=shifted(look))))
-        for look in (look_at("tame.service", host=Ok(HOST)), look_at(name, host=Ok(HOST)))
+        checked(text_of(replace(view, history=shifted(view))))
+        for view in (look_at("tame.service", host=Ok(HOST)), look_at(name, host=Ok(HOST)))
     )
     assert shape(hostile) == shape(tame)
     shown = "".join(character if character.isprintable() else "?" for character in name)
@@ -114,11 +114,11 @@ def test_no_name_becomes_more_than_text(name: str) -> None:
     assert hostile.one("h3").one("bdi").text == shown
 
 
-def shifted(look: Look) -> Ledger:
+def shifted(view: HostView) -> History:
     """Put the starts into the last day."""
-    ((me, record),) = look.ledger.units.items()
-    starts = tuple(replace(start, at=look.snapshot.at - 60) for start in record.starts)
-    return replace(look.ledger, units={me: replace(record, starts=starts)})
+    ((me, record),) = view.history.units.items()
+    starts = tuple(replace(start, at=view.snapshot.at - 60) for start in record.starts)
+    return replace(view.history, units={me: replace(record, starts=starts)})
 
 
 def shape(element: Element) -> list[object]:
@@ -146,13 +146,13 @@ def test_the_incident_is_told_with_where_to_look_and_what_to_do() -> None:
     assert first.text == "vllm-744b.service: waits to be restarted; that start will fail – what to do"
     assert second.text == "vllm-744b.service: 9 processes of ended runs are still alive – what to do"
     (card,) = page.all("article")
-    assert [one.attributes["href"] for one in first.all("a")] == [
+    assert [element.attributes["href"] for element in first.all("a")] == [
         f"#{card.attributes['id']}",
         "https://github.com/llmhost/llmhost/blob/main/alerts/README.md#llmhostrestartloop",
     ]
-    assert "not startable: GPUs 0-7, each: 3.3 GiB free of 85.5 needed" in [one.text for one in card.all("li")]
+    assert "not startable: GPUs 0-7, each: 3.3 GiB free of 85.5 needed" in [element.text for element in card.all("li")]
     gpus = page.one(id="gpus")
-    assert [one.text for one in gpus.all("strong")][::2] == [f"GPU {index}" for index in range(8)]
+    assert [element.text for element in gpus.all("strong")][::2] == [f"GPU {index}" for index in range(8)]
     bar = gpus.all("svg")[3]
     assert bar.attributes["aria-label"] == "GPU 3: 91.7 of 95.6 GiB used; 91.7 GiB leftover vllm-744b.service"
     free, left_over = bar.all("rect")
@@ -169,13 +169,13 @@ def test_the_runbook_has_each_part_that_findings_lead_to() -> None:
     assert set(RUNBOOK_PARTS.values()) <= {heading.lower().replace(" ", "-") for heading in headings}
 
 
-def look(record: UnitRecord, state: tuple[str, str] = ("failed", "failed")) -> Look:
+def view(record: UnitHistory, state: tuple[str, str] = ("failed", "failed")) -> HostView:
     me = Unit(
         id=UnitId("a.service"), load_state="loaded", unit_file_state="", active_state=state[0], sub_state=state[1]
     )
     at = snapshot(units=[me], gpus=[], processes=[])
-    ledger = Ledger(units={me.id: record})
-    return Look(snapshot=at, facts=derive(at, Config(), ledger), ledger=ledger, policy=Config().policy)
+    history = History(units={me.id: record})
+    return HostView(snapshot=at, facts=derive(at, Config(), history), history=history, policy=Config().policy)
 
 
 def start(ago: float, verdict: Verdict | None, ran: float | None = None, **given: object) -> Start:
@@ -186,8 +186,8 @@ def start(ago: float, verdict: Verdict | None, ran: float | None = None, **given
 
 def drawn(card: Element, class_: str) -> list[list[float]]:
     return [
-        [float((one.attributes.get(key) or "0").rstrip("%")) for key in ("x", "y", "width", "height")]
-        for one in card.all("rect", class_=class_)
+        [float((element.attributes.get(key) or "0").rstrip("%")) for key in ("x", "y", "width", "height")]
+        for element in card.all("rect", class_=class_)
     ]
 
 
@@ -200,7 +200,7 @@ def test_the_chart_of_starts_stacks_them_by_quarters_of_an_hour_over_their_runs(
         start(6 * 3600 - 120, Verdict.CLEAN, ran=3600.0),
         start(600, Verdict.UNKNOWN),
     )
-    (card,) = checked(text_of(look(UnitRecord(last_seen_at=0.0, starts=starts), ("active", "running")))).all("article")
+    (card,) = checked(text_of(view(UnitHistory(last_seen_at=0.0, starts=starts), ("active", "running")))).all("article")
     wide = 1.042  # 100 / 96
     assert drawn(card, "verdict-resident") == [[73.958, 40.0, wide, 40.0]]  # two of the four that the height stands for
     assert drawn(card, "verdict-clean") == [[73.958, 20.0, wide, 20.0]]
@@ -212,7 +212,7 @@ def test_the_chart_of_starts_stacks_them_by_quarters_of_an_hour_over_their_runs(
     assert card.one("svg").attributes["aria-label"] == (
         "Chart of the starts of the last 24 hours: 2 resident, 1 unknown, 1 clean"
     )
-    assert [one.text for one in card.one("ol").all("li")][:2] == [
+    assert [element.text for element in card.one("ol").all("li")][:2] == [
         "23:50:00 UTC, 10 min ago, auto: unknown",
         "18:02:00 UTC, 6 h ago, auto: clean; ended after 60 min with signal",
     ]
@@ -220,20 +220,20 @@ def test_the_chart_of_starts_stacks_them_by_quarters_of_an_hour_over_their_runs(
 
 def test_starts_of_a_day_that_are_no_longer_kept_are_a_gap_and_not_calm() -> None:
     starts = tuple(start(60.0 * (50 - index), Verdict.CLEAN, ran=10.0) for index in range(50))
-    (card,) = checked(text_of(look(UnitRecord(last_seen_at=0.0, starts=starts)))).all("article")
+    (card,) = checked(text_of(view(UnitHistory(last_seen_at=0.0, starts=starts)))).all("article")
     assert "the latest 50 are kept, since 23:10:00 UTC" in card.one("figcaption").text
     assert drawn(card, "unkept") == [[0.0, 0.0, 95.486, 100.0]]  # 1 − 65 min / 24 h
-    (card,) = checked(text_of(look(UnitRecord(last_seen_at=0.0, starts=starts[1:])))).all("article")
+    (card,) = checked(text_of(view(UnitHistory(last_seen_at=0.0, starts=starts[1:])))).all("article")
     assert drawn(card, "unkept") == []
 
 
 def test_a_unit_without_starts_of_late_has_no_chart_and_one_that_nobody_recorded_no_word() -> None:
     old = start(90_000, Verdict.CLEAN, ran=1.0)
-    (card,) = checked(text_of(look(UnitRecord(last_seen_at=0.0, starts=(old,))))).all("article")
+    (card,) = checked(text_of(view(UnitHistory(last_seen_at=0.0, starts=(old,))))).all("article")
     assert "no start in the last 24 hours" in card.text
     assert card.all("svg") == []
-    nobody = look(UnitRecord(last_seen_at=0.0))
-    (card,) = checked(text_of(replace(nobody, ledger=Ledger()))).all("article")
+    nobody = view(UnitHistory(last_seen_at=0.0))
+    (card,) = checked(text_of(replace(nobody, history=History()))).all("article")
     assert "no start" not in card.text
 
 
@@ -242,19 +242,19 @@ def test_memory_of_holders_that_is_more_than_the_gpu_has_does_not_leave_the_bar(
     at = snapshot(
         gpus=[shared], processes=[process(10, in_service("a.service")), process(11)], units=[unit("a.service")]
     )
-    seen = Look(snapshot=at, facts=derive(at, Config(), Ledger()), ledger=Ledger(), policy=Config().policy)
+    seen = HostView(snapshot=at, facts=derive(at, Config(), History()), history=History(), policy=Config().policy)
     (bar,) = checked(text_of(seen)).all("svg", class_="bar")
-    widths = [float((one.attributes["width"] or "").rstrip("%")) for one in bar.all("rect")]
+    widths = [float((element.attributes["width"] or "").rstrip("%")) for element in bar.all("rect")]
     assert widths == [100, 62.5, 37.5]
 
 
 def test_a_page_on_which_nothing_could_be_read_is_not_calm() -> None:
     failed = Failed(Cause.TIMEOUT, "it hangs")
     at = replace(snapshot(nvml=failed, shm=failed, engines=failed, host=failed), processes=failed, units=failed)
-    seen = Look(snapshot=at, facts=derive(at, Config(), Ledger()), ledger=Ledger(), policy=Config().policy)
+    seen = HostView(snapshot=at, facts=derive(at, Config(), History()), history=History(), policy=Config().policy)
     page = checked(text_of(seen))
     assert page.one(id="health").attributes["class"] == "bad"  # a driver that does not answer is a finding
-    assert [one.text.split(":")[0] for one in page.one(id="untold").all("li")] == [
+    assert [element.text.split(":")[0] for element in page.one(id="untold").all("li")] == [
         "GPUs",
         "units",
         "processes",
@@ -267,6 +267,6 @@ def test_a_page_on_which_nothing_could_be_read_is_not_calm() -> None:
 
 def test_two_gpus_of_one_index_are_told_apart_and_not_linked() -> None:
     page = checked(text_of(written("one-gpu-lost")))
-    lost = [one for one in page.one(id="health").all("li") if one.text.startswith("GPU ")]
-    assert [one.text for one in lost] == ["GPU 1: lost – what to do", "GPU 2: lost – what to do"]
-    assert [len(one.all("a")) for one in lost] == [2, 1]  # the driver calls another one GPU 2 by now
+    lost = [element for element in page.one(id="health").all("li") if element.text.startswith("GPU ")]
+    assert [element.text for element in lost] == ["GPU 1: lost – what to do", "GPU 2: lost – what to do"]
+    assert [len(element.all("a")) for element in lost] == [2, 1]  # the driver calls another one GPU 2 by now

@@ -20,23 +20,23 @@ from llmhost.config.schema import Config
 from llmhost.decide.health import health_of
 from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import derive
-from llmhost.derive.ledger.ledger import Ledger
 from llmhost.model.engine import EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
+from llmhost.model.history.history import History
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.reading import Ok
-from llmhost.views.status import status_text
-from llmhost.views.status_gpus import shares
-from llmhost.views.status_json import status_json
+from llmhost.views.status.as_json import status_json
+from llmhost.views.status.gpus import shares
+from llmhost.views.status.text import status_text
 from llmhost.views.text import Style, columns
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_name_makes_a_line_too_wide_or_moves_the_cursor(name: str, width: int) -> None:
-    look = look_at(name)
+    view = look_at(name)
     for colour in (False, True):
-        text = status_text(look, health_of(look), width=width, colour=colour)
+        text = status_text(view, health_of(view), width=width, colour=colour)
         for style in (*Style, None) if colour else ():
             text = text.replace(f"\x1b[{style.value if style is not None else 0}m", "")
         lines = text.splitlines()
@@ -48,33 +48,33 @@ def test_no_name_makes_a_line_too_wide_or_moves_the_cursor(name: str, width: int
 
 @pytest.mark.parametrize("name", NAMES)
 def test_json_holds_every_name_as_it_is(name: str) -> None:
-    look = look_at(name)
-    assert status_json(look, health_of(look)).isascii()
+    view = look_at(name)
+    assert status_json(view, health_of(view)).isascii()
 
 
 def test_a_number_that_json_does_not_have_is_null() -> None:
-    look = look_at("a.service")
-    assert isinstance(look.snapshot.engines, Ok)
-    answer = look.snapshot.engines.value.answers[0]
+    view = look_at("a.service")
+    assert isinstance(view.snapshot.engines, Ok)
+    answer = view.snapshot.engines.value.answers[0]
     odd = EngineSample(model="m", engine_index="0", requests_running=float("nan"), generation_tokens=float("inf"))
     engines = Ok(EnginesReport(answers=(replace(answer, samples=Ok((odd,))),)))
-    odd_look = replace(look, snapshot=replace(look.snapshot, engines=engines))
+    odd_look = replace(view, snapshot=replace(view.snapshot, engines=engines))
     text = status_json(odd_look, health_of(odd_look))
     assert '"requests_running": null' in text
     assert '"generation_tokens": null' in text
 
 
 def test_the_last_run_of_the_guard_is_told() -> None:
-    look = look_at("a.service")
+    view = look_at("a.service")
     totals = {GuardVerdict.HELD: 1, GuardVerdict.FREE: 6}
     run = GuardRun(
         unit=UnitId("a.service"),
-        at=look.snapshot.at - 60,
+        at=view.snapshot.at - 60,
         wait_seconds=34.0,
         verdict=GuardVerdict.FREE,
         runs_total=totals,
     )
-    told = replace(look, snapshot=replace(look.snapshot, guard_runs=Ok((run,))))
+    told = replace(view, snapshot=replace(view.snapshot, guard_runs=Ok((run,))))
     assert "    guard 60 s ago: free after 34 s; its runs: 6 free, 1 held\n" in status_text(told, health_of(told))
     (unit_told,) = json.loads(status_json(told, health_of(told)))["units"]
     assert unit_told["guard"] == {
@@ -83,7 +83,7 @@ def test_the_last_run_of_the_guard_is_told() -> None:
         "verdict": "free",
         "runs": {"held": 1, "free": 6},
     }
-    (without,) = json.loads(status_json(look, health_of(look)))["units"]
+    (without,) = json.loads(status_json(view, health_of(view)))["units"]
     assert without["guard"] is None
 
 
@@ -92,11 +92,11 @@ def test_memory_is_shared_out_by_kind_and_unit() -> None:
     members = [process(1, in_service("a.service")), process(2, in_service("a.service")), process(3), process(4)]
     gpus = [gpu(0, memory=memory(60 * GIB), holders=held_here)]
     at = snapshot(gpus=gpus, processes=members, units=[unit("a.service")])
-    attribution = derive(at, Config(), Ledger()).attribution
+    attribution = derive(at, Config(), History()).attribution
     assert isinstance(attribution, Ok)
     mine = attribution.value[GpuUuid("GPU-0")]
     assert isinstance(mine, Ok)
-    found = [(one.kind, one.unit, one.pids, one.used_bytes) for one in shares(mine.value)]
+    found = [(share.kind, share.unit, share.pids, share.used_bytes) for share in shares(mine.value)]
     assert found == [
         (HolderKind.CURRENT, UnitId("a.service"), (1, 2), 30 * GIB),
         (HolderKind.OTHER, None, (3, 4), None),  # of one of them it is not known

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from llmhost.decide.cleanup_plan import Condition, Ending, Outcome, Result
+from llmhost.decide.cleanup.steps import Condition, Ending, Outcome, Result
 from llmhost.model.ids import ProcessId
 from llmhost.sources.procfs_files import Stat, parse_stat
 
@@ -45,15 +45,15 @@ def end(
     Once `interrupted` says so, nobody is told any more; who was told and lives is spared, and says so.
     """
     spared = False
-    others = [one for one in endings if one.condition is not Condition.TRACKER]
+    others = [ending for ending in endings if ending.condition is not Condition.TRACKER]
     for batch in _batches(others):
         for outcome in _Party(batch, procfs, interrupted).end(terminate_seconds, kill_seconds, tells=True):
             spared = spared or outcome.result not in {Result.DONE, Result.GONE}
             yield outcome
-    for batch in _batches([one for one in endings if one.condition is Condition.TRACKER]):
+    for batch in _batches([ending for ending in endings if ending.condition is Condition.TRACKER]):
         if spared or interrupted():
             because = "a process that may hold its pipe lives" if spared else "interrupted before it was told to end"
-            yield from (Outcome(step=one, result=Result.SPARED, detail=because) for one in batch)
+            yield from (Outcome(step=step, result=Result.SPARED, detail=because) for step in batch)
         else:
             yield from _Party(batch, procfs, interrupted).end(tracker_seconds, kill_seconds, tells=False)
 
@@ -81,7 +81,7 @@ class _Party:
         self._procfs = procfs
         self._interrupted = interrupted
         self._began = time.monotonic()
-        self._parents = {one.process.id.pid: one.process.ppid for one in self._endings}
+        self._parents = {ending.process.id.pid: ending.process.ppid for ending in self._endings}
         self._living: dict[int, _Victim] = {}  # by pid
 
     def end(self, patience_seconds: float, kill_seconds: float, *, tells: bool) -> Iterator[Outcome]:

@@ -15,7 +15,7 @@ from typing import Self
 
 from llmhost.act import lease_program
 from llmhost.act.lease_program import Asked, Told
-from llmhost.decide.cleanup_plan import Outcome, Removal, Result
+from llmhost.decide.cleanup.steps import Outcome, Removal, Result
 from llmhost.model.segment_names import as_made, hidden_name
 
 SETTLE_SECONDS = 0.01  # for an opener to arrive who looked the name up before it was hidden

@@ -10,12 +10,12 @@ from llmhost.cli.options import add_look_options, paths_of
 from llmhost.cli.output import complain
 
 if TYPE_CHECKING:
-    from llmhost.cli.clean_acting import Interrupts
-    from llmhost.cli.looking import Looker
-    from llmhost.decide.cleanup_around import Around
-    from llmhost.decide.cleanup_done import Done
-    from llmhost.decide.cleanup_plan import Plan, Wish
-    from llmhost.decide.look import Look
+    from llmhost.act.carry_out import Interrupts
+    from llmhost.assemble.host_reader import HostReader
+    from llmhost.decide.cleanup.context import Around
+    from llmhost.decide.cleanup.done import Done
+    from llmhost.decide.cleanup.steps import Plan, Wish
+    from llmhost.derive.host_view import HostView
     from llmhost.model.ids import UnitId
 
 _EPILOG = (
@@ -71,20 +71,22 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(given: argparse.Namespace) -> int:
     # Imported only now, as are all that look: `llmhost` as a whole must start quickly.
-    from llmhost.cli.clean_acting import Interrupted, Interrupts  # noqa: PLC0415
-    from llmhost.cli.looking import Looker  # noqa: PLC0415
+    from llmhost.act.carry_out import Interrupted, Interrupts  # noqa: PLC0415
+    from llmhost.assemble.host_reader import HostReader  # noqa: PLC0415
     from llmhost.config.load import ConfigError  # noqa: PLC0415
     from llmhost.state.directory import StoreError  # noqa: PLC0415
 
     try:
         wish = _wish(given)
-        looker = Looker(given, units=[unit.name for unit in wish.units])
+        reader = HostReader(
+            given.config, given.state_directory, paths_of(given), units=[unit.name for unit in wish.units]
+        )
     except (_WrongUseError, ConfigError, StoreError) as error:
         complain(str(error))
         return Exit.WRONG_USE
-    with looker, Interrupts() as interrupts:
+    with reader, Interrupts() as interrupts:
         try:
-            return _run(given, wish, looker, interrupts)
+            return _run(given, wish, reader, interrupts)
         except _WrongUseError as error:
             complain(str(error))
             return Exit.WRONG_USE
@@ -97,24 +99,24 @@ class _WrongUseError(Exception):
     """What was asked for cannot be; str() is for people."""
 
 
-def _run(given: argparse.Namespace, wish: "Wish", looker: "Looker", interrupts: "Interrupts") -> int:
-    from llmhost.cli.clean_acting import carried_out  # noqa: PLC0415
-    from llmhost.decide.cleanup import plan, seconds_to_wait  # noqa: PLC0415
-    from llmhost.decide.cleanup_done import Done  # noqa: PLC0415
+def _run(given: argparse.Namespace, wish: "Wish", reader: "HostReader", interrupts: "Interrupts") -> int:
+    from llmhost.act.carry_out import carried_out  # noqa: PLC0415
+    from llmhost.decide.cleanup.done import Done  # noqa: PLC0415
+    from llmhost.decide.cleanup.plan import plan, seconds_to_wait  # noqa: PLC0415
 
-    look = looker.look()
-    _require_known(wish.units, look)
-    first = plan(look, wish, _around(given, look))
-    wait_seconds = seconds_to_wait(first, look.policy)
+    view = reader.read()
+    _require_known(wish.units, view)
+    first = plan(view, wish, _around(given, view))
+    wait_seconds = seconds_to_wait(first, view.policy)
     if not given.apply:
         _show_plan(given, first, wait_seconds)
         return _status_of(first)
     if not first.steps and not first.waiting:
         _show_done(given, Done(plan=first))
         return _status_of(first)
-    _wait(look.snapshot.at_monotonic + wait_seconds, wait_seconds)
-    look = looker.look()
-    second = plan(look, wish, _around(given, look), first)
+    _wait(view.snapshot.at_monotonic + wait_seconds, wait_seconds)
+    view = reader.read()
+    second = plan(view, wish, _around(given, view), first)
     done = carried_out(second, paths_of(given), interrupts)
     _show_done(given, done)
     if done.interrupted_by:
@@ -132,14 +134,14 @@ def _wait(until_monotonic: float, seconds: float) -> None:
         time.sleep(left)
 
 
-def _around(given: argparse.Namespace, look: "Look") -> "Around":
-    from llmhost.cli.assemble import read_around  # noqa: PLC0415
-    from llmhost.decide.cleanup import to_ask_for_listeners  # noqa: PLC0415
+def _around(given: argparse.Namespace, view: "HostView") -> "Around":
+    from llmhost.assemble.exporter import read_around  # noqa: PLC0415
+    from llmhost.decide.cleanup.plan import to_ask_for_listeners  # noqa: PLC0415
     from llmhost.model.reading import Ok  # noqa: PLC0415
 
-    table = look.snapshot.processes
+    table = view.snapshot.processes
     everybody = tuple(table.value.by_pid.values()) if isinstance(table, Ok) else ()
-    return read_around(paths_of(given), tuple(to_ask_for_listeners(look)), everybody)
+    return read_around(paths_of(given), tuple(to_ask_for_listeners(view)), everybody)
 
 
 def _status_of(plan: "Plan") -> Exit:
@@ -147,14 +149,14 @@ def _status_of(plan: "Plan") -> Exit:
         return Exit.CANNOT_TELL
     if plan.steps:
         return Exit.FINDINGS
-    return Exit.CANNOT_TELL if plan.waiting or plan.untold else Exit.GOOD
+    return Exit.CANNOT_TELL if plan.waiting or plan.unknowns else Exit.GOOD
 
 
 def _show_plan(given: argparse.Namespace, plan: "Plan", wait_seconds: float) -> None:
     from llmhost.cli import terminal  # noqa: PLC0415
     from llmhost.cli.output import write_answer  # noqa: PLC0415
-    from llmhost.views.clean import plan_text  # noqa: PLC0415
-    from llmhost.views.clean_json import clean_json  # noqa: PLC0415
+    from llmhost.views.clean.as_json import clean_json  # noqa: PLC0415
+    from llmhost.views.clean.text import plan_text  # noqa: PLC0415
 
     if given.json:
         write_answer(clean_json(plan))
@@ -165,8 +167,8 @@ def _show_plan(given: argparse.Namespace, plan: "Plan", wait_seconds: float) -> 
 def _show_done(given: argparse.Namespace, done: "Done") -> None:
     from llmhost.cli import terminal  # noqa: PLC0415
     from llmhost.cli.output import write_answer  # noqa: PLC0415
-    from llmhost.views.clean import done_text  # noqa: PLC0415
-    from llmhost.views.clean_json import clean_json  # noqa: PLC0415
+    from llmhost.views.clean.as_json import clean_json  # noqa: PLC0415
+    from llmhost.views.clean.text import done_text  # noqa: PLC0415
 
     if given.json:
         write_answer(clean_json(done.plan, done))
@@ -175,8 +177,8 @@ def _show_done(given: argparse.Namespace, done: "Done") -> None:
 
 
 def _wish(given: argparse.Namespace) -> "Wish":
-    from llmhost.decide.cleanup import CLEANED  # noqa: PLC0415
-    from llmhost.decide.cleanup_plan import Wish  # noqa: PLC0415
+    from llmhost.decide.cleanup.plan import CLEANED  # noqa: PLC0415
+    from llmhost.decide.cleanup.steps import Wish  # noqa: PLC0415
     from llmhost.model.ids import UnitId  # noqa: PLC0415
 
     names = {str(kind): kind for kind in CLEANED}
@@ -197,15 +199,15 @@ def _wish(given: argparse.Namespace) -> "Wish":
     )
 
 
-def _require_known(units: "frozenset[UnitId]", look: "Look") -> None:
+def _require_known(units: "frozenset[UnitId]", view: "HostView") -> None:
     """See that somebody knows these units: systemd, or what is recorded of one that was transient."""
     from llmhost.model.reading import Ok  # noqa: PLC0415
 
-    if not isinstance(look.facts.units, Ok):
+    if not isinstance(view.facts.units, Ok):
         return
-    known = {one.unit.id for one in look.facts.units.value if one.unit.load_state != "not-found"}
-    known |= {*look.ledger.units, *look.ledger.segment_units.values()}
-    known |= {one.unit for one in look.ledger.belongings.values()}
+    known = {facts.unit.id for facts in view.facts.units.value if facts.unit.load_state != "not-found"}
+    known |= {*view.history.units, *view.history.segment_units.values()}
+    known |= {belonging.unit for belonging in view.history.belongings.values()}
     for unit in sorted(units - known):
         message = f"there is no unit {unit.name}"
         raise _WrongUseError(message)

@@ -4,11 +4,11 @@ import argparse
 from typing import TYPE_CHECKING
 
 from llmhost.cli.exits import Exit
-from llmhost.cli.options import add_look_options
+from llmhost.cli.options import add_look_options, paths_of
 from llmhost.config.unit_pattern import service_name
 
 if TYPE_CHECKING:
-    from llmhost.decide.look import Look
+    from llmhost.derive.host_view import HostView
     from llmhost.model.ids import UnitId
 
 
@@ -28,12 +28,12 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(given: argparse.Namespace) -> Exit:
     # Imported only now, as are all that look: `llmhost` as a whole must start quickly.
+    from llmhost.assemble.host_reader import HostReader  # noqa: PLC0415
     from llmhost.cli import terminal  # noqa: PLC0415
-    from llmhost.cli.looking import Looker  # noqa: PLC0415
     from llmhost.cli.output import complain, write_answer  # noqa: PLC0415
     from llmhost.config.load import ConfigError  # noqa: PLC0415
-    from llmhost.decide.doctor import COMPANIONS, diagnose, not_checked  # noqa: PLC0415
-    from llmhost.decide.finding import Severity  # noqa: PLC0415
+    from llmhost.decide.doctor.diagnose import COMPANIONS, diagnose, not_checked  # noqa: PLC0415
+    from llmhost.decide.doctor.finding import Severity  # noqa: PLC0415
     from llmhost.model.ids import UnitId  # noqa: PLC0415
     from llmhost.model.reading import Ok  # noqa: PLC0415
     from llmhost.state.directory import StoreError  # noqa: PLC0415
@@ -41,23 +41,25 @@ def run(given: argparse.Namespace) -> Exit:
 
     units = [UnitId(name) for name in given.units]
     try:
-        with Looker(given, units=[unit.name for unit in (*units, *COMPANIONS)]) as looker:
-            look = looker.look()
+        with HostReader(
+            given.config, given.state_directory, paths_of(given), units=[unit.name for unit in (*units, *COMPANIONS)]
+        ) as reader:
+            view = reader.read()
     except (ConfigError, StoreError) as error:
         complain(str(error))
         return Exit.WRONG_USE
-    missing = _missing(look, units)
+    missing = _missing(view, units)
     if missing is not None:
         complain(f"there is no unit {missing.name}")
         return Exit.WRONG_USE
-    findings, untold = diagnose(look, units), tuple(not_checked(look, units))
+    findings, unknowns = diagnose(view, units), tuple(not_checked(view, units))
     if given.json:
-        write_answer(doctor_json(findings, untold))
+        write_answer(doctor_json(findings, unknowns))
     else:
-        write_answer(doctor_text(findings, untold, width=terminal.width(), colour=terminal.wants_colour()))
-    if any(one.severity is not Severity.NOTE for one in findings):
+        write_answer(doctor_text(findings, unknowns, width=terminal.width(), colour=terminal.wants_colour()))
+    if any(finding.severity is not Severity.NOTE for finding in findings):
         return Exit.FINDINGS
-    return Exit.GOOD if isinstance(look.snapshot.units, Ok) else Exit.CANNOT_TELL
+    return Exit.GOOD if isinstance(view.snapshot.units, Ok) else Exit.CANNOT_TELL
 
 
 def _unit(text: str) -> str:
@@ -71,11 +73,11 @@ def _unit(text: str) -> str:
     return name
 
 
-def _missing(look: "Look", units: "list[UnitId]") -> "UnitId | None":
+def _missing(view: "HostView", units: "list[UnitId]") -> "UnitId | None":
     """Find one that was asked for and that systemd does not have."""
     from llmhost.model.reading import Ok  # noqa: PLC0415
 
-    if not isinstance(look.facts.units, Ok):
+    if not isinstance(view.facts.units, Ok):
         return None
-    there = {one.unit.id for one in look.facts.units.value if one.unit.load_state != "not-found"}
+    there = {facts.unit.id for facts in view.facts.units.value if facts.unit.load_state != "not-found"}
     return next((unit for unit in units if unit not in there), None)

@@ -106,14 +106,14 @@ def run(given: argparse.Namespace) -> int:
         return _admitted(given)
     try:
         # Imported only here: see above.
-        from llmhost.cli.assemble_guard import Gpus  # noqa: PLC0415
-        from llmhost.cli.clock import SystemClock  # noqa: PLC0415
+        from llmhost.assemble.guard_sources import Gpus  # noqa: PLC0415
+        from llmhost.collect.clock import SystemClock  # noqa: PLC0415
 
         gpus = Gpus(procfs=Path("/proc"), clock=SystemClock())
         gpus.ask()  # its child starts up while the rest is read in
 
-        from llmhost.cli.guard_run import guarded  # noqa: PLC0415
-        from llmhost.cli.guard_told import WrongUseError  # noqa: PLC0415
+        from llmhost.guard.inputs import WrongUseError  # noqa: PLC0415
+        from llmhost.guard.run import guarded  # noqa: PLC0415
         from llmhost.model.guard_run import GuardVerdict  # noqa: PLC0415
     except Exception:
         log.exception("this is a bug in llmhost")

@@ -12,7 +12,7 @@ import llmhost
 from llmhost.act.drop_ins import SYSTEM, drop_in_of, is_as_written, signed
 from llmhost.cli.exits import Exit
 from llmhost.cli.output import complain, write_out
-from llmhost.decide.guard_drop_in import UnfitError, guard_drop_in_text
+from llmhost.decide.guard.drop_in import UnfitError, guard_drop_in_text
 from llmhost.derive.command import is_guard
 
 _SYSTEMCTL_SECONDS = 30.0  # a daemon-reload of a busy machine takes seconds

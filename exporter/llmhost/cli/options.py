@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from llmhost.cli.paths import Paths
+from llmhost.config.paths import Paths
 
 
 def add_look_options(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from llmhost.cli.exits import Exit
 from llmhost.cli.options import directory, named
-from llmhost.cli.paths import Paths
+from llmhost.config.paths import Paths
 
 if TYPE_CHECKING:
     from llmhost.model.driver_user import DriverUsers
@@ -55,9 +55,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(given: argparse.Namespace) -> Exit:
     # Imported only now: `llmhost` as a whole must start quickly.
-    from llmhost.cli.assemble import boot_id  # noqa: PLC0415
+    from llmhost.assemble.exporter import boot_id  # noqa: PLC0415
     from llmhost.cli.output import write_out  # noqa: PLC0415
-    from llmhost.state import driver_release  # noqa: PLC0415
+    from llmhost.state import driver_pause as driver_release  # noqa: PLC0415
     from llmhost.state.directory import StoreError  # noqa: PLC0415
 
     paths = Paths(procfs=given.procfs, run=given.run_directory)
@@ -76,7 +76,7 @@ def run(given: argparse.Namespace) -> Exit:
 
 def _told(paths: Paths, *, until: str) -> Exit:
     from llmhost.cli.output import write_out  # noqa: PLC0415 - see above
-    from llmhost.views.release import release_text  # noqa: PLC0415
+    from llmhost.views.driver_pause import release_text  # noqa: PLC0415
 
     found = _settled(paths)
     if found is None:
@@ -107,7 +107,7 @@ def _settled(paths: Paths) -> "DriverUsers | None":
 
 def _looked(paths: Paths, seconds: float) -> "DriverUsers | None":
     """Look from a thread: a command line cannot be read while its process hangs in certain calls of the driver."""
-    from llmhost.cli.assemble import driver_users  # noqa: PLC0415 - see above
+    from llmhost.assemble.exporter import driver_users  # noqa: PLC0415 - see above
 
     found: list[DriverUsers] = []
 
@@ -125,7 +125,7 @@ def _looked(paths: Paths, seconds: float) -> "DriverUsers | None":
 
 def _time(text: str) -> float:
     from llmhost.config.quantities import QuantityError, parse_time  # noqa: PLC0415 - see above
-    from llmhost.state.driver_release import MOST_SECONDS  # noqa: PLC0415
+    from llmhost.state.driver_pause import MOST_SECONDS  # noqa: PLC0415
 
     try:
         seconds = parse_time(text)

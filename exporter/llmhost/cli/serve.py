@@ -15,13 +15,11 @@ from pathlib import Path
 from types import FrameType
 
 from llmhost import __version__
-from llmhost.cli import memory
-from llmhost.cli.assemble import Exporter, Paths, SystemClock, boot_id
+from llmhost.assemble.exporter import Exporter, Paths, SystemClock, boot_id
 from llmhost.cli.exits import Exit
-from llmhost.cli.notify import Notifier
 from llmhost.cli.output import write_out
 from llmhost.cli.status_pages import StatusPages
-from llmhost.collect.recent import Recent
+from llmhost.collect.recent_observations import RecentObservations
 from llmhost.config.load import DEFAULT_PATH, ConfigError, load
 from llmhost.config.schema import Config
 from llmhost.metrics.collector import Exposition, InForce
@@ -29,9 +27,11 @@ from llmhost.metrics.exposition import encode
 from llmhost.model.listen import ListenAddress
 from llmhost.serve.access import may_see_all
 from llmhost.serve.http import HttpServer, ListenError
-from llmhost.serve.routes import Request, Response, application, html, text
+from llmhost.serve.routes import Request, Response, html, text
+from llmhost.sources.sd_notify import Notifier
 from llmhost.state.directory import StoreError
-from llmhost.views.landing import landing
+from llmhost.state.saved_history import SavedHistory, open_history, read_history
+from llmhost.views.page.landing import landing
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Arguments:
 def run(arguments: Arguments) -> Exit:
     try:
         config = _load(arguments)
-        remember = memory.recalled if arguments.once else memory.opened
+        remember = read_history if arguments.once else open_history
         remembered = remember(arguments.state_directory, boot_id(arguments.paths))
     except (ConfigError, StoreError) as error:
         sys.stderr.write(f"llmhost: {error}\n")
@@ -72,20 +72,20 @@ def _load(arguments: Arguments) -> Config:
 
 
 class Daemon:
-    def __init__(self, arguments: Arguments, config: Config, remembered: memory.Memory) -> None:
+    def __init__(self, arguments: Arguments, config: Config, remembered: SavedHistory) -> None:
         self._arguments = arguments
-        self._memory = remembered
+        self._saved_history = remembered
         self._clock = SystemClock()
         self._in_force = InForce(config=config, loaded_at=self._clock.time(), reload_success=True)
         self._exporter = Exporter(
             config,
             arguments.paths,
             clock=self._clock,
-            ledger=remembered.ledger,
+            history=remembered.history,
             save=remembered.save,
             watch=not arguments.once,
         )
-        recent = Recent(self._exporter.observe, self._clock)
+        recent = RecentObservations(self._exporter.observe, self._clock)
         self._status = StatusPages(recent, lambda: self._in_force, history_fault=remembered.fault)
         self._exposition = Exposition(
             observe=recent.observe,
@@ -99,7 +99,7 @@ class Daemon:
 
     def close(self) -> None:
         self._exporter.close()
-        self._memory.close(self._exporter.ledger)
+        self._saved_history.close(self._exporter.history)
 
     def print_once(self) -> Exit:
         page, _ = encode(self._exposition.metrics(self._deadline(None)), accept="")
@@ -115,7 +115,7 @@ class Daemon:
         }
         web = self._in_force.config.web
         try:
-            server = HttpServer(web.listen, application(routes), max_connections=web.max_connections)
+            server = HttpServer(web.listen, routes, max_connections=web.max_connections)
         except ListenError as error:
             sys.stderr.write(f"llmhost: {error}\n")
             return Exit.WRONG_USE
@@ -126,7 +126,7 @@ class Daemon:
                 self._exporter.start_watching()
                 address = ListenAddress(host=server.address[0], port=server.address[1])
                 log.info("llmhost %s serves on http://%s, config: %s", __version__, address, self._config_name())
-                self._memory.tell()
+                self._saved_history.log_where()
                 self._notifier.send(READY="1", STATUS=f"serving on {address}")
                 self._wait(arrived, server)
         finally:
@@ -179,7 +179,7 @@ class Daemon:
 
     def _metrics(self, request: Request) -> Response:
         metrics = self._exposition.metrics(self._deadline(request.scrape_timeout_seconds))
-        body, content_type = encode(metrics, request.accept, request.query.get("name[]", ()))
+        body, content_type = encode(metrics, request.headers.get("accept", ""), request.query.get("name[]", ()))
         return Response(headers=(("Content-Type", content_type), ("Vary", "Accept")), body=body)
 
     def _healthz(self, _request: Request) -> Response:

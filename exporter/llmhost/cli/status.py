@@ -5,10 +5,10 @@ import time
 from typing import TYPE_CHECKING
 
 from llmhost.cli.exits import Exit
-from llmhost.cli.options import add_look_options
+from llmhost.cli.options import add_look_options, paths_of
 
 if TYPE_CHECKING:
-    from llmhost.cli.looking import Looker
+    from llmhost.assemble.host_reader import HostReader
 
 _EACH_SECONDS = 2.0
 
@@ -30,8 +30,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(given: argparse.Namespace) -> Exit:
     # Imported only now, as are all that look: `llmhost` as a whole must start quickly.
+    from llmhost.assemble.host_reader import HostReader  # noqa: PLC0415
     from llmhost.cli import terminal  # noqa: PLC0415
-    from llmhost.cli.looking import Looker  # noqa: PLC0415
     from llmhost.cli.output import complain, write_answer  # noqa: PLC0415
     from llmhost.config.load import ConfigError  # noqa: PLC0415
     from llmhost.state.directory import StoreError  # noqa: PLC0415
@@ -40,33 +40,33 @@ def run(given: argparse.Namespace) -> Exit:
         complain("--watch needs a terminal to draw on; for programs there is --json")
         return Exit.WRONG_USE
     try:
-        looker = Looker(given)
+        reader = HostReader(given.config, given.state_directory, paths_of(given))
     except (ConfigError, StoreError) as error:
         complain(str(error))
         return Exit.WRONG_USE
-    with looker:
+    with reader:
         if given.watch:
-            return _watch(looker)
-        text, code = _shown(looker, as_json=given.json, redrawn=False)
+            return _watch(reader)
+        text, code = _shown(reader, as_json=given.json, redrawn=False)
         write_answer(text)
         return code
 
 
-def _shown(looker: "Looker", *, as_json: bool, redrawn: bool) -> tuple[str, Exit]:
+def _shown(reader: "HostReader", *, as_json: bool, redrawn: bool) -> tuple[str, Exit]:
     from llmhost.cli import terminal  # noqa: PLC0415
     from llmhost.decide.health import Level, health_of  # noqa: PLC0415
-    from llmhost.views.status import status_text  # noqa: PLC0415
-    from llmhost.views.status_json import status_json  # noqa: PLC0415
+    from llmhost.views.status.as_json import status_json  # noqa: PLC0415
+    from llmhost.views.status.text import status_text  # noqa: PLC0415
 
-    look = looker.look() if redrawn else looker.look_for_rates()
-    health = health_of(look)
+    view = reader.read() if redrawn else reader.read_with_rates()
+    health = health_of(view)
     codes = {Level.HEALTHY: Exit.GOOD, Level.FINDINGS: Exit.FINDINGS, Level.CANNOT_TELL: Exit.CANNOT_TELL}
     if as_json:
-        return status_json(look, health), codes[health.level]
-    return status_text(look, health, width=terminal.width(), colour=terminal.wants_colour()), codes[health.level]
+        return status_json(view, health), codes[health.level]
+    return status_text(view, health, width=terminal.width(), colour=terminal.wants_colour()), codes[health.level]
 
 
-def _watch(looker: "Looker") -> Exit:
+def _watch(reader: "HostReader") -> Exit:
     """Draw until somebody presses Ctrl-C; the exit code is that of the last look."""
     from llmhost.cli import terminal  # noqa: PLC0415
 
@@ -75,7 +75,7 @@ def _watch(looker: "Looker") -> Exit:
         try:
             while True:
                 began = time.monotonic()
-                text, code = _shown(looker, as_json=False, redrawn=True)
+                text, code = _shown(reader, as_json=False, redrawn=True)
                 terminal.draw(text)
                 time.sleep(max(0.1, began + _EACH_SECONDS - time.monotonic()))
         except KeyboardInterrupt:

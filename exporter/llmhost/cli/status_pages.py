@@ -5,18 +5,18 @@ from collections.abc import Callable
 from typing import Final
 
 from llmhost import __version__
-from llmhost.collect.recent import Recent
-from llmhost.decide.doctor import diagnose
+from llmhost.collect.recent_observations import RecentObservations
+from llmhost.decide.doctor.diagnose import diagnose
 from llmhost.decide.health import health_of
-from llmhost.decide.look import Look
 from llmhost.derive.facts import derive
+from llmhost.derive.host_view import HostView
 from llmhost.derive.rates import rates
 from llmhost.metrics.collector import InForce
 from llmhost.serve.routes import Response, policy_for
-from llmhost.views.page import About, status_page
-from llmhost.views.page_script import SCRIPT
-from llmhost.views.page_style import STYLE
-from llmhost.views.status_json import status_json
+from llmhost.views.page.document import About, status_page
+from llmhost.views.page.script import SCRIPT
+from llmhost.views.page.style import STYLE
+from llmhost.views.status.as_json import status_json
 
 # However many pages are open, the host is looked at for them no more often than that; a scrape's look serves as well.
 FRESH_SECONDS: Final = 5.0
@@ -25,16 +25,16 @@ _OURS_ALONE: Final = ("Cross-Origin-Resource-Policy", "same-origin")
 
 
 class StatusPages:
-    def __init__(self, recent: Recent, in_force: Callable[[], InForce], *, history_fault: str) -> None:
+    def __init__(self, recent: RecentObservations, in_force: Callable[[], InForce], *, history_fault: str) -> None:
         self._recent = recent
         self._in_force = in_force
         self._history_fault = history_fault
         self._host_name = platform.node()
 
     def page(self, deadline: float) -> Response:
-        look, age_seconds = self._look(deadline)
+        view, age_seconds = self._look(deadline)
         about = About(host_name=self._host_name, version=__version__, age_seconds=age_seconds)
-        body = status_page(look, health_of(look), diagnose(look), about)
+        body = status_page(view, health_of(view), diagnose(view), about)
         headers = (
             ("Content-Type", "text/html; charset=utf-8"),
             ("Content-Security-Policy", _POLICY),
@@ -43,22 +43,22 @@ class StatusPages:
         return Response(headers=headers, body=body.encode())
 
     def json(self, deadline: float) -> Response:
-        look, _ = self._look(deadline)
+        view, _ = self._look(deadline)
         headers = (("Content-Type", "application/json"), _OURS_ALONE)
-        return Response(headers=headers, body=status_json(look, health_of(look)).encode())
+        return Response(headers=headers, body=status_json(view, health_of(view)).encode())
 
-    def _look(self, deadline: float) -> tuple[Look, float]:
+    def _look(self, deadline: float) -> tuple[HostView, float]:
         """Look, unless somebody just has; rates are told from a look before, if there was one not long ago."""
         since = self._recent.within(FRESH_SECONDS, deadline)
-        snapshot, ledger = since.observation.snapshot, since.observation.ledger
+        snapshot, history = since.observation.snapshot, since.observation.history
         config = self._in_force().config
-        look = Look(
+        view = HostView(
             snapshot=snapshot,
-            facts=derive(snapshot, config, ledger),
-            ledger=ledger,
+            facts=derive(snapshot, config, history),
+            history=history,
             policy=config.policy,
             gpus_expected=config.gpus.expected,
             rates=rates(since.before, snapshot) if since.before is not None else {},
             history_fault=self._history_fault,
         )
-        return look, since.age_seconds
+        return view, since.age_seconds

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from llmhost.collect.books import Books
+from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.collect.worker import DISABLED as DISABLED  # noqa: PLC0414 - what its readers get
 from llmhost.collect.worker import Clock, Health, Ticket, Worker
-from llmhost.derive.ledger.ledger import Ledger
 from llmhost.model.engine import EnginesReport
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.guard_run import GuardRun
+from llmhost.model.history.history import History
 from llmhost.model.host import Host
 from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Reading
@@ -24,7 +24,7 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     snapshot: Snapshot
-    ledger: Ledger
+    history: History
     health: tuple[Health, ...]
 
 
@@ -50,7 +50,7 @@ class Observer:
         watch: Callable[[Iterable[str]], None],
         aim: Callable[[Reading[ProcessTable], Reading[UnitsReport]], None],
         attempt_seconds: Callable[[], float],
-        books: Books,
+        keeper: HistoryKeeper,
         clock: Clock,
     ) -> None:
         self._host = host
@@ -64,7 +64,7 @@ class Observer:
         self._watch = watch
         self._aim = aim
         self._attempt_seconds = attempt_seconds
-        self._books = books
+        self._keeper = keeper
         self._clock = clock
 
     def observe(self, deadline: float) -> Observation:
@@ -100,9 +100,9 @@ class Observer:
             at=self._clock.time(),
             at_monotonic=self._clock.monotonic(),
         )
-        ledger = self._books.look(snapshot)
-        self._books.keep()  # before anybody is told of it
-        return Observation(snapshot=snapshot, ledger=ledger, health=self._health())
+        history = self._keeper.look(snapshot)
+        self._keeper.keep()  # before anybody is told of it
+        return Observation(snapshot=snapshot, history=history, health=self._health())
 
     def _early(self, ticket: Ticket[T] | None, until: float) -> Reading[T]:
         """Give what there is by then; an attempt that is known to be late is not waited for at all."""

@@ -1,13 +1,13 @@
-"""Whether all is well on the host, and if not, what is the matter."""
+"""The health of the host: findings, unknowns, and the level that follows from them. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llmhost.decide.look import Look
 from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import UnitFacts
+from llmhost.derive.host_view import HostView
 from llmhost.derive.readiness import ready_budget_seconds
 from llmhost.derive.segments import SegmentState
 from llmhost.derive.trackers import TrackerState
@@ -17,6 +17,7 @@ from llmhost.model.ids import UnitId
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
 from llmhost.model.unit import Unit
+from llmhost.model.wording import gib
 
 _NO_GPU_HERE = frozenset({Cause.NO_LIBRARY, Cause.NO_GPU})
 _BROKEN_DRIVER: Mapping[Cause, str] = {
@@ -40,15 +41,15 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class HealthFinding:
     kind: str  # stands in the JSON output
     subject: str  # a unit, "GPU 3", …
     what: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Untold:
-    """What cannot be seen, and why. It `matters` where without it nobody can say that all is well."""
+class Unknown:
+    """Something that cannot be seen, and the cause. It `matters` if the host cannot be called healthy without it."""
 
     subject: str
     cause: str
@@ -58,160 +59,162 @@ class Untold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    findings: tuple[Trouble, ...]
-    untold: tuple[Untold, ...]
+    findings: tuple[HealthFinding, ...]
+    unknowns: tuple[Unknown, ...]
 
     @property
     def level(self) -> Level:
         if self.findings:
             return Level.FINDINGS
-        return Level.CANNOT_TELL if any(one.matters for one in self.untold) else Level.HEALTHY
+        return Level.CANNOT_TELL if any(unknown.matters for unknown in self.unknowns) else Level.HEALTHY
 
 
-def health_of(look: Look) -> Health:
-    """Judge the host. Where there is a finding, it does not matter what else cannot be seen."""
+def health_of(view: HostView) -> Health:
+    """Judge the host. With a finding, unknowns change nothing."""
     return Health(
-        findings=(*_driver(look), *_gpus(look), *_units(look), *_leftovers(look)), untold=tuple(untold_of(look))
+        findings=(*_driver(view), *_gpus(view), *_units(view), *_leftovers(view)), unknowns=tuple(unknowns_of(view))
     )
 
 
-def _driver(look: Look) -> Iterator[Trouble]:
-    report = look.snapshot.nvml
+def _driver(view: HostView) -> Iterator[HealthFinding]:
+    report = view.snapshot.nvml
     if isinstance(report, Failed) and report.cause in _BROKEN_DRIVER:
         what = f"the driver: {_BROKEN_DRIVER[report.cause]}"
         if report.stuck is not None:
             about = f" about GPU {report.stuck.subject}" if report.stuck.subject else ""
             what = f"the driver hangs in {report.stuck.call}{about}"
-        yield Trouble(kind="driver", subject="GPUs", what=what)
+        yield HealthFinding(kind="driver", subject="GPUs", what=what)
     elif isinstance(report, Ok) and report.value.driver_mismatch:
         disk = report.value.library_on_disk_version or "of another version"
         what = f"the library on disk is {disk}, the loaded driver {report.value.driver_version}: no program can start"
-        yield Trouble(kind="driver", subject="GPUs", what=what)
+        yield HealthFinding(kind="driver", subject="GPUs", what=what)
 
 
-def _gpus(look: Look) -> Iterator[Trouble]:
-    if not isinstance(look.snapshot.nvml, Ok):
+def _gpus(view: HostView) -> Iterator[HealthFinding]:
+    if not isinstance(view.snapshot.nvml, Ok):
         return
-    report = look.snapshot.nvml.value
+    report = view.snapshot.nvml.value
     for gpu in report.gpus:
         if gpu.fault is not None:
-            yield Trouble(kind="gpu", subject=f"GPU {gpu.index}", what=str(gpu.fault).replace("_", " "))
+            yield HealthFinding(kind="gpu", subject=f"GPU {gpu.index}", what=gpu.fault.words)
         elif gpu.fabric_ready is False:
-            yield Trouble(kind="fabric", subject=f"GPU {gpu.index}", what="its NVLink fabric is not ready")
-    expected = report.listed_most if look.gpus_expected is None else look.gpus_expected
+            yield HealthFinding(kind="fabric", subject=f"GPU {gpu.index}", what="its NVLink fabric is not ready")
+    expected = report.listed_most if view.gpus_expected is None else view.gpus_expected
     if report.listed < expected and all(gpu.up for gpu in report.gpus):
-        yield Trouble(kind="gpu", subject="GPUs", what=f"the driver lists {report.listed}, expected are {expected}")
+        yield HealthFinding(
+            kind="gpu", subject="GPUs", what=f"the driver lists {report.listed}, expected are {expected}"
+        )
 
 
-def _units(look: Look) -> Iterator[Trouble]:
-    if not isinstance(look.facts.units, Ok):
+def _units(view: HostView) -> Iterator[HealthFinding]:
+    if not isinstance(view.facts.units, Ok):
         return
-    for one in look.facts.units.value:
-        kind, what = _unit(one)
+    for unit in view.facts.units.value:
+        kind, what = _unit(unit)
         if what:
-            yield Trouble(kind=kind, subject=one.unit.id.name, what=what)
-        if isinstance(one.leftovers, Ok) and one.leftovers.value:
-            count = one.leftovers.value
+            yield HealthFinding(kind=kind, subject=unit.unit.id.name, what=what)
+        if isinstance(unit.leftovers, Ok) and unit.leftovers.value:
+            count = unit.leftovers.value
             what = "a process of an ended run is" if count == 1 else f"{count} processes of ended runs are"
-            yield Trouble(kind="leftovers", subject=one.unit.id.name, what=f"{what} still alive")
-    yield from _dead_engines(look)
-    runs = look.snapshot.guard_runs
+            yield HealthFinding(kind="leftovers", subject=unit.unit.id.name, what=f"{what} still alive")
+    yield from _dead_engines(view)
+    runs = view.snapshot.guard_runs
     for run in runs.value if isinstance(runs, Ok) else ():
         if run.verdict is GuardVerdict.FAULT:
             what = "its guard could not work at its last start"
-            yield Trouble(kind="guard", subject=run.unit.name, what=what)
-    yield from _servers(look)
+            yield HealthFinding(kind="guard", subject=run.unit.name, what=what)
+    yield from _servers(view)
 
 
-def _unit(one: UnitFacts) -> tuple[str, str]:
-    unit = one.unit
+def _unit(facts: UnitFacts) -> tuple[str, str]:
+    unit = facts.unit
     if unit.load_state in _NOT_LOADABLE:
         what = "there is no such unit" if unit.load_state == "not-found" else f"its file is bad ({unit.load_state})"
         return "unit_missing", what
     if unit.active_state == "failed":
         return "unit_failed", f"has failed ({unit.result})" if unit.result not in {"", "success"} else "has failed"
-    startable = one.startable == Ok(False)
+    startable = facts.startable == Ok(False)
     if waits_to_restart(unit):
         return "unit_restarting", "waits to be restarted" + ("; that start will fail" if startable else "")
-    if not is_up(unit) and one.wanted == Ok(True):
+    if not is_up(unit) and facts.wanted == Ok(True):
         return "unit_down", "should run and does not" + ("; a start now would fail" if startable else "")
     return "", ""
 
 
-def _dead_engines(look: Look) -> Iterator[Trouble]:
-    """Tell of units that are up for systemd while a part of their engine is a zombie, which nobody has waited for."""
-    processes = look.snapshot.processes
-    if not isinstance(processes, Ok) or not isinstance(look.facts.units, Ok):
+def _dead_engines(view: HostView) -> Iterator[HealthFinding]:
+    """Find units that systemd calls active while a part of their engine is a zombie."""
+    processes = view.snapshot.processes
+    if not isinstance(processes, Ok) or not isinstance(view.facts.units, Ok):
         return
     dead: dict[UnitId, list[Process]] = {}
     for process in processes.value.by_pid.values():
         if process.zombie and process.role in _PARTS and process.placement.unit is not None:
             dead.setdefault(process.placement.unit, []).append(process)
-    for one in look.facts.units.value:
-        if one.unit.active_state == "active" and one.unit.id in dead:
-            parts = ", ".join(f"{process.role} {process.id.pid}" for process in dead[one.unit.id])
-            yield Trouble(kind="engine_dead", subject=one.unit.id.name, what=f"parts of its engine are dead: {parts}")
+    for unit in view.facts.units.value:
+        if unit.unit.active_state == "active" and unit.unit.id in dead:
+            parts = ", ".join(f"{process.role} {process.id.pid}" for process in dead[unit.unit.id])
+            yield HealthFinding(
+                kind="engine_dead", subject=unit.unit.id.name, what=f"parts of its engine are dead: {parts}"
+            )
 
 
-def _servers(look: Look) -> Iterator[Trouble]:
-    """Tell of units whose server does not answer though it has had the time to load.
+def _servers(view: HostView) -> Iterator[HealthFinding]:
+    """Find units whose server does not answer though it has had the time to load.
 
-    An answer that is not that of an engine may be as its operator wants it (`--disable-log-stats`): that is untold.
+    An answer that is not that of an engine may be as its operator wants it (`--disable-log-stats`): that is unknown.
     """
-    if not isinstance(look.snapshot.engines, Ok) or not isinstance(look.facts.units, Ok):
+    if not isinstance(view.snapshot.engines, Ok) or not isinstance(view.facts.units, Ok):
         return
-    units = {one.unit.id: one.unit for one in look.facts.units.value}
-    for answer in look.snapshot.engines.value.answers:
+    units = {facts.unit.id: facts.unit for facts in view.facts.units.value}
+    for answer in view.snapshot.engines.value.answers:
         unit = units.get(answer.unit)
-        if unit is not None and _is_dead(answer, unit, look):
-            cause = answer.samples.cause if isinstance(answer.samples, Failed) else ""
-            what = f"its server at {answer.endpoint} does not answer ({str(cause).replace('_', ' ')})"
-            yield Trouble(kind="server", subject=unit.id.name, what=what)
+        if unit is not None and _is_dead(answer, unit, view):
+            cause = answer.samples.cause.words if isinstance(answer.samples, Failed) else ""
+            what = f"its server at {answer.endpoint} does not answer ({cause})"
+            yield HealthFinding(kind="server", subject=unit.id.name, what=what)
 
 
-def _is_dead(answer: EngineAnswer, unit: Unit, look: Look) -> bool:
+def _is_dead(answer: EngineAnswer, unit: Unit, view: HostView) -> bool:
     if not isinstance(answer.samples, Failed) or answer.samples.cause not in _DEAD_SERVER:
         return False
     if not is_up(unit) or unit.active_state in {"activating", "deactivating"}:
         return False
     if answer.samples.cause is Cause.REFUSED or unit.active_enter_at is None:
         return True  # of a server that may still load, the source says that it is starting
-    readiness = look.ledger.readiness.get(unit.id)
-    return look.snapshot.at - unit.active_enter_at > ready_budget_seconds(readiness, look.policy)
+    readiness = view.history.readiness.get(unit.id)
+    return view.snapshot.at - unit.active_enter_at > ready_budget_seconds(readiness, view.policy)
 
 
-def _leftovers(look: Look) -> Iterator[Trouble]:
-    facts = look.facts
+def _leftovers(view: HostView) -> Iterator[HealthFinding]:
+    facts = view.facts
     attribution = facts.attribution.value if isinstance(facts.attribution, Ok) else {}
-    indexes = (
-        {gpu.uuid: gpu.index for gpu in look.snapshot.nvml.value.gpus} if isinstance(look.snapshot.nvml, Ok) else {}
-    )
-    for uuid, mine in attribution.items():
-        holders = mine.value.holders if isinstance(mine, Ok) else ()
-        gone = sum(one.used_bytes or 0 for one in holders if one.kind is HolderKind.GONE)
-        if gone > look.policy.resident_bytes:
-            what = f"{gone / (1 << 30):.1f} GiB are held for processes that are gone"
-            yield Trouble(kind="gone", subject=f"GPU {indexes[uuid]}", what=what)
+    indexes = {gpu.uuid: gpu.index for gpu in view.snapshot.gpus}
+    for uuid, of_gpu in attribution.items():
+        holders = of_gpu.value.holders if isinstance(of_gpu, Ok) else ()
+        gone = sum(holder.used_bytes or 0 for holder in holders if holder.kind is HolderKind.GONE)
+        if gone > view.policy.resident_bytes:
+            what = f"{gib(gone)} GiB are held for processes that are gone"
+            yield HealthFinding(kind="gone", subject=f"GPU {indexes[uuid]}", what=what)
     if isinstance(facts.orphans, Ok) and facts.orphans.value:
         count = len(facts.orphans.value)
         what = "an orphan process" if count == 1 else f"{count} orphan processes"
-        yield Trouble(kind="orphans", subject="processes", what=what)
+        yield HealthFinding(kind="orphans", subject="processes", what=what)
     if isinstance(facts.trackers, Ok):
         count = sum(state is TrackerState.ORPHANED for state in facts.trackers.value.values())
         if count:
             what = "an orphaned resource tracker" if count == 1 else f"{count} orphaned resource trackers"
-            yield Trouble(kind="trackers", subject="processes", what=what)
+            yield HealthFinding(kind="trackers", subject="processes", what=what)
     if isinstance(facts.segments, Ok):
         count = sum(state is SegmentState.STALE for state in facts.segments.value.values())
         if count:
             what = "a stale file" if count == 1 else f"{count} stale files"
-            yield Trouble(kind="segments", subject="shared memory", what=what)
+            yield HealthFinding(kind="segments", subject="shared memory", what=what)
 
 
-def untold_of(look: Look) -> Iterator[Untold]:
-    """Tell what cannot be seen, and why: sources, what is missing for a judgement, processes that hide."""
-    snapshot = look.snapshot
-    engines_here = isinstance(look.facts.units, Ok) and any(one.engine for one in look.facts.units.value)
+def unknowns_of(view: HostView) -> Iterator[Unknown]:
+    """Yield what cannot be seen, with the cause: sources, inputs of a judgement, unreadable processes."""
+    snapshot = view.snapshot
+    engines_here = isinstance(view.facts.units, Ok) and any(unit.engine for unit in view.facts.units.value)
     for subject, reading in (
         ("GPUs", snapshot.nvml),
         ("units", snapshot.units),
@@ -224,34 +227,34 @@ def untold_of(look: Look) -> Iterator[Untold]:
         if isinstance(reading, Failed):
             nobody_misses_it = subject == "GPUs" and reading.cause in _NO_GPU_HERE and not engines_here
             matters = subject in {"GPUs", "units", "processes"} and not nobody_misses_it
-            yield Untold(subject=subject, cause=reading.cause, detail=reading.detail, matters=matters)
+            yield Unknown(subject=subject, cause=reading.cause, detail=reading.detail, matters=matters)
         elif isinstance(reading, NotApplicable) and reading is not snapshot.guard_runs:
-            yield Untold(subject=subject, cause=reading.why or "disabled", detail="", matters=False)
-    orphans = look.facts.orphans
+            yield Unknown(subject=subject, cause=reading.why or "disabled", detail="", matters=False)
+    orphans = view.facts.orphans
     if isinstance(orphans, NotApplicable):
         detail = "there are candidates, and no exporter's record tells for how long"
-        yield Untold(subject="orphans", cause="not_watched", detail=detail, matters=True)
+        yield Unknown(subject="orphans", cause="not_watched", detail=detail, matters=True)
     if isinstance(snapshot.processes, Ok) and snapshot.processes.value.unreadable:
         detail = f"processes of which not all could be read: {snapshot.processes.value.unreadable}; root can"
-        yield Untold(subject="processes", cause=Cause.NO_PERMISSION, detail=detail, matters=False)
+        yield Unknown(subject="processes", cause=Cause.NO_PERMISSION, detail=detail, matters=False)
     if isinstance(snapshot.shm, Ok) and snapshot.shm.value.uninspected:
         detail = (
             f"processes that could not be inspected, and may hold files: {snapshot.shm.value.uninspected}; root can"
         )
-        yield Untold(subject="shared memory", cause=Cause.NO_PERMISSION, detail=detail, matters=False)
+        yield Unknown(subject="shared memory", cause=Cause.NO_PERMISSION, detail=detail, matters=False)
     if isinstance(snapshot.shm, Ok) and snapshot.shm.value.unlisted:
         detail = f"{snapshot.shm.value.unlisted} files are more than are looked at"
-        yield Untold(subject="shared memory", cause=Cause.TOO_LARGE, detail=detail, matters=False)
-    if look.history_fault:
-        yield Untold(subject="history", cause="unreadable", detail=look.history_fault, matters=False)
-    yield from _untold_engines(look)
+        yield Unknown(subject="shared memory", cause=Cause.TOO_LARGE, detail=detail, matters=False)
+    if view.history_fault:
+        yield Unknown(subject="history", cause="unreadable", detail=view.history_fault, matters=False)
+    yield from _unknown_engines(view)
 
 
-def _untold_engines(look: Look) -> Iterator[Untold]:
-    """Tell of servers that answer without an engine's metrics; those that do not answer are findings, or loading."""
-    if not isinstance(look.snapshot.engines, Ok):
+def _unknown_engines(view: HostView) -> Iterator[Unknown]:
+    """Yield servers that answer without an engine's metrics; those that do not answer are findings, or loading."""
+    if not isinstance(view.snapshot.engines, Ok):
         return
-    for answer in look.snapshot.engines.value.answers:
+    for answer in view.snapshot.engines.value.answers:
         if isinstance(answer.samples, Failed) and answer.samples.cause not in {*_DEAD_SERVER, Cause.STARTING}:
             subject = f"{answer.unit.name} at {answer.endpoint}"
-            yield Untold(subject=subject, cause=answer.samples.cause, detail=answer.samples.detail, matters=False)
+            yield Unknown(subject=subject, cause=answer.samples.cause, detail=answer.samples.detail, matters=False)

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llmhost.derive.belonging import Belongings, Owner, Owners
+from llmhost.derive.unit_membership import Belongings, Owner, Owners
 from llmhost.model.gpu import Gpu, GpuHolder, GpuMemory
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Home, Process, ProcessTable

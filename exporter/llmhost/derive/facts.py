@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 from llmhost.config.schema import Config
 from llmhost.derive.attribution import GpuAttribution, attribute
-from llmhost.derive.belonging import Owners
 from llmhost.derive.command import is_guard
-from llmhost.derive.demand import demand_of, members_by_unit
-from llmhost.derive.gives_up import gives_up
 from llmhost.derive.gpu_set import GpuSet
-from llmhost.derive.ledger.ledger import Ledger
 from llmhost.derive.need import Need, startable
 from llmhost.derive.orphans import Orphan, orphans
+from llmhost.derive.requirements import demand_of, members_by_unit
 from llmhost.derive.segments import SegmentState, segment_states
+from llmhost.derive.should_run import wanted
+from llmhost.derive.start_limit import gives_up
 from llmhost.derive.trackers import TrackerState, tracker_states
-from llmhost.derive.wanted import wanted
+from llmhost.derive.unit_membership import Owners
 from llmhost.model.gpu import NvmlReport
+from llmhost.model.history.history import History
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading, both, mapped
@@ -49,24 +49,24 @@ class Facts:
     orphans: Reading[tuple[Orphan, ...]]
 
 
-def derive(snapshot: Snapshot, config: Config, ledger: Ledger) -> Facts:
-    found = orphans(snapshot, ledger.orphan_since, ledger.processes_since, config.policy)
-    orphan_ids = frozenset(one.process.id for one in found.value) if isinstance(found, Ok) else frozenset()
+def derive(snapshot: Snapshot, config: Config, history: History) -> Facts:
+    found = orphans(snapshot, history.orphan_since, history.processes_since, config.policy)
+    orphan_ids = frozenset(orphan.process.id for orphan in found.value) if isinstance(found, Ok) else frozenset()
     units = {unit.id: unit for unit in snapshot.units.value.units} if isinstance(snapshot.units, Ok) else {}
     members = mapped(snapshot.processes, members_by_unit)
     leftovers = mapped(
         both(snapshot.processes, snapshot.host),
-        lambda seen: _leftovers(Owners(units=units, processes=seen[0], host=seen[1], belongings=ledger.belongings)),
+        lambda seen: _leftovers(Owners(units=units, processes=seen[0], host=seen[1], belongings=history.belongings)),
     )
     return Facts(
-        attribution=attribute(snapshot, units, orphan_ids, ledger.belongings),
+        attribution=attribute(snapshot, units, orphan_ids, history.belongings),
         units=mapped(
             snapshot.units,
             lambda report: tuple(
-                _unit_facts(unit, snapshot, members, config, ledger, leftovers=leftovers) for unit in report.units
+                _unit_facts(unit, snapshot, members, config, history, leftovers=leftovers) for unit in report.units
             ),
         ),
-        segments=segment_states(snapshot.shm, ledger.unheld_since, snapshot.processes, config.policy),
+        segments=segment_states(snapshot.shm, history.unheld_since, snapshot.processes, config.policy),
         trackers=mapped(snapshot.processes, lambda table: tracker_states(table, orphan_ids)),
         orphans=found,
     )
@@ -77,15 +77,15 @@ def _unit_facts(
     snapshot: Snapshot,
     members: Reading[Mapping[UnitId, tuple[Process, ...]]],
     config: Config,
-    ledger: Ledger,
+    history: History,
     *,
     leftovers: Reading[Mapping[UnitId, Reading[int]]],
 ) -> UnitFacts:
     mine: Reading[tuple[Process, ...]] = mapped(members, lambda by_unit: by_unit.get(unit.id, ()))
     if unit.load_state == "not-found" and isinstance(mine, Ok) and not mine.value:
         mine = NotApplicable("there is no such unit")
-    demand = demand_of(unit, mine.value if isinstance(mine, Ok) else (), snapshot, config, ledger)
-    record = ledger.units.get(unit.id)
+    demand = demand_of(unit, mine.value if isinstance(mine, Ok) else (), snapshot, config, history)
+    record = history.units.get(unit.id)
     return UnitFacts(
         unit=unit,
         engine=demand.run.engine,
@@ -98,7 +98,7 @@ def _unit_facts(
             unit,
             demand.gpus,
             demand.needed,
-            snapshot.nvml.value.gpus if isinstance(snapshot.nvml, Ok) else (),
+            snapshot.gpus,
             snapshot.host,
             driver_mismatch=bool(demand.run.engine) and _has_driver_mismatch(snapshot.nvml),
         ),

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from llmhost.config.schema import Policy
 from llmhost.derive.attribution import GpuAttribution, Holder, HolderKind
-from llmhost.derive.ledger.record import UNATTRIBUTED
 from llmhost.derive.need import Need
 from llmhost.model.gpu import Gpu
+from llmhost.model.history.unit_history import UNATTRIBUTED
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.process import Process
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
@@ -72,7 +72,9 @@ class Scene:
         attribution = self.attribution if not isinstance(self.attribution, Ok) else self.attribution.value[gpu.uuid]
         listed = attribution.value.holders if isinstance(attribution, Ok) else ()
         holders = [one for one in listed if not self._came_later(one)]
-        in_the_way = [one for one in holders if one.kind in _ALWAYS | _WHERE_SHORT and not self._is_doubtful(one)]
+        in_the_way = [
+            holder for holder in holders if holder.kind in _ALWAYS | _WHERE_SHORT and not self._is_doubtful(holder)
+        ]
         obstacles = [self._obstacle(gpu, one) for one in in_the_way if one.used_bytes]
         nobodys = _unattributed(used, holders) if isinstance(attribution, Ok) else None
         if nobodys:
@@ -81,7 +83,7 @@ class Scene:
             return Found(target=target, counted_bytes=0, obstacles=tuple(obstacles))
         held_later = sum(one.used_bytes or 0 for one in listed if self._came_later(one))
         counting = {*_ALWAYS, UNATTRIBUTED} | (_WHERE_SHORT if self._is_short(gpu, used, held_later) else set())
-        counted = sum(one.used_bytes for one in obstacles if one.kind in counting)
+        counted = sum(obstacle.used_bytes for obstacle in obstacles if obstacle.kind in counting)
         doubtful = min(nobodys or 0, self.leaving_bytes.get(gpu.uuid, 0))
         untold: Failed | None
         if not isinstance(attribution, Ok):
@@ -130,10 +132,12 @@ class Scene:
         self, gpu: Gpu, holders: Sequence[Holder], counted: int, counting: AbstractSet[str]
     ) -> Failed | None:
         """Say which holder may be more in the way than is counted; unified memory has no sum that it is missing in."""
-        for one in holders:
-            if one.used_bytes is None and (not gpu.unified_memory or one.kind in counting or self._is_doubtful(one)):
-                return Failed(Cause.NOT_SUPPORTED, f"the driver does not say how much process {one.pid} holds")
-        doubtful = [one for one in holders if self._is_doubtful(one)]
+        for holder in holders:
+            if holder.used_bytes is None and (
+                not gpu.unified_memory or holder.kind in counting or self._is_doubtful(holder)
+            ):
+                return Failed(Cause.NOT_SUPPORTED, f"the driver does not say how much process {holder.pid} holds")
+        doubtful = [holder for holder in holders if self._is_doubtful(holder)]
         if counted + sum(one.used_bytes or 0 for one in doubtful) > max(counted, self.policy.resident_bytes):
             if not self.units_read:
                 return Failed(Cause.UNKNOWN, "systemd does not say which units are up")
@@ -145,7 +149,7 @@ class Scene:
         """Say that it is not known whether sessions, containers and others leave too little, where that decides."""
         if isinstance(self.needed, Ok):
             return None
-        beside = sum(one.used_bytes for one in obstacles if one.kind in _WHERE_SHORT)
+        beside = sum(obstacle.used_bytes for obstacle in obstacles if obstacle.kind in _WHERE_SHORT)
         if counted + beside <= max(counted, self.policy.resident_bytes):
             return None
         why = failed(self.needed)
@@ -167,7 +171,7 @@ class Scene:
 
 def _unattributed(used: int | None, holders: Sequence[Holder]) -> int | None:
     """Work out what nobody held at the start; None where that is not known, and where there is no such sum."""
-    held = [one.used_bytes for one in holders]
+    held = [holder.used_bytes for holder in holders]
     known = [one for one in held if one is not None]
     return None if used is None or len(known) < len(held) else max(0, used - sum(known))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from llmhost.config.schema import Policy
 from llmhost.derive.activation import is_up
 from llmhost.derive.command import expand_variables
-from llmhost.derive.creators import Bond, ancestors, bond_with_creator
+from llmhost.derive.parentage import Bond, ancestors, bond_with_creator
 from llmhost.model.children import is_bare_child, is_engine_child
 from llmhost.model.engine_command import is_engine_command
 from llmhost.model.ids import ProcessId, UnitId
@@ -74,7 +74,7 @@ def advance_orphans(since: Mapping[ProcessId, float], snapshot: Snapshot) -> Map
     if not isinstance(found, Ok):
         return since
     at = processes_read_at(snapshot)
-    return {one: since.get(one, at) for one in found.value}
+    return {process: since.get(process, at) for process in found.value}
 
 
 def processes_read_at(snapshot: Snapshot) -> float:

@@ -31,8 +31,8 @@ def rates(before: Snapshot, after: Snapshot) -> Mapping[Endpoint, Rate]:
         return {}
     return {
         endpoint: Rate(
-            generation_tokens=_per_second(earlier[endpoint], now, seconds, lambda one: one.generation_tokens),
-            prompt_tokens=_per_second(earlier[endpoint], now, seconds, lambda one: one.prompt_tokens),
+            generation_tokens=_per_second(earlier[endpoint], now, seconds, lambda sample: sample.generation_tokens),
+            prompt_tokens=_per_second(earlier[endpoint], now, seconds, lambda sample: sample.prompt_tokens),
         )
         for endpoint, now in later.items()
         if endpoint in earlier
@@ -41,7 +41,9 @@ def rates(before: Snapshot, after: Snapshot) -> Mapping[Endpoint, Rate]:
 
 def _answers(snapshot: Snapshot) -> Mapping[Endpoint, tuple[EngineSample, ...]]:
     answers: tuple[EngineAnswer, ...] = snapshot.engines.value.answers if isinstance(snapshot.engines, Ok) else ()
-    return {(one.unit, one.endpoint): one.samples.value for one in answers if isinstance(one.samples, Ok)}
+    return {
+        (answer.unit, answer.endpoint): answer.samples.value for answer in answers if isinstance(answer.samples, Ok)
+    }
 
 
 def _per_second(
@@ -50,10 +52,10 @@ def _per_second(
     seconds: float,
     counter: Callable[[EngineSample], float | None],
 ) -> float | None:
-    first = {(one.model, one.engine_index): counter(one) for one in before}
+    first = {(sample.model, sample.engine_index): counter(sample) for sample in before}
     total = 0.0
-    for one in after:
-        then, now = first.get((one.model, one.engine_index)), counter(one)
+    for sample in after:
+        then, now = first.get((sample.model, sample.engine_index)), counter(sample)
         if then is None or now is None or not 0 <= now - then < math.inf:  # nor NaN
             return None
         total += now - then

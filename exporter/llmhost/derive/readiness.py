@@ -1,12 +1,12 @@
 """How long a unit's engine took from the unit's start to its first answer, and how long it may take the next time."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from llmhost.config.schema import Policy
 from llmhost.derive.activation import activation_began, is_up
-from llmhost.derive.ledger.bounds import MAX_UNITS, newest
 from llmhost.model.engine import EngineAnswer
+from llmhost.model.history.bounds import MAX_UNITS, newest
+from llmhost.model.history.history import Readiness
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Ok
 from llmhost.model.snapshot import Snapshot
@@ -14,16 +14,6 @@ from llmhost.model.unit import Unit
 
 _REMEMBERED = 10  # starts
 _TIMES_THE_LONGEST = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Readiness:
-    """Of one unit. `seconds` are of the present activation, by endpoint; None where its start was not seen."""
-
-    invocation_id: str
-    start_seen: bool  # a look found this activation without an answer yet
-    seconds: Mapping[str, float | None] = field(default_factory=dict)
-    past_seconds: tuple[float, ...] = ()  # of the last starts, the first endpoint of each
 
 
 def advance_readiness(before: Mapping[UnitId, Readiness], snapshot: Snapshot) -> Mapping[UnitId, Readiness]:
@@ -39,8 +29,8 @@ def advance_readiness(before: Mapping[UnitId, Readiness], snapshot: Snapshot) ->
         unit.id: _advanced(before.get(unit.id), unit, answers, snapshot.at_monotonic)
         for unit in snapshot.units.value.units
     }
-    gone = {unit: one for unit, one in before.items() if unit not in found and one.past_seconds}
-    return newest(gone | {unit: one for unit, one in found.items() if one is not None}, MAX_UNITS)
+    gone = {unit: readiness for unit, readiness in before.items() if unit not in found and readiness.past_seconds}
+    return newest(gone | {unit: readiness for unit, readiness in found.items() if readiness is not None}, MAX_UNITS)
 
 
 def _advanced(
@@ -48,7 +38,7 @@ def _advanced(
 ) -> Readiness | None:
     if not is_up(unit) or not unit.invocation_id:
         return before
-    answered = [one.endpoint for one in answers if one.unit == unit.id and isinstance(one.samples, Ok)]
+    answered = [answer.endpoint for answer in answers if answer.unit == unit.id and isinstance(answer.samples, Ok)]
     past = before.past_seconds if before is not None else ()
     if before is None or before.invocation_id != unit.invocation_id:
         before = Readiness(invocation_id=unit.invocation_id, start_seen=not answered, past_seconds=past)

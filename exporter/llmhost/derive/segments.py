@@ -61,14 +61,18 @@ def advance_unheld(
     number of an old one.
     """
     return {
-        one.id: min(since.get(one.id, one.looked_at), one.looked_at)
-        if changed_at.get(one.id) == one.changed_at
-        else one.looked_at
-        for one in shared.segments
-        if one.holders is not None and not one.holders
+        segment.id: min(since.get(segment.id, segment.looked_at), segment.looked_at)
+        if changed_at.get(segment.id) == segment.changed_at
+        else segment.looked_at
+        for segment in shared.segments
+        if segment.holders is not None and not segment.holders
     }
 
 
 def unheld_changed_at(shared: SharedMemory) -> Mapping[SegmentId, float]:
     """Take down when those that nobody holds last changed, for the next look."""
-    return {one.id: one.changed_at for one in shared.segments if one.holders is not None and not one.holders}
+    return {
+        segment.id: segment.changed_at
+        for segment in shared.segments
+        if segment.holders is not None and not segment.holders
+    }

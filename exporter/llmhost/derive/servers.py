@@ -27,8 +27,8 @@ def engine_servers(
     `young_from_ticks` or later, or whose unit is activating, may not listen yet.
     """
     urls: dict[UnitId, list[EngineConfig]] = {}
-    for one in configured:
-        urls.setdefault(UnitId(one.unit, SYSTEM_MANAGER), []).append(one)
+    for config in configured:
+        urls.setdefault(UnitId(config.unit, SYSTEM_MANAGER), []).append(config)
     members = _fronts_by_unit(processes.by_pid.values())
     found: list[EngineServer] = []
     for unit in sorted(units.units, key=lambda unit: unit.id):
@@ -42,7 +42,7 @@ def engine_servers(
         if unit.id in urls:
             first = min(mine, key=lambda process: process.id.start_ticks, default=main)
             starting = activating or (first is not None and first.id.start_ticks >= young_from_ticks)
-            found += [_configured(unit, one, mine, first, starting=starting) for one in urls[unit.id]]
+            found += [_configured(unit, url, mine, first, starting=starting) for url in urls[unit.id]]
             continue
         for group in _groups(mine):
             young = group[0].id.start_ticks >= young_from_ticks

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
-from llmhost.derive.creators import Bond, ancestors, bond_with_creator
+from llmhost.derive.parentage import Bond, ancestors, bond_with_creator
 from llmhost.model.children import is_python
 from llmhost.model.engines import tracker_fd
 from llmhost.model.ids import ProcessId
@@ -90,8 +90,8 @@ class _Holders:
         if pid not in self._bonds:
             holder = self._processes.by_pid[pid]
             self._bonds[pid] = frozenset(
-                Bond.LOST if one.id in self._orphans else bond_with_creator(one, self._processes)
-                for one in (holder, *ancestors(holder, self._processes))
+                Bond.LOST if process.id in self._orphans else bond_with_creator(process, self._processes)
+                for process in (holder, *ancestors(holder, self._processes))
             )
         return self._bonds[pid]
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from llmhost.config.schema import Config
 from llmhost.derive.activation import is_up, main_process
 from llmhost.derive.attribution import HolderKind, attribute
-from llmhost.derive.demand import demand_of, members_by_unit
 from llmhost.derive.gpu_set import GpuSet
 from llmhost.derive.in_the_way import Obstacle, Scene, Target, failed
-from llmhost.derive.ledger.ledger import Ledger
-from llmhost.derive.ledger.record import UNATTRIBUTED, InTheWay, Verdict
 from llmhost.derive.orphans import orphans
+from llmhost.derive.requirements import demand_of, members_by_unit
 from llmhost.model.gpu import Gpu
+from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import UNATTRIBUTED, InTheWay, Verdict
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Process
 from llmhost.model.reading import Cause, Failed, Ok, Reading, mapped
@@ -35,19 +35,19 @@ class Grounds:
 
     snapshot: Snapshot
     config: Config
-    ledger: Ledger
+    history: History
     members: Reading[Mapping[UnitId, tuple[Process, ...]]]
     orphan_ids: AbstractSet[ProcessId]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, config: Config, ledger: Ledger) -> "Grounds":
-        found = orphans(snapshot, ledger.orphan_since, ledger.processes_since, config.policy)
+    def of(cls, snapshot: Snapshot, config: Config, history: History) -> "Grounds":
+        found = orphans(snapshot, history.orphan_since, history.processes_since, config.policy)
         return cls(
             snapshot=snapshot,
             config=config,
-            ledger=ledger,
+            history=history,
             members=mapped(snapshot.processes, members_by_unit),
-            orphan_ids=frozenset(one.process.id for one in found.value) if isinstance(found, Ok) else frozenset(),
+            orphan_ids=frozenset(orphan.process.id for orphan in found.value) if isinstance(found, Ok) else frozenset(),
         )
 
 
@@ -56,10 +56,10 @@ def judge(
     unit: Unit,
     used_at_start: Mapping[GpuUuid, int],
     config: Config,
-    ledger: Ledger,
+    history: History,
 ) -> Reading[Judgement]:
     """Judge one start by what was read for it alone (see judge_on)."""
-    return judge_on(Grounds.of(snapshot, config, ledger), unit, used_at_start)
+    return judge_on(Grounds.of(snapshot, config, history), unit, used_at_start)
 
 
 def judge_on(grounds: Grounds, unit: Unit, used_at_start: Mapping[GpuUuid, int]) -> Reading[Judgement]:
@@ -80,7 +80,7 @@ def judge_on(grounds: Grounds, unit: Unit, used_at_start: Mapping[GpuUuid, int])
     Where the set is not known, or names a GPU that is split into MIG instances, it is told if all that it may be are
     clean. In the way is then nothing: nobody knows which of it would have been.
     """
-    snapshot, config, ledger = grounds.snapshot, grounds.config, grounds.ledger
+    snapshot, config, history = grounds.snapshot, grounds.config, grounds.history
     if not isinstance(snapshot.nvml, Ok):
         return failed(snapshot.nvml)
     if unit.settings is None:
@@ -94,7 +94,7 @@ def judge_on(grounds: Grounds, unit: Unit, used_at_start: Mapping[GpuUuid, int])
     units[unit.id] = unit
     snapshot = replace(snapshot, units=Ok(UnitsReport(systemd_version="", units=tuple(units.values()))))
     members = grounds.members.value.get(unit.id, ()) if isinstance(grounds.members, Ok) else ()
-    demand = demand_of(unit, members, snapshot, config, ledger)
+    demand = demand_of(unit, members, snapshot, config, history)
     scene = Scene(
         snapshot=snapshot,
         unit=unit,
@@ -102,9 +102,9 @@ def judge_on(grounds: Grounds, unit: Unit, used_at_start: Mapping[GpuUuid, int])
         units_read=units_read,
         used_at_start=used_at_start,
         needed=demand.needed,
-        attribution=attribute(snapshot, units, grounds.orphan_ids, ledger.belongings),
+        attribution=attribute(snapshot, units, grounds.orphan_ids, history.belongings),
         main_ticks=_main_ticks(snapshot, unit),
-        leaving_bytes=_held_by(leaving, ledger),
+        leaving_bytes=_held_by(leaving, history),
         policy=config.policy,
     )
     found = [scene.look_at(target) for target in _targets(demand.gpus, gpus)]
@@ -137,7 +137,7 @@ def _targets(uuids: Reading[GpuSet], listed: Sequence[Gpu]) -> tuple[Target, ...
     for uuid in dict.fromkeys(uuids.value):
         if uuid in instances:
             doubt = Failed(Cause.UNKNOWN, f"nobody knows which MIG instance of {uuid} the unit uses")
-            found += [Target(uuid=one.uuid, gpu=one, doubt=doubt) for one in instances[uuid]]
+            found += [Target(uuid=instance.uuid, gpu=instance, doubt=doubt) for instance in instances[uuid]]
         else:
             found.append(Target(uuid=uuid, gpu=by_uuid.get(uuid)))
     return tuple(found)
@@ -156,11 +156,11 @@ def _leaving(units: Mapping[UnitId, Unit], unit: Unit) -> Mapping[UnitId, Unit]:
     }
 
 
-def _held_by(units: Mapping[UnitId, Unit], ledger: Ledger) -> Mapping[GpuUuid, int]:
+def _held_by(units: Mapping[UnitId, Unit], history: History) -> Mapping[GpuUuid, int]:
     """Sum up what they held at the last look at their present activation."""
     held: dict[GpuUuid, int] = {}
     for unit in units.values():
-        known = ledger.holdings.get(unit.id)
+        known = history.holdings.get(unit.id)
         if known is not None and known.invocation_id == unit.invocation_id:
             for uuid, own in known.own_bytes.items():
                 held[uuid] = held.get(uuid, 0) + own
@@ -182,9 +182,11 @@ def _summed(obstacles: Sequence[Obstacle]) -> tuple[InTheWay, ...]:
     """Sum up by GPU and kind, in the order of the set and of the kinds."""
     order = [*HolderKind, UNATTRIBUTED]
     sums: dict[tuple[GpuUuid, str], InTheWay] = {}
-    for one in obstacles:
-        before = sums.get((one.uuid, one.kind))
-        total = one.used_bytes + (before.used_bytes if before is not None else 0)
-        sums[one.uuid, one.kind] = InTheWay(uuid=one.uuid, gpu=one.gpu, kind=one.kind, used_bytes=total)
-    uuids = list(dict.fromkeys(one.uuid for one in obstacles))
-    return tuple(sorted(sums.values(), key=lambda one: (uuids.index(one.uuid), order.index(one.kind))))
+    for obstacle in obstacles:
+        before = sums.get((obstacle.uuid, obstacle.kind))
+        total = obstacle.used_bytes + (before.used_bytes if before is not None else 0)
+        sums[obstacle.uuid, obstacle.kind] = InTheWay(
+            uuid=obstacle.uuid, gpu=obstacle.gpu, kind=obstacle.kind, used_bytes=total
+        )
+    uuids = list(dict.fromkeys(obstacle.uuid for obstacle in obstacles))
+    return tuple(sorted(sums.values(), key=lambda way: (uuids.index(way.uuid), order.index(way.kind))))

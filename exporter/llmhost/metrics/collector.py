@@ -84,7 +84,7 @@ class Exposition:
     def _derived(self, observation: Observation, config: Config) -> tuple[Observation, Facts]:
         """Derive; a bug there leaves what needs no derivation on the page, and shows."""
         try:
-            return observation, derive(observation.snapshot, config, observation.ledger)
+            return observation, derive(observation.snapshot, config, observation.history)
         except Exception as error:
             log.exception("a bug in what is derived for the page")
             detail = f"{type(error).__name__}: {error}"

@@ -99,22 +99,22 @@ def unit_series(view: View, page: Page) -> None:
     if not isinstance(facts, Ok):
         return
     indexes = {gpu.uuid: gpu.index for gpu in report.value.gpus} if isinstance(report, Ok) else {}
-    for one in facts.value:
-        labels = {"unit": one.unit.id.name, "manager": one.unit.id.manager}
-        _state(one, labels, page)
-        _settings(one, labels, page)
-        processes = value_or_none(one.processes)
+    for fact in facts.value:
+        labels = {"unit": fact.unit.id.name, "manager": fact.unit.id.manager}
+        _state(fact, labels, page)
+        _settings(fact, labels, page)
+        processes = value_or_none(fact.processes)
         if processes is not None:
             for role in Role:
                 page.add(catalog.UNIT_PROCESSES, processes.get(role, 0), **labels, role=role)
-        page.add(catalog.UNIT_LEFTOVER_PROCESSES, value_or_none(one.leftovers), **labels)
-        for uuid, wanted_bytes in (value_or_none(one.needed) or {}).items():
+        page.add(catalog.UNIT_LEFTOVER_PROCESSES, value_or_none(fact.leftovers), **labels)
+        for uuid, wanted_bytes in (value_or_none(fact.needed) or {}).items():
             page.add(catalog.UNIT_NEEDED, wanted_bytes, **labels, gpu=indexes[uuid], uuid=uuid)
-        page.add(catalog.UNIT_STARTABLE, value_or_none(one.startable), **labels)
+        page.add(catalog.UNIT_STARTABLE, value_or_none(fact.startable), **labels)
 
 
-def _state(one: UnitFacts, labels: Mapping[str, str], page: Page) -> None:
-    unit = one.unit
+def _state(facts: UnitFacts, labels: Mapping[str, str], page: Page) -> None:
+    unit = facts.unit
     settings = unit.settings
     page.add(
         catalog.UNIT_INFO,
@@ -123,24 +123,24 @@ def _state(one: UnitFacts, labels: Mapping[str, str], page: Page) -> None:
         load_state=unit.load_state,
         unit_file_state=unit.unit_file_state,
         service_type=settings.service_type if settings is not None else "",
-        engine=one.engine,
+        engine=facts.engine,
         restart=settings.restart if settings is not None else "",
         kill_mode=settings.kill_mode if settings is not None else "",
-        guarded="true" if one.guarded else "false",
+        guarded="true" if facts.guarded else "false",
     )
     for state in ACTIVE_STATES:
         page.add(catalog.UNIT_ACTIVE_STATE, unit.active_state == state, **labels, state=state)
     page.add(catalog.UNIT_SUB_STATE, 1, **labels, state=unit.sub_state)
     if unit.result:
         page.add(catalog.UNIT_RESULT, 1, **labels, result=unit.result)
-    page.add(catalog.UNIT_WANTED, value_or_none(one.wanted), **labels)
+    page.add(catalog.UNIT_WANTED, value_or_none(facts.wanted), **labels)
     page.add(catalog.UNIT_NRESTARTS, unit.nrestarts, **labels)
     page.add(catalog.UNIT_STATE_CHANGE, unit.state_change_at, **labels)
     page.add(catalog.UNIT_EXEC_MAIN_STATUS, unit.exec_main_status, **labels)
 
 
-def _settings(one: UnitFacts, labels: Mapping[str, str], page: Page) -> None:
-    settings = one.unit.settings
+def _settings(facts: UnitFacts, labels: Mapping[str, str], page: Page) -> None:
+    settings = facts.unit.settings
     if settings is None:
         return
     for family, value in (

@@ -46,12 +46,12 @@ def helper_series(view: View, page: Page) -> None:
                 continue  # it may be in this state
             page.add(catalog.RESOURCE_TRACKERS, states[state], state=state)
     if isinstance(orphans, Ok):
-        count = Counter((one.engine, str(one.process.role)) for one in orphans.value)
+        count = Counter((orphan.engine, str(orphan.process.role)) for orphan in orphans.value)
         for engine, role in sorted(count):
             page.add(catalog.ORPHAN_PROCESSES, count[engine, role], engine=engine, role=role)
         if not count:
             page.add(catalog.ORPHAN_PROCESSES, 0, engine="none", role="none")
-        page.add(catalog.ORPHAN_OLDEST, max((one.seconds for one in orphans.value), default=None))
+        page.add(catalog.ORPHAN_OLDEST, max((orphan.seconds for orphan in orphans.value), default=None))
 
 
 def _has_untold_tracker(view: View) -> bool:
@@ -60,4 +60,4 @@ def _has_untold_tracker(view: View) -> bool:
     if not isinstance(processes, Ok) or not isinstance(trackers, Ok):
         return True
     found = processes.value.by_pid.values()
-    return any(one.role is Role.TRACKER and one.id not in trackers.value for one in found)
+    return any(process.role is Role.TRACKER and process.id not in trackers.value for process in found)

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from llmhost.derive.ledger.record import Trigger, UnitRecord, Verdict
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
 from llmhost.metrics.view import View
+from llmhost.model.history.unit_history import Trigger, UnitHistory, Verdict
 from llmhost.model.ids import GpuUuid
 from llmhost.model.reading import Ok, value_or_none
 from llmhost.model.unit import ACTIVE_STATES, SERVICE_RESULTS
@@ -21,17 +21,17 @@ def history_series(view: View, page: Page) -> None:
         return
     indexes = {gpu.uuid: gpu.index for gpu in report.value.gpus} if isinstance(report, Ok) else {}
     # Of a unit that nobody has heard of before nothing is remembered: its counters begin at 0 on the first page.
-    nothing = UnitRecord(last_seen_at=view.observation.snapshot.at)
-    for one in facts.value:
-        labels = {"unit": one.unit.id.name, "manager": one.unit.id.manager}
-        record = view.observation.ledger.units.get(one.unit.id, nothing)
+    nothing = UnitHistory(last_seen_at=view.observation.snapshot.at)
+    for fact in facts.value:
+        labels = {"unit": fact.unit.id.name, "manager": fact.unit.id.manager}
+        record = view.observation.history.units.get(fact.unit.id, nothing)
         _counts(record, labels, page)
         _latest(record, labels, page)
         _in_the_way(record, indexes, labels, page)
-        page.add(catalog.UNIT_GIVES_UP, value_or_none(one.gives_up), **labels)
+        page.add(catalog.UNIT_GIVES_UP, value_or_none(fact.gives_up), **labels)
 
 
-def _counts(record: UnitRecord, labels: Mapping[str, str], page: Page) -> None:
+def _counts(record: UnitHistory, labels: Mapping[str, str], page: Page) -> None:
     for trigger in Trigger:
         for verdict in Verdict:
             count = record.starts_total.get((trigger, verdict), 0)
@@ -45,16 +45,16 @@ def _counts(record: UnitRecord, labels: Mapping[str, str], page: Page) -> None:
         page.add(catalog.UNIT_STATE_SECONDS, record.state_seconds.get(state, 0.0), **labels, state=state)
 
 
-def _latest(record: UnitRecord, labels: Mapping[str, str], page: Page) -> None:
+def _latest(record: UnitHistory, labels: Mapping[str, str], page: Page) -> None:
     page.add(catalog.UNIT_LAST_START, record.last_start_at, **labels)
     page.add(catalog.UNIT_LAST_RESIDENT_START, record.last_resident_start_at, **labels)
     page.add(catalog.UNIT_LAST_FAILURE, record.last_failure_at, **labels, cause=_CAUSE_NOT_READ)
     page.add(catalog.UNIT_LAST_RELEASE, record.last_release_seconds, **labels)
 
 
-def _in_the_way(record: UnitRecord, indexes: Mapping[GpuUuid, str], labels: Mapping[str, str], page: Page) -> None:
+def _in_the_way(record: UnitHistory, indexes: Mapping[GpuUuid, str], labels: Mapping[str, str], page: Page) -> None:
     """Show what was in the way, on each GPU by the index that it has by now."""
     judged = record.last_judged
-    for one in judged.in_the_way if judged is not None else ():
-        gpu = indexes.get(one.uuid, one.gpu)
-        page.add(catalog.UNIT_IN_THE_WAY, one.used_bytes, **labels, gpu=gpu, uuid=one.uuid, kind=one.kind)
+    for way in judged.in_the_way if judged is not None else ():
+        gpu = indexes.get(way.uuid, way.gpu)
+        page.add(catalog.UNIT_IN_THE_WAY, way.used_bytes, **labels, gpu=gpu, uuid=way.uuid, kind=way.kind)

@@ -11,12 +11,12 @@ from llmhost.model.reading import Failed, Ok
 
 
 def engine_series(view: View, page: Page) -> None:
-    report, readiness = view.observation.snapshot.engines, view.observation.ledger.readiness
+    report, readiness = view.observation.snapshot.engines, view.observation.history.readiness
     if isinstance(view.facts.units, Ok):
-        for one in view.facts.units.value:
-            if one.engine:
-                budget = ready_budget_seconds(readiness.get(one.unit.id), view.config.policy)
-                unit = one.unit.id
+        for facts in view.facts.units.value:
+            if facts.engine:
+                budget = ready_budget_seconds(readiness.get(facts.unit.id), view.config.policy)
+                unit = facts.unit.id
                 page.add(catalog.UNIT_READY_BUDGET, budget, unit=unit.name, manager=unit.manager)
     if not isinstance(report, Ok):
         return

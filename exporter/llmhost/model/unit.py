@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from llmhost.model.confinement import Limits, Sandbox
 from llmhost.model.ids import UnitId
+from llmhost.model.sandbox import Limits, Sandbox
 
 # org.freedesktop.systemd1(5), Result of a service.
 SERVICE_RESULTS = (

@@ -12,7 +12,7 @@ from llmhost.model.driver_user import DriverUser, DriverUsers
 from llmhost.sources.procfs_files import parse_cmdline, parse_stat, text_of, whole_file
 
 _DEVICES = "/dev/nvidia"  # nvidiactl, nvidia0…, nvidia-uvm, nvidia-caps/…
-_WORKER = ("-m", "llmhost.sources.nvml.worker")
+_WORKER = ("-m", "llmhost.sources.nvml.child.worker")
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, include/linux/sched.h
 _COMMANDS = frozenset({"serve", "guard", "status", "doctor", "clean"})  # those that have an NVML child
 

@@ -132,8 +132,8 @@ class PipeLook:
                     one_look.take(parent)
         held_before = [
             found
-            for one in self._holders
-            if (found := by_pid.get(one.pid)) is not None and found.id == one and not found.zombie
+            for holder in self._holders
+            if (found := by_pid.get(holder.pid)) is not None and found.id == holder and not found.zombie
         ]
         for process in held_before:
             one_look.take(process)

@@ -19,9 +19,9 @@ from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 from llmhost.state.directory import StoreError, read_file, trusted_owners
-from llmhost.state.forms import WrongFormError, form_of
+from llmhost.state.encode_cache import Written
+from llmhost.state.json_codec import WrongFormError, form_of
 from llmhost.state.run_directory import make_directory, replace_in, trusted_directory
-from llmhost.state.written import Written
 
 FORMAT = "llmhost guard record"
 VERSION = 1

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 from threading import Thread
 
-from llmhost.derive.ledger.ledger import Ledger
+from llmhost.model.history.history import History
 from llmhost.state.directory import StoreError
-from llmhost.state.store import LedgerStore
+from llmhost.state.history_file import HistoryFile
 
 _TRIFLES_SECONDS = 60.0
 _SECURE_SECONDS = 300.0
@@ -21,33 +21,33 @@ class Saving:
     What outlives a boot is saved whenever it has changed: counters are in it. The rest, which changes with each look
     and is seen again by the next, is saved along with it, and by itself once a minute.
 
-    A ledger that cannot be saved is no reason not to serve. The next call tries again. No call waits for the disk but
+    A history that cannot be saved is no reason not to serve. The next call tries again. No call waits for the disk but
     a durable one: every five minutes a thread does, so that a power failure costs no more than those.
     """
 
-    def __init__(self, store: LedgerStore, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: HistoryFile, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._monotonic = monotonic
-        self._saved: Ledger | None = None
+        self._saved: History | None = None
         self._saved_at = 0.0
         self._fault = ""
         self._secured_at: float | None = None
         self._insecure = ""
         self._securing: Thread | None = None
 
-    def __call__(self, ledger: Ledger, *, durable: bool = False) -> None:
+    def __call__(self, history: History, *, durable: bool = False) -> None:
         now = self._monotonic()
-        if not durable and self._is_saved(ledger, now):
+        if not durable and self._is_saved(history, now):
             return
         try:
-            self._store.save(ledger, durable=durable)
+            self._store.save(history, durable=durable)
         except StoreError as error:
             self._saved = None
             if str(error) != self._fault:
                 self._fault = str(error)
                 log.warning("history is not saved: %s; it is tried again", error)
             return
-        self._saved, self._saved_at = ledger, now
+        self._saved, self._saved_at = history, now
         if self._fault:
             self._fault = ""
             log.info("history is saved again in %s", self._store.path)
@@ -59,10 +59,10 @@ class Saving:
         if self._securing is not None:
             self._securing.join()
 
-    def _is_saved(self, ledger: Ledger, now: float) -> bool:
+    def _is_saved(self, history: History, now: float) -> bool:
         if self._saved is None or now - self._saved_at >= _TRIFLES_SECONDS:
             return False
-        return _lasting(ledger) == _lasting(self._saved)
+        return _lasting(history) == _lasting(self._saved)
 
     def _start_securing(self, now: float) -> None:
         if self._securing is not None and self._securing.is_alive():
@@ -80,6 +80,6 @@ class Saving:
                 log.info("history may be lost if the power fails: %s", error)
 
 
-def _lasting(ledger: Ledger) -> tuple[object, ...]:
-    """Take what outlives a boot (derive.ledger.resume)."""
-    return ledger.units, ledger.gpu_sets, ledger.readiness
+def _lasting(history: History) -> tuple[object, ...]:
+    """Take what outlives a boot (derive.history.resume)."""
+    return history.units, history.gpu_sets, history.readiness

@@ -16,7 +16,7 @@ from tests.alerts.label_values import values_of
 from tests.grafana.written.hosts import Gpus
 from tests.grafana.written.series import At, Rises, Step, Steps, Texts, count, total
 
-from llmhost.derive.ledger.record import Trigger, Verdict
+from llmhost.model.history.unit_history import Trigger, Verdict
 from llmhost.model.process import Role
 from llmhost.model.unit import ACTIVE_STATES, SERVICE_RESULTS
 

@@ -22,16 +22,18 @@ def read_listening(procfs: Path, processes: Iterable[Process]) -> Mapping[Proces
     if not asked:
         return {}
     try:
-        tcp = frozenset(one.inode for one in read_listeners(procfs))
-        unix = _unix(procfs) if any(one.role in _SERVERS for one in asked) else frozenset()
+        tcp = frozenset(read_listener.inode for read_listener in read_listeners(procfs))
+        unix = _unix(procfs) if any(process.role in _SERVERS for process in asked) else frozenset()
     except (OSError, ValueError) as error:
-        return {one.id: Failed(Cause.NO_PROCFS, str(error)) for one in asked}
-    return {one.id: _listens(procfs, one.id, tcp | unix if one.role in _SERVERS else tcp) for one in asked}
+        return {process.id: Failed(Cause.NO_PROCFS, str(error)) for process in asked}
+    return {
+        process.id: _listens(procfs, process.id, tcp | unix if process.role in _SERVERS else tcp) for process in asked
+    }
 
 
 def _unix(procfs: Path) -> frozenset[int]:
     with (procfs / "self/net/unix").open(encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
-        return frozenset(one.inode for one in parse_unix_listeners(lines))
+        return frozenset(listener.inode for listener in parse_unix_listeners(lines))
 
 
 def _listens(procfs: Path, process: ProcessId, inodes: frozenset[int]) -> Reading[bool]:

@@ -56,7 +56,9 @@ def require_unix_listener(procfs: Path, processes: Sequence[ProcessId], path: st
         # of the processes' network namespace, and a path of the file system can be reached from every one
         with (first / "net/unix").open(encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
             there = {
-                one.inode for one in parse_unix_listeners(lines) if os.path.normpath(directory / one.path) == wanted
+                listener.inode
+                for listener in parse_unix_listeners(lines)
+                if os.path.normpath(directory / listener.path) == wanted
             }
     except OSError as error:
         raise SourceError(Cause.UNKNOWN, f"cannot tell who listens at its socket: {error.strerror}") from error
@@ -102,7 +104,7 @@ def require_trusted_port(procfs: Path, connection: socket.socket, processes: Seq
     except (OSError, ValueError) as error:
         raise SourceError(Cause.NO_PERMISSION, f"no token is sent: cannot tell who listens: {error}") from error
     addresses = {str(_plain(peer)), "0.0.0.0", "::"}
-    owners = {one.uid for one in listeners if one.port == port and one.address in addresses}
+    owners = {listener.uid for listener in listeners if listener.port == port and listener.address in addresses}
     if not owners or not owners <= trusted:
         who = f"user {min(owners - trusted)} listens there, not root or the unit's user" if owners else _NOBODY
         raise SourceError(Cause.NO_PERMISSION, f"no token is sent without TLS: {who}")

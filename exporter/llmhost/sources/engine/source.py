@@ -11,10 +11,10 @@ from llmhost.model.engine import EngineAnswer, EngineServer, EnginesReport
 from llmhost.model.engine_listen import parse_listen_arguments
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.reading import Cause, Failed, Ok
-from llmhost.sources.engine.asker import Asker
+from llmhost.sources.engine.discover import expected_endpoint
 from llmhost.sources.engine.fetch import Line
-from llmhost.sources.engine.locate import expected_endpoint
-from llmhost.sources.engine.visit import Visitor
+from llmhost.sources.engine.poller import Asker
+from llmhost.sources.engine.server_client import Visitor
 
 MOST_SERVERS: Final = 64  # threads; a host has a few servers
 MOST_PER_UNIT: Final = 8  # so that a unit that is full of servers, or of what looks like them, costs no other its own

@@ -17,10 +17,10 @@ from pathlib import Path
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.reading import Cause, StuckCall
 from llmhost.sources.base import SourceError
-from llmhost.sources.nvml.asking import UNSUPPORTED_SECONDS
-from llmhost.sources.nvml.child import Child, ChildEndedError
-from llmhost.sources.nvml.children import Children
-from llmhost.sources.nvml.gate import Gate
+from llmhost.sources.nvml.child.asking import UNSUPPORTED_SECONDS
+from llmhost.sources.nvml.child_process import Child, ChildEndedError
+from llmhost.sources.nvml.child_processes import Children
+from llmhost.sources.nvml.driver_access import Gate
 from llmhost.sources.nvml.history import History
 from llmhost.sources.nvml.patience import Accused, Backoff, Suspects, Whereabouts
 from llmhost.sources.nvml.report import ParsedReport, parse_answer

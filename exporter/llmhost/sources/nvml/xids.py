@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from llmhost.model.gpu import Xid
 from llmhost.model.ids import GpuUuid
-from llmhost.sources.nvml.tally import Seen, XidKey
+from llmhost.sources.nvml.xid_counters import Seen, XidKey
 
 
 class XidCounts:

@@ -1,6 +1,6 @@
 """What a service's files say, from the properties that D-Bus gives of them. Pure."""
 
-from llmhost.model.confinement import Limits, Sandbox
+from llmhost.model.sandbox import Limits, Sandbox
 from llmhost.model.unit import UnitSettings
 from llmhost.sources.systemd.checked import Checked
 

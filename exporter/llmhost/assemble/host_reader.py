@@ -1,0 +1,76 @@
+"""Looking at the host for a command: the exporter's own parts, and what it has recorded, which is read alone."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from llmhost.assemble.exporter import Exporter, boot_id
+from llmhost.collect.clock import SystemClock
+from llmhost.config.load import load
+from llmhost.config.paths import Paths
+from llmhost.derive.facts import derive
+from llmhost.derive.host_view import HostView
+from llmhost.derive.rates import rates
+from llmhost.model.reading import Ok
+from llmhost.model.snapshot import Snapshot
+from llmhost.state.saved_history import read_history
+
+_RATE_SECONDS = 1.0  # apart are two looks at an engine's counters
+
+
+class HostReader:
+    """Looks as often as it is asked. Close it, or use it in a `with`."""
+
+    def __init__(
+        self, config_file: Path | None, state_directory: Path | None, paths: Paths, *, units: Sequence[str] = ()
+    ) -> None:
+        """Read config and history; `units` are watched beside those of the config.
+
+        Raises ConfigError, and StoreError where a directory was given that is none.
+        """
+        config = load(config_file)
+        patterns = (*config.units.patterns, *units)
+        self.config = replace(config, units=replace(config.units, patterns=patterns))
+        saved = read_history(state_directory, boot_id(paths))
+        self._history_fault = saved.fault
+        self._clock = SystemClock()
+        self._exporter = Exporter(self.config, paths, clock=self._clock, history=saved.history)
+        self._before: Snapshot | None = None
+
+    def read(self) -> HostView:
+        """Look once, by the deadline of the config. Rates are told from the second look on."""
+        observation = self._exporter.observe(self._clock.monotonic() + self.config.web.deadline_seconds)
+        snapshot, before = observation.snapshot, self._before
+        self._before = snapshot
+        return HostView(
+            snapshot=snapshot,
+            facts=derive(snapshot, self.config, observation.history),
+            history=observation.history,
+            policy=self.config.policy,
+            gpus_expected=self.config.gpus.expected,
+            rates=rates(before, snapshot) if before is not None else {},
+            history_fault=self._history_fault,
+        )
+
+    def read_with_rates(self) -> HostView:
+        """Look twice, a second apart, where an engine answers."""
+        view = self.read()
+        engines = view.snapshot.engines
+        if not isinstance(engines, Ok) or not any(isinstance(answer.samples, Ok) for answer in engines.value.answers):
+            return view
+        time.sleep(_RATE_SECONDS)
+        return self.read()
+
+    def close(self) -> None:
+        self._exporter.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""The clean-up plan: what may be ended or removed, what is skipped and why. Pure."""

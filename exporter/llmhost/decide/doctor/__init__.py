@@ -1,0 +1,1 @@
+"""The doctor: settings and host conditions that will cause trouble. Pure."""

@@ -1,0 +1,77 @@
+"""One finding of the doctor, and what a check has to go by."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from llmhost.derive.command import expand_variables
+from llmhost.derive.facts import UnitFacts
+from llmhost.derive.host_view import HostView
+from llmhost.model.engine_command import engine_command
+from llmhost.model.history.unit_history import UnitHistory
+from llmhost.model.unit import UnitSettings
+
+
+class Severity(StrEnum):
+    """The values stand in the JSON output."""
+
+    ERROR = "error"  # it has gone wrong, or the next start or failure will
+    WARNING = "warning"  # it will go wrong some day
+    NOTE = "note"  # it may, where something else holds that cannot be seen from here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    check: str  # stands in the JSON output
+    severity: Severity
+    unit: str  # "" for the host
+    what: str
+    why: str
+    drop_in: tuple[str, ...] = ()  # the exact lines, sections among them
+    remedy: str = ""  # what helps where no drop-in does, or which of several ways
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One unit that systemd has loaded."""
+
+    facts: UnitFacts
+    settings: UnitSettings
+    view: HostView
+
+    @property
+    def name(self) -> str:
+        return self.facts.unit.id.name
+
+    @property
+    def record(self) -> UnitHistory | None:
+        return self.view.history.units.get(self.facts.unit.id)
+
+    @property
+    def command(self) -> tuple[str, tuple[str, ...]]:
+        """The engine of ExecStart= and its own command line, variables of Environment= put in; "" where it has none."""
+        environment: Mapping[str, str] = dict(self.settings.environment)
+        for argv in self.settings.exec_start:
+            engine, own = engine_command(expand_variables(argv, environment))
+            if engine:
+                return engine, own
+        return "", ()
+
+    def finding(
+        self,
+        check: str,
+        severity: Severity,
+        what: str,
+        why: str,
+        *drop_in: str,
+        remedy: str = "",
+    ) -> Finding:
+        return Finding(
+            check=check, severity=severity, unit=self.name, what=what, why=why, drop_in=drop_in, remedy=remedy
+        )
+
+
+def guard_drop_in(unit: str) -> str:
+    """Say by which command the guard is put before a service."""
+    return f"llmhost guard --install {shlex.quote(unit)} puts the guard before it"  # names have backslashes

@@ -1,0 +1,120 @@
+"""Checks of a unit's guard: that there is one, and that its sandbox lets it work. Pure."""
+
+import re
+from collections.abc import Iterator
+
+from llmhost.decide.doctor.finding import Case, Finding, Severity, guard_drop_in
+from llmhost.derive.command import is_guard
+from llmhost.model.history.unit_history import Verdict
+from llmhost.model.sandbox import Sandbox
+
+_GUARDED_ENGINES = frozenset({"vllm", "sglang"})  # whose start fails for want of memory that comes back later
+_BUS = "/run/dbus/system_bus_socket"
+_RECORDS = "/run/llmhost"
+_SYS_PTRACE = 1 << 19  # linux/capability.h: with it ProtectProc= hides nothing
+_HIDES_PROCESSES = frozenset({"noaccess", "invisible", "ptraceable"})
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:=,@+-]+")
+
+
+def guard(case: Case) -> Iterator[Finding]:
+    """Find a unit that starts without waiting for its memory."""
+    if case.facts.guarded or case.facts.engine not in _GUARDED_ENGINES:
+        return
+    record = case.record
+    starts = record.starts_total if record is not None else {}
+    resident = sum(number for (_, verdict), number in starts.items() if verdict is Verdict.RESIDENT)
+    total = sum(starts.values())
+    if resident:
+        why = f"{resident} of its {total} starts found memory in the way"
+    else:
+        why = "a restart right after a run may find its memory still in the way"
+    yield case.finding(
+        "guard",
+        Severity.WARNING if resident else Severity.NOTE,
+        "starts without waiting for the memory that it needs",
+        why,
+        remedy=guard_drop_in(case.name),
+    )
+
+
+def guard_blinded(case: Case) -> Iterator[Finding]:
+    """Find a guard that the unit's sandbox applies to, as "+" does not stand before it (systemd.service(5)).
+
+    systemd reports the prefix since 243. Devices are the check hidden-devices: the engine needs them too.
+    """
+    settings, sandbox = case.settings, case.settings.sandbox
+    within = [
+        (command, prefix)
+        for command, prefix in zip(settings.exec_start_pre, settings.exec_start_pre_prefixes, strict=False)
+        if is_guard(command) and "+" not in prefix
+    ]
+    if not within:
+        return
+    command, prefix = within[0]
+    by_bus = "" if any(word.startswith("--need-free") for word in command) else _without_bus(sandbox)
+    others = [*_without_processes(sandbox), *_without_records(sandbox, elevated="!" in prefix)]
+    if not by_bus and not others:
+        return
+    deaf = (
+        [f"{by_bus} keeps it from asking systemd what the unit needs, so it lets every start go on"] if by_bus else []
+    )
+    yield case.finding(
+        "guard-blinded",
+        Severity.WARNING if by_bus else Severity.NOTE,
+        "its guard runs within the service's own sandbox, which keeps things from it",
+        "; ".join([*deaf, *others]),
+        *_with_plus(case),
+        remedy="" if _with_plus(case) else 'write "+" before the guard: ExecStartPre=+…',
+    )
+
+
+def _is_root(sandbox: Sandbox) -> bool:
+    return sandbox.user in {"", "root", "0"} and not sandbox.dynamic_user
+
+
+def _without_bus(sandbox: Sandbox) -> str:
+    """Name the setting that keeps it from D-Bus; "" where none does."""
+    families = sandbox.address_families
+    if families is not None and ("AF_UNIX" in families) is not sandbox.families_are_allowed:
+        return "RestrictAddressFamilies= without AF_UNIX"
+    if any(_covers(path, _BUS) for path in sandbox.bound_paths):
+        return ""
+    hiding = next((path for path in sandbox.hidden_paths if _covers(path, _BUS)), "")
+    if hiding:
+        return f"InaccessiblePaths= or TemporaryFileSystem={hiding.lstrip('-+')}"
+    return "RootDirectory= or RootImage=" if sandbox.root not in {"", "/"} else ""
+
+
+def _without_processes(sandbox: Sandbox) -> Iterator[str]:
+    if sandbox.proc_subset == "pid":
+        yield "ProcSubset=pid hides from it what /proc tells of the host, so it does not tell who holds the memory"
+    powers = sandbox.capabilities if _is_root(sandbox) else sandbox.ambient_capabilities
+    if sandbox.protect_proc in _HIDES_PROCESSES and powers is not None and not powers & _SYS_PTRACE:
+        yield f"ProtectProc={sandbox.protect_proc} hides others' processes, so it does not tell whose the memory is"
+
+
+def _without_records(sandbox: Sandbox, *, elevated: bool) -> Iterator[str]:
+    if not _is_root(sandbox) and not elevated:
+        who = f"User={sandbox.user}" if sandbox.user else "DynamicUser=yes"
+        yield f"{who} may not write to {_RECORDS}, so its runs leave no record for metrics"
+    elif sandbox.protect_system == "strict" and not any(_covers(path, _RECORDS) for path in sandbox.read_write_paths):
+        yield f"ProtectSystem=strict makes {_RECORDS} read-only, so its runs leave no record for metrics"
+
+
+def _covers(path: str, what: str) -> bool:
+    """Tell if `what` is at or below a path of a setting: "-" and "+" may stand before it (systemd.exec(5))."""
+    top = path.lstrip("-+").rstrip("/")
+    top = "/run" + top.removeprefix("/var/run") if top == "/var/run" or top.startswith("/var/run/") else top
+    return what == top or what.startswith(f"{top}/")
+
+
+def _with_plus(case: Case) -> tuple[str, ...]:
+    """Write all ExecStartPre= lines, as a drop-in cannot change one of several; () where quoting would be needed."""
+    settings = case.settings
+    lines = []
+    for command, prefix in zip(settings.exec_start_pre, settings.exec_start_pre_prefixes, strict=True):
+        if not all(_PLAIN_WORD.fullmatch(word) for word in command):
+            return ()
+        raised = prefix if not is_guard(command) or "+" in prefix else prefix.replace("!", "") + "+"
+        lines.append(f"ExecStartPre={raised}{' '.join(command)}")
+    return ("[Service]", "ExecStartPre=", *lines)

@@ -1,0 +1,1 @@
+"""The guard's decision: free, held or unknown. Pure."""

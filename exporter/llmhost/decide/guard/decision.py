@@ -1,0 +1,206 @@
+"""Whether a start would find on its GPUs what it needs: free, held, or nobody can tell. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from llmhost.config.schema import MIB, Config, UnitGpus
+from llmhost.decide.guard.memory_stability import Traces
+from llmhost.derive.need import Need, free_bytes, needed, needed_ratio
+from llmhost.derive.requirements import demand_of
+from llmhost.model.gpu import Gpu
+from llmhost.model.guard_run import GuardVerdict
+from llmhost.model.history.history import History
+from llmhost.model.host import Host
+from llmhost.model.ids import GpuUuid
+from llmhost.model.reading import Cause, Failed, Ok, Reading
+from llmhost.model.snapshot import Snapshot
+from llmhost.model.unit import Unit
+
+# What waiting does not mend: it takes a reset, a reload of the driver or a reboot.
+_NO_USE_TO_WAIT = frozenset({Cause.DRIVER_MISMATCH, Cause.LOST, Cause.RESET_REQUIRED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What was asked for on the command line; the unit and the engine's arguments say the rest."""
+
+    gpus: tuple[str, ...] = ()  # indexes, UUIDs, PCI bus ids; (): those of the unit
+    free_bytes: int | None = None  # on each GPU
+    free_ratio: float | None = None  # of the memory of each GPU that programs can use
+    max_used_bytes: int = 1000 * MIB  # where the need is not known
+    shm_bytes: int | None = None
+    settle_seconds: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What must be free, and where."""
+
+    gpus: Reading[tuple[GpuUuid, ...]]  # Failed(LOST): one of them is not there; else they are known
+    doubt: str = ""  # why these are all GPUs, where nobody knows which the unit uses
+    need: Reading[Need]  # not Ok: on each GPU less than max_used_bytes must be in use
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lack:
+    """What a GPU lacks. Sizes are None where they are not known, or are not what counts."""
+
+    gpu: Gpu
+    free_bytes: int | None = None
+    needed_bytes: int | None = None
+    used_bytes: int | None = None
+    why: str = ""  # "" where it is memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShmLack:
+    free_bytes: int
+    needed_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """FREE, HELD or UNKNOWN, by what was read last."""
+
+    verdict: GuardVerdict
+    gpus: tuple[Gpu, ...] = ()  # those of the rule, as far as they are listed
+    lacks: tuple[Lack, ...] = ()
+    shm: ShmLack | None = None
+    moving: tuple[Gpu, ...] = ()  # enough is free there, but memory does not stand still yet
+    trouble: Failed | None = None  # why nobody can tell
+
+    @property
+    def no_use_to_wait(self) -> bool:
+        return self.trouble is not None and self.trouble.cause in _NO_USE_TO_WAIT
+
+
+def rule_of(unit: Unit, wanted: Wanted, snapshot: Snapshot, config: Config, history: History) -> Rule:
+    """Find what a start of the unit needs. Where nobody knows which GPUs it uses, it needs that on all of them."""
+    if wanted.gpus:
+        named = UnitGpus(pattern="*", gpus=wanted.gpus)
+        config = replace(config, units=replace(config.units, gpus=(named,)))
+    demand = demand_of(unit, (), snapshot, config, history)
+    listed = snapshot.nvml.value.gpus if isinstance(snapshot.nvml, Ok) else ()
+    doubt = ""
+    gpus: Reading[tuple[GpuUuid, ...]]
+    if isinstance(demand.gpus, Ok):
+        gpus = Ok(_split(demand.gpus.value, listed))
+    elif not isinstance(snapshot.nvml, Ok) or (isinstance(demand.gpus, Failed) and demand.gpus.cause is Cause.LOST):
+        gpus = demand.gpus
+    else:
+        gpus = Ok(_split([gpu.uuid for gpu in listed if gpu.parent_uuid is None], listed))
+        doubt = demand.gpus.detail if isinstance(demand.gpus, Failed) else demand.gpus.why
+    missing = _missing(gpus, listed, snapshot, config.gpus.expected)
+    if missing is not None:
+        return Rule(gpus=missing, need=missing)
+    if wanted.free_bytes is not None and isinstance(gpus, Ok):
+        return Rule(gpus=gpus, doubt=doubt, need=Ok(dict.fromkeys(gpus.value, wanted.free_bytes)))
+    ratio: Reading[float] = (
+        Ok(wanted.free_ratio)
+        if wanted.free_ratio is not None
+        else needed_ratio(demand.run.engine, demand.run.arguments, config.policy)
+    )
+    return Rule(gpus=gpus, doubt=doubt, need=needed(ratio, gpus, listed, snapshot.host))
+
+
+def decide(
+    rule: Rule,
+    wanted: Wanted,
+    snapshot: Snapshot,
+    traces: Traces,
+    *,
+    shm_free_bytes: int | None = None,
+) -> Decision:
+    """Decide by the memory that was read last. `shm_free_bytes` is None where that could not be read."""
+    report = snapshot.nvml
+    if not isinstance(report, Ok):
+        return _untold(report if isinstance(report, Failed) else Failed(Cause.UNKNOWN, report.why))
+    if report.value.driver_mismatch:
+        on_disk, loaded = report.value.library_on_disk_version, report.value.driver_version
+        detail = f"the library on disk is {on_disk}, the loaded driver {loaded}: no program can start"
+        return _untold(Failed(Cause.DRIVER_MISMATCH, detail))
+    if not isinstance(rule.gpus, Ok):
+        return _untold(rule.gpus if isinstance(rule.gpus, Failed) else Failed(Cause.UNKNOWN, rule.gpus.why))
+    by_uuid = {gpu.uuid: gpu for gpu in report.value.gpus}
+    gpus = tuple(by_uuid[uuid] for uuid in rule.gpus.value)
+    trouble = next((found for gpu in gpus if (found := _trouble(gpu)) is not None), None)
+    if trouble is not None:
+        return replace(_untold(trouble), gpus=gpus)
+    lacks = tuple(lack for gpu in gpus if (lack := _lack(gpu, rule, wanted, snapshot.host)) is not None)
+    moving = tuple(
+        gpu
+        for gpu in gpus
+        if not gpu.unified_memory  # the host's memory never stands still
+        and all(lack.gpu is not gpu for lack in lacks)
+        and not _stands_still(gpu, traces, snapshot.at_monotonic, wanted.settle_seconds)
+    )
+    shm: ShmLack | None = None
+    if wanted.shm_bytes is not None:
+        if shm_free_bytes is None:
+            return replace(_untold(Failed(Cause.NO_SHM, "it cannot be read how much is free")), gpus=gpus)
+        if shm_free_bytes < wanted.shm_bytes:
+            shm = ShmLack(free_bytes=shm_free_bytes, needed_bytes=wanted.shm_bytes)
+    held = bool(lacks or moving or shm is not None)
+    verdict = GuardVerdict.HELD if held else GuardVerdict.FREE
+    return Decision(verdict=verdict, gpus=gpus, lacks=lacks, shm=shm, moving=moving)
+
+
+def _untold(trouble: Failed) -> Decision:
+    return Decision(verdict=GuardVerdict.UNKNOWN, trouble=trouble)
+
+
+def _split(uuids: Sequence[GpuUuid], listed: Sequence[Gpu]) -> tuple[GpuUuid, ...]:
+    """Put the instances of a GPU that is split into MIG instances in its place: it has no memory of its own."""
+    found: list[GpuUuid] = []
+    for uuid in dict.fromkeys(uuids):
+        found += [gpu.uuid for gpu in listed if gpu.parent_uuid == uuid] or [uuid]
+    return tuple(found)
+
+
+def _missing(
+    gpus: Reading[tuple[GpuUuid, ...]], listed: Sequence[Gpu], snapshot: Snapshot, expected: int | None
+) -> Failed | None:
+    """Say which GPU is not there, or that the unit would have to use all GPUs and not all are there."""
+    if not isinstance(gpus, Ok) or not isinstance(snapshot.nvml, Ok):
+        return None
+    uuids = {gpu.uuid for gpu in listed}
+    absent = [uuid for uuid in gpus.value if uuid not in uuids]
+    if absent:
+        return Failed(Cause.LOST, f"the driver does not list {', '.join(absent)}")
+    count = snapshot.nvml.value.listed
+    if expected is not None and count < expected and set(gpus.value) == set(_split(_whole(listed), listed)):
+        return Failed(Cause.LOST, f"the driver lists {count} GPUs, expected are {expected}")
+    return None
+
+
+def _whole(listed: Sequence[Gpu]) -> list[GpuUuid]:
+    return [gpu.uuid for gpu in listed if gpu.parent_uuid is None]
+
+
+def _trouble(gpu: Gpu) -> Failed | None:
+    if gpu.fault is not None:
+        return Failed(gpu.fault, f"GPU {gpu.index}: {gpu.fault_detail or gpu.fault}")
+    if isinstance(gpu.memory, Failed):
+        return replace(gpu.memory, detail=f"GPU {gpu.index}: its memory cannot be read: {gpu.memory.detail}")
+    return None
+
+
+def _lack(gpu: Gpu, rule: Rule, wanted: Wanted, host: Reading[Host]) -> Lack | None:
+    if gpu.fabric_ready is False:
+        return Lack(gpu=gpu, why="its NVLink fabric is not ready")
+    used = gpu.memory.value.used_bytes if isinstance(gpu.memory, Ok) else None
+    if not isinstance(rule.need, Ok):
+        # Of unified memory it is not known how much of it GPU programs have: there is nothing to go by.
+        if used is None or used < wanted.max_used_bytes:
+            return None
+        return Lack(gpu=gpu, used_bytes=used)
+    free = free_bytes(gpu, host)
+    need = rule.need.value[gpu.uuid]
+    if not isinstance(free, Ok):
+        return Lack(gpu=gpu, needed_bytes=need, why="how much memory is free is not known")
+    return None if free.value >= need else Lack(gpu=gpu, free_bytes=free.value, needed_bytes=need, used_bytes=used)
+
+
+def _stands_still(gpu: Gpu, traces: Traces, at: float, settle_seconds: float) -> bool:
+    trace = traces.get(gpu.uuid)
+    return trace is not None and at - trace.since >= settle_seconds

@@ -1,0 +1,121 @@
+"""What a look adds to what is known of units' GPU memory: how much they hold, and on which GPUs they are."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from llmhost.config.schema import Policy
+from llmhost.derive.activation import is_up
+from llmhost.derive.attribution import GpuAttribution, Holder, HolderKind, attribute
+from llmhost.derive.readiness import has_answered
+from llmhost.derive.requirements import members_by_unit
+from llmhost.derive.runs import run_of
+from llmhost.derive.servers import ASKED_ENGINES
+from llmhost.model.gpu import Gpu
+from llmhost.model.history.bounds import MAX_UNITS, newest
+from llmhost.model.history.history import History, Holdings, LearntGpus
+from llmhost.model.ids import UnitId
+from llmhost.model.process import Process
+from llmhost.model.reading import NotApplicable, Ok, Reading, mapped
+from llmhost.model.snapshot import Snapshot
+from llmhost.model.unit import Unit
+
+Gpus = Sequence[tuple[Gpu, GpuAttribution]]  # those whose holders are told
+# What is not there to stay: it is not what others have beside the unit.
+_ENDED = frozenset({HolderKind.LEFTOVER, HolderKind.ORPHAN, HolderKind.GONE})
+
+
+def advance_gpus(history: History, snapshot: Snapshot, policy: Policy) -> History:
+    """Take in a look that has units, NVML, processes and the host; others change nothing."""
+    if not isinstance(snapshot.units, Ok) or not isinstance(snapshot.nvml, Ok):
+        return history
+    up = tuple(unit for unit in snapshot.units.value.units if is_up(unit) and unit.invocation_id)
+    by_id = {unit.id: unit for unit in snapshot.units.value.units}
+    attributed = attribute(snapshot, by_id, frozenset(), history.belongings)  # who is an orphan does not matter here
+    if not isinstance(attributed, Ok):
+        return history
+    told: list[tuple[Gpu, GpuAttribution]] = []
+    for gpu in snapshot.nvml.value.gpus:
+        attribution = attributed.value[gpu.uuid]
+        if isinstance(attribution, Ok):
+            told.append((gpu, attribution.value))
+    return replace(
+        history,
+        holdings=_advance_holdings(history.holdings, up, told),
+        gpu_sets=_advance_gpu_sets(history, snapshot, up, told, policy),
+    )
+
+
+def _advance_holdings(before: Mapping[UnitId, Holdings], up: tuple[Unit, ...], gpus: Gpus) -> Mapping[UnitId, Holdings]:
+    """Take down what each unit that is up holds, and others beside it; where that can't be told, it stays as it was.
+
+    Memory that nobody holds is others' only where the unit holds some: before that it may be that of the run before,
+    which the driver has not given back yet.
+    """
+    found = dict(before)
+    for unit in up:
+        last = found.pop(unit.id, None)
+        if last is None or last.invocation_id != unit.invocation_id:
+            last = Holdings(invocation_id=unit.invocation_id, own_bytes={}, others_bytes={})
+        own, others = dict(last.own_bytes), dict(last.others_bytes)
+        for gpu, attribution in gpus:
+            mine = _sum(holder for holder in attribution.holders if _is_own(holder, unit))
+            ended = _sum(holder for holder in attribution.holders if holder.kind in _ENDED)
+            if mine is None or ended is None or not isinstance(gpu.memory, Ok):
+                continue
+            beside = gpu.memory.value.used_bytes - mine - ended
+            if not mine:
+                beside = min(beside, sum(one.used_bytes or 0 for one in attribution.holders) - ended)
+            own[gpu.uuid] = mine
+            others[gpu.uuid] = max(0, beside)
+        found[unit.id] = Holdings(invocation_id=unit.invocation_id, own_bytes=own, others_bytes=others)
+    return newest(found, MAX_UNITS)
+
+
+def _advance_gpu_sets(
+    history: History, snapshot: Snapshot, up: tuple[Unit, ...], gpus: Gpus, policy: Policy
+) -> Mapping[UnitId, LearntGpus]:
+    """Learn on which GPUs a unit that is ready holds more than policy.resident; of one activation, all ever seen.
+
+    A look that sees it on none, asleep for instance, changes nothing.
+    """
+    found = dict(history.gpu_sets)
+    members = mapped(snapshot.processes, members_by_unit)
+    for unit in up:
+        own = {
+            gpu.uuid: _sum(holder for holder in attribution.holders if _is_own(holder, unit))
+            for gpu, attribution in gpus
+        }
+        on = tuple(uuid for uuid, held in own.items() if held is not None and held > policy.resident_bytes)
+        if not on or not _is_ready(unit, members, history, snapshot):
+            continue
+        last = found.pop(unit.id, None)
+        if last is not None and last.invocation_id == unit.invocation_id:
+            seen = {*last.uuids, *on}
+            on = (*(uuid for uuid in own if uuid in seen), *(uuid for uuid in last.uuids if uuid not in own))
+        found[unit.id] = LearntGpus(invocation_id=unit.invocation_id, uuids=on)
+    return newest(found, MAX_UNITS)
+
+
+def _is_ready(
+    unit: Unit, members: Reading[Mapping[UnitId, tuple[Process, ...]]], history: History, snapshot: Snapshot
+) -> bool:
+    """Say whether the unit is as far as it will get: its engine has answered, where it is one that is asked."""
+    mine = members.value.get(unit.id, ()) if isinstance(members, Ok) else ()
+    asked = run_of(unit, mine, snapshot.processes, snapshot.host).engine in ASKED_ENGINES
+    if asked and not isinstance(snapshot.engines, NotApplicable):
+        return has_answered(history.readiness.get(unit.id), unit)
+    return unit.active_state == "active"
+
+
+def _is_own(holder: Holder, unit: Unit) -> bool:
+    return holder.kind is HolderKind.CURRENT and holder.unit == unit.id
+
+
+def _sum(holders: Iterable[Holder]) -> int | None:
+    """Sum up what they hold; None where that is not known of one."""
+    total = 0
+    for holder in holders:
+        if holder.used_bytes is None:
+            return None
+        total += holder.used_bytes
+    return total

@@ -1,0 +1,1 @@
+"""One run of the start-up guard: read, step, act."""

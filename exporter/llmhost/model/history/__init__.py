@@ -1,0 +1,1 @@
+"""The history: what is remembered of units, processes and segments. Values alone."""

@@ -1,0 +1,112 @@
+"""What is remembered of one unit. Times in seconds: `_at` since the epoch, `_monotonic` on CLOCK_MONOTONIC."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from llmhost.model.ids import GpuUuid
+
+STARTS_KEPT = 50
+
+
+class Trigger(StrEnum):
+    """Who wanted a start. The values are label values."""
+
+    AUTO = "auto"  # systemd scheduled it after the run before
+    MANUAL = "manual"  # a person, a script, the boot, another unit
+
+
+class Verdict(StrEnum):
+    """What a start found on the unit's GPUs. The values are label values."""
+
+    CLEAN = "clean"
+    RESIDENT = "resident"  # memory of others, of ended runs or of nobody, above policy.resident
+    UNKNOWN = "unknown"  # it could not be told in time
+    NOT_STARTED = "not_started"  # the attempt ended before its main process
+
+
+UNWATCHED = "nobody watched how far it got"
+UNATTRIBUTED = "unattributed"  # in the way, beside the kinds of holders: memory that no visible process holds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InTheWay:
+    """Memory that a start found on one GPU of its set, by kind."""
+
+    uuid: GpuUuid
+    gpu: str  # NVML's index then; informative
+    kind: str  # a HolderKind, or UNATTRIBUTED
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How a run, or an attempt at one, ended."""
+
+    at: float
+    result: str  # Result, as systemd spells it; "" where nobody saw it
+    exec_main_status: int | None
+    asked: bool | None  # a job of systemd's asked for it; None where nobody watched
+    seconds: float  # from the start of the attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One start attempt.
+
+    `trigger` is None for a run that was under way when the unit was first seen: it is counted nowhere. `verdict` is
+    None until it is known. `main_monotonic` is when its main process started; None before that.
+    """
+
+    invocation_id: str
+    trigger: Trigger | None
+    attempt: int  # 1 for a manual start, and one more for each automatic one after it
+    at: float
+    began_monotonic: float
+    main_monotonic: float | None = None
+    verdict: Verdict | None = None
+    unknown_because: str = ""
+    in_the_way: tuple[InTheWay, ...] = ()
+    ready_seconds: float | None = None  # until its engine's first answer
+    end: End | None = None
+    # systemd first shows a start's InvocationID in the state of before; this and when that began tell it from an end.
+    seen_in_state_before: bool = False
+    state_before_monotonic: float | None = None
+    start_job: int = 0
+    asked_to_end: bool = False  # a job other than that of the start was there as it began to end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitHistory:
+    """Of one unit. Counters never go back; what is systemd's, from `invocation_id` to `loaded`, is of this boot."""
+
+    last_seen_at: float
+    invocation_id: str = ""  # the latest; "" while it has not been started in this boot
+    nrestarts: int = 0  # NRestarts as of the latest start
+    restart_job: int = 0  # systemd's job that is queued to restart it; 0: none
+    loaded: bool = True
+    stopped: bool = False  # a job of systemd's brought it to rest, and it has not been started since
+    state: str = ""  # as state_label says; "" where it is not known
+    state_since_monotonic: float = 0.0  # up to then, time is in state_seconds
+    starts: tuple[Start, ...] = ()  # the latest, oldest first
+    starts_total: Mapping[tuple[Trigger, Verdict], int] = field(default_factory=dict)
+    failures_total: Mapping[str, int] = field(default_factory=dict)  # by Result
+    unexpected_stops_total: int = 0
+    state_seconds: Mapping[str, float] = field(default_factory=dict)
+    last_start_at: float | None = None
+    last_resident_start_at: float | None = None
+    last_failure_at: float | None = None
+    last_release_seconds: float | None = None
+
+    @property
+    def latest(self) -> Start | None:
+        return self.starts[-1] if self.starts else None
+
+    @property
+    def last_judged(self) -> Start | None:
+        """The last start of which is known what was in the way."""
+        known = (Verdict.CLEAN, Verdict.RESIDENT)
+        return next((start for start in reversed(self.starts) if start.verdict in known), None)
+
+    def start_of(self, invocation_id: str) -> Start | None:
+        return next((start for start in reversed(self.starts) if start.invocation_id == invocation_id), None)

@@ -1,0 +1,148 @@
+"""One server, visited again and again: where it was found last, and whether it ever answered."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+from llmhost.model.engine import EngineAnswer, EngineSample, EngineServer
+from llmhost.model.reading import Cause, Failed, Ok, Reading
+from llmhost.sources.base import SourceError
+from llmhost.sources.engine.discover import Candidate, candidates, configured, expected_endpoint, other_scheme
+from llmhost.sources.engine.fetch import Line, NoHttpError, StatusError, fetch
+from llmhost.sources.engine.parse import parse_metrics
+from llmhost.sources.engine.sockets import still_holds
+
+PROBE_SECONDS: Final = 2.0  # for a socket that may well be no HTTP server: ZeroMQ's says nothing that has an end
+MOST_PROBED: Final = 4  # sockets of which the arguments say nothing, each of which takes a while to say nothing
+SETTLED_SECONDS: Final = 60.0  # how long a server that has no metrics anywhere is asked at one place only
+
+# Causes that speak of a server's answer, or of one that is to come; the most telling first.
+_TELLING = (Cause.NO_METRICS, Cause.UNAUTHORIZED, Cause.NOT_FOUND, Cause.HTTP_STATUS, Cause.TOO_LARGE, Cause.TIMEOUT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    candidate: Candidate
+    until: float | None  # None: its metrics were read there
+
+
+class Visitor:
+    """Used by one thread at a time; `endpoint` is read by others."""
+
+    def __init__(
+        self,
+        server: EngineServer,
+        *,
+        procfs: Path,
+        timeout_seconds: float,
+        max_bytes: int,
+        line: Line,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.endpoint = expected_endpoint(server)
+        self._procfs = procfs
+        self._timeout_seconds = timeout_seconds
+        self._max_bytes = max_bytes
+        self._line = line
+        self._monotonic = monotonic
+        self._settled: _Settled | None = None
+        self._answered = False
+
+    def visit(self, server: EngineServer) -> EngineAnswer:
+        """Ask it for its metrics; never raises SourceError, that is an answer's reading."""
+        samples: Reading[tuple[EngineSample, ...]]
+        try:
+            samples = Ok(self._samples(server))
+            self._answered = True
+        except SourceError as error:
+            samples = Failed(self._cause(error, server), error.detail)
+        return EngineAnswer(unit=server.unit, engine=server.engine, endpoint=self.endpoint, samples=samples)
+
+    def _cause(self, error: SourceError, server: EngineServer) -> Cause:
+        """Tell loading from a fault. Once it has answered it is no longer loading; llama.cpp answers 503 until then."""
+        unready = error.cause is Cause.REFUSED or (
+            isinstance(error, StatusError) and error.status == HTTPStatus.SERVICE_UNAVAILABLE
+        )
+        return Cause.STARTING if unready and server.starting and not self._answered else error.cause
+
+    def _samples(self, server: EngineServer) -> tuple[EngineSample, ...]:
+        deadline = self._monotonic() + self._timeout_seconds
+        if server.url:
+            return self._ask(configured(self._procfs, server), server, deadline)
+        settled = self._still_settled()
+        if settled is not None:
+            sure = settled.candidate.hinted or settled.until is None
+            return self._ask(settled.candidate, server, deadline if sure else self._soon(deadline))
+        self.endpoint = expected_endpoint(server)
+        found = candidates(self._procfs, server)
+        self.endpoint = found[0].target.endpoint
+        return self._first_that_answers(found, server, deadline)
+
+    def _still_settled(self) -> _Settled | None:
+        """Forget a place that its server does not listen on any more: another's may be there now."""
+        settled = self._settled
+        if settled is not None:
+            late = settled.until is not None and self._monotonic() > settled.until
+            held = settled.candidate.held
+            if late or held is None or not still_holds(self._procfs, held):
+                settled = self._settled = None
+        return settled
+
+    def _first_that_answers(
+        self, found: Sequence[Candidate], server: EngineServer, deadline: float
+    ) -> tuple[EngineSample, ...]:
+        """Ask at each until one has the engine's metrics; settle there, or at the most telling of the others.
+
+        Whatever the place of the arguments answers is the server's answer, and a busy one has none yet: its other
+        sockets (ZeroMQ's, torch's stores) are not bothered.
+        """
+        failures: list[tuple[int, Candidate, SourceError]] = []
+        hinted = [candidate for candidate in found if candidate.hinted]
+        others = [candidate for candidate in found if not candidate.hinted]
+        for candidate in (*hinted, *others[:MOST_PROBED]):
+            try:
+                return self._settle(candidate, server, deadline if candidate.hinted else self._soon(deadline))
+            except SourceError as error:
+                failures.append((_how_telling(error), candidate, error))
+            if isinstance(failures[-1][2], NoHttpError) and (candidate.hinted or len(found) == 1):
+                try:
+                    return self._settle(other_scheme(candidate), server, self._soon(deadline))
+                except SourceError as error:
+                    if _is_answer(error):  # else it speaks neither with TLS nor without
+                        failures.append((_how_telling(error), other_scheme(candidate), error))
+            last = failures[-1][2]
+            if candidate.hinted and (_is_answer(last) or last.cause is Cause.TIMEOUT):
+                break
+        _, likeliest, failure = min(failures, key=lambda failed: failed[0])
+        self.endpoint = likeliest.target.endpoint
+        self._settled = _Settled(likeliest, until=self._monotonic() + SETTLED_SECONDS)
+        raise failure
+
+    def _soon(self, deadline: float) -> float:
+        return min(deadline, self._monotonic() + PROBE_SECONDS)
+
+    def _settle(self, candidate: Candidate, server: EngineServer, deadline: float) -> tuple[EngineSample, ...]:
+        samples = self._ask(candidate, server, deadline)
+        self._settled = _Settled(candidate, until=None)
+        return samples
+
+    def _ask(self, candidate: Candidate, server: EngineServer, deadline: float) -> tuple[EngineSample, ...]:
+        self.endpoint = candidate.target.endpoint
+        body = fetch(
+            candidate.target, deadline=deadline, max_bytes=self._max_bytes, line=self._line, monotonic=self._monotonic
+        )
+        return parse_metrics(body, server.engine)
+
+
+def _is_answer(error: SourceError) -> bool:
+    """Whether HTTP was spoken."""
+    if isinstance(error, NoHttpError):
+        return False
+    return error.cause is Cause.MALFORMED or (error.cause in _TELLING and error.cause is not Cause.TIMEOUT)
+
+
+def _how_telling(error: SourceError) -> int:
+    return _TELLING.index(error.cause) if error.cause in _TELLING else len(_TELLING)

@@ -1,0 +1,1 @@
+"""Unit events: each start is judged, each end is recorded, each memory release is timed."""

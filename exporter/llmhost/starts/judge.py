@@ -1,0 +1,289 @@
+"""Judges starts at the moment of their main process: memory at once, then process lists where memory does not tell.
+
+Process lists take the driver's lock on all GPUs, so they are read once a second at most, for all who ask. Where memory
+alone shows that nothing is in the way, or nothing moved since the last lists, no start waits for the next.
+"""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from llmhost.collect.history_keeper import HistoryKeeper
+from llmhost.collect.observer import DISABLED
+from llmhost.collect.pending_reading import Asked
+from llmhost.collect.worker import Clock, Worker
+from llmhost.config.schema import Config
+from llmhost.derive.history.events import MainStarted
+from llmhost.derive.verdict import Grounds, Judgement, judge_on
+from llmhost.model.gpu import NvmlReport
+from llmhost.model.history.unit_history import Verdict
+from llmhost.model.host import Host
+from llmhost.model.ids import UnitId
+from llmhost.model.process import ProcessTable
+from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
+from llmhost.model.snapshot import Snapshot
+from llmhost.model.unit import Unit, UnitsReport
+from llmhost.starts.known_processes import KnownProcesses
+from llmhost.starts.start_log import start_line
+
+log = logging.getLogger(__name__)
+
+# What was in use that long after a main process began may be its own: no engine gets as far as the GPU before.
+LATE_SECONDS = 1.0
+_PATIENCE_SECONDS = 4.0  # for a verdict, from when the start was handed in
+_READ_SECONDS = 2.0  # for one reading
+_SETTINGS_RETRY_SECONDS = 0.02
+_RETRY_SECONDS = 0.1  # at least, between two tries that lead nowhere
+_POLL_SECONDS = 0.005  # for lists or processes that are under way
+_MOST_WAITING = 20  # of one unit: a loop without a pause must not keep others from their verdicts
+_NOT_ASKED = NotApplicable("not asked for a verdict")
+
+
+@dataclass(slots=True)
+class _Case:
+    """A start that waits for its verdict."""
+
+    step: MainStarted
+    unit: Unit  # as it was then
+    until: float
+    found: Ok[NvmlReport] | None = None  # right after the start
+    tried: bool = False  # by that alone
+    listed: Ok[NvmlReport] | None = None  # with process lists
+    why: str = ""  # why it has no verdict yet
+    not_before: float = 0.0  # of the next try
+    told: bool = False
+
+
+class Judge:
+    """A thread of its own. Each start that is handed in gets a verdict; `unknown` where the driver does not answer."""
+
+    def __init__(
+        self,
+        *,
+        keeper: HistoryKeeper,
+        host: Worker[Host],
+        memory: Worker[NvmlReport] | None,
+        nvml: Worker[NvmlReport] | None,
+        processes: Worker[ProcessTable] | None,
+        lists_due_in_seconds: Callable[[], float],
+        units: Callable[[], tuple[Unit, ...]],
+        config: Callable[[], Config],
+        clock: Clock,
+    ) -> None:
+        """`memory` reads memory alone, at any time; `units` gives units as of the last event."""
+        self._keeper = keeper
+        self._host = host
+        self._memory = memory
+        self._lists = Asked(nvml, clock, seconds=_READ_SECONDS)
+        self._processes = KnownProcesses(processes, clock, seconds=_READ_SECONDS)
+        self._lists_due_in_seconds = lists_due_in_seconds
+        self._units = units
+        self._config = config
+        self._clock = clock
+        self._arrived: list[MainStarted] = []
+        self._wake = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="llmhost-judge", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, step: MainStarted) -> None:
+        with self._wake:
+            self._arrived.append(step)
+            self._wake.notify()
+
+    def close(self) -> None:
+        """End; starts without a verdict are unknown to the next run."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+
+    def _run(self) -> None:
+        waiting: list[_Case] = []
+        while True:
+            with self._wake:
+                if not self._arrived and not self._closed:
+                    self._wake.wait(self._next_try_seconds(waiting))
+                if self._closed:
+                    return
+                arrived, self._arrived = self._arrived, []
+            until = self._clock.monotonic() + _PATIENCE_SECONDS
+            waiting += [_Case(step=step, unit=step.unit, until=until) for step in arrived]
+            _bound(waiting)
+            try:
+                self._judge_due(waiting)
+            except Exception as error:
+                log.exception("a bug in judging a start")
+                for case in waiting:
+                    case.until, case.why = 0.0, f"{type(error).__name__}: {error}"
+            now = self._clock.monotonic()
+            for case in waiting:
+                if case.until <= now and not case.told:
+                    self._tell(case, None)
+            waiting = [case for case in waiting if not case.told]
+
+    def _next_try_seconds(self, waiting: list[_Case]) -> float | None:
+        if not waiting:
+            return None
+        return max(0.0, min(case.not_before for case in waiting) - self._clock.monotonic())
+
+    def _due(self, cases: list[_Case]) -> list[_Case]:
+        now = self._clock.monotonic()
+        return [case for case in cases if not case.told and case.not_before <= now < case.until]
+
+    def _judge_due(self, cases: list[_Case]) -> None:
+        """Take each case as far as it goes without waiting for process lists or processes."""
+        new = [case for case in self._due(cases) if case.found is None]
+        if new:
+            self._read_memory(new)
+        due = self._with_settings([case for case in self._due(cases) if case.found is not None])
+        self._judge_by_memory([case for case in due if not case.tried])
+        self._find_lists([case for case in self._due(due) if case.listed is None])
+        self._judge_by_lists([case for case in self._due(due) if case.listed is not None])
+
+    def _with_settings(self, cases: list[_Case]) -> list[_Case]:
+        """Give those of whose unit it is known what it runs; systemd may have loaded it for this start a moment ago."""
+        known = {unit.id: unit.settings for unit in self._units()}
+        ready = []
+        for case in cases:
+            if case.unit.settings is None:
+                case.unit = replace(case.unit, settings=known.get(case.unit.id))
+            if case.unit.settings is not None:
+                ready.append(case)
+            else:
+                case.why = "systemd has not told yet what the unit runs"
+                case.not_before = self._clock.monotonic() + _SETTINGS_RETRY_SECONDS
+        return ready
+
+    def _read_memory(self, cases: list[_Case]) -> None:
+        """Read what is in use right now; for those whose main process began a while ago that is no answer."""
+        if self._memory is None:
+            self._put_off(cases, DISABLED)
+            return
+        began = self._clock.monotonic()
+        until = began + _READ_SECONDS
+        report = self._memory.answer(self._memory.ask(until), until)
+        if not isinstance(report, Ok):
+            self._put_off(cases, report)
+            return
+        for case in cases:
+            late = began - (case.step.start.main_monotonic or began)
+            if late <= LATE_SECONDS:
+                case.found = report
+            else:
+                case.until, case.why = began, f"noticed {late:.1f} s after its main process began"
+
+    def _judge_by_memory(self, cases: list[_Case]) -> None:
+        """Judge by what was found right after the start, and by what is known of processes anyway."""
+        for found in {id(case.found): case.found for case in cases}.values():
+            if found is not None:
+                group = [case for case in cases if case.found is found]
+                self._try(group, found, self._processes.fitting(found.value) or _NOT_ASKED)
+                for case in self._due(group):
+                    case.tried = True
+                    if _has_lists(found.value):
+                        case.listed = found
+                    else:
+                        case.not_before = self._clock.monotonic() + self._lists_due_in_seconds()
+
+    def _find_lists(self, cases: list[_Case]) -> None:
+        if not cases:
+            return
+        report = self._lists.take()
+        if report is None:
+            self._look_again_soon(cases)
+        elif not isinstance(report, Ok):
+            self._put_off(cases, report)
+        else:
+            for case in cases:
+                case.listed = report
+
+    def _judge_by_lists(self, cases: list[_Case]) -> None:
+        for listed in {id(case.listed): case.listed for case in cases}.values():
+            if listed is None:
+                continue
+            group = [case for case in cases if case.listed is listed]
+            table = self._processes.fitting(listed.value) or self._processes.read()
+            if table is None:
+                self._look_again_soon(group)
+                continue
+            self._try(group, listed, table)
+            for case in self._due(group):  # by other lists, maybe
+                case.listed = None
+                wait = max(_RETRY_SECONDS, self._lists_due_in_seconds())
+                case.not_before = self._clock.monotonic() + wait
+
+    def _try(self, cases: list[_Case], report: Ok[NvmlReport], table: Reading[ProcessTable]) -> None:
+        until = self._clock.monotonic() + _READ_SECONDS
+        snapshot = Snapshot(
+            at=self._clock.time(),
+            at_monotonic=self._clock.monotonic(),
+            host=self._host.answer(self._host.ask(until), until),
+            nvml=report,
+            processes=table,
+            units=Ok(UnitsReport(systemd_version="", units=self._units())),
+            shm=_NOT_ASKED,
+            engines=_NOT_ASKED,
+        )
+        grounds = Grounds.of(snapshot, self._config(), self._keeper.history)
+        for case in self._due(cases):
+            if case.found is not None:
+                judgement = judge_on(grounds, case.unit, case.found.value.used_bytes)
+                if isinstance(judgement, Ok):
+                    self._tell(case, judgement.value)
+                else:
+                    case.why = _told(judgement)
+
+    def _look_again_soon(self, cases: list[_Case]) -> None:
+        for case in cases:
+            case.not_before = self._clock.monotonic() + _POLL_SECONDS
+
+    def _put_off(self, cases: list[_Case], reading: Failed | NotApplicable) -> None:
+        """Note why there is no verdict yet."""
+        for case in cases:
+            case.why = _told(reading)
+            case.not_before = self._clock.monotonic() + _RETRY_SECONDS
+            if isinstance(reading, NotApplicable):
+                case.until = 0.0
+
+    def _tell(self, case: _Case, judgement: Judgement | None) -> None:
+        case.told = True
+        try:
+            self._record(case, judgement)
+        except Exception:
+            log.exception("a bug in telling of a start of %s", case.step.unit.id.name)
+
+    def _record(self, case: _Case, judgement: Judgement | None) -> None:
+        unit = case.step.unit.id
+        start = self._keeper.judged(
+            unit,
+            case.step.start.invocation_id,
+            judgement.verdict if judgement is not None else Verdict.UNKNOWN,
+            in_the_way=judgement.in_the_way if judgement is not None else (),
+            unknown_because="" if judgement is not None else case.why,
+        )
+        if start is not None:
+            log.info("%s", start_line(unit, start, judgement.obstacles if judgement is not None else ()))
+
+
+def _bound(cases: list[_Case]) -> None:
+    """Give up the oldest where too many starts of one unit wait."""
+    waiting: Counter[UnitId] = Counter()
+    for case in reversed(cases):
+        waiting[case.unit.id] += 1
+        if waiting[case.unit.id] > _MOST_WAITING:
+            case.until, case.why = 0.0, f"more than {_MOST_WAITING} starts of the unit waited for a verdict"
+
+
+def _told(reading: Failed | NotApplicable) -> str:
+    if isinstance(reading, NotApplicable):
+        return reading.why
+    return f"{reading.cause}: {reading.detail}" if reading.detail else str(reading.cause)
+
+
+def _has_lists(report: NvmlReport) -> bool:
+    """Say whether it has the process lists of every GPU that can have them."""
+    return all(not isinstance(gpu.holders, Failed) for gpu in report.gpus if gpu.up)

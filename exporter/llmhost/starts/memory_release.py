@@ -1,0 +1,155 @@
+"""Watches, after the end of a run, how long its memory takes to come back: memory alone, once a second, for a while."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from llmhost.collect.history_keeper import HistoryKeeper
+from llmhost.collect.worker import Clock, Worker
+from llmhost.config.schema import Config
+from llmhost.derive.history.events import Ended
+from llmhost.derive.memory_release import ReleaseWatch, is_back, release_target
+from llmhost.derive.requirements import demand_of
+from llmhost.model.gpu import NvmlReport
+from llmhost.model.history.history import Holdings
+from llmhost.model.history.unit_history import Verdict
+from llmhost.model.host import Host
+from llmhost.model.ids import UnitId
+from llmhost.model.reading import NotApplicable, Ok
+from llmhost.model.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 1.0
+GIVE_UP_SECONDS = 180.0
+_READ_SECONDS = 0.8
+_NOT_ASKED = NotApplicable("not asked for a release")
+
+
+class Release:
+    """A thread of its own, which does nothing while no memory is waited for.
+
+    While a unit's memory is waited for, the ends of its further runs change nothing: what a run that was refused leaves
+    is what it found.
+    """
+
+    def __init__(
+        self,
+        *,
+        keeper: HistoryKeeper,
+        host: Worker[Host],
+        memory: Worker[NvmlReport] | None,
+        config: Callable[[], Config],
+        clock: Clock,
+    ) -> None:
+        self._keeper = keeper
+        self._host = host
+        self._memory = memory
+        self._config = config
+        self._clock = clock
+        self._ended: list[Ended] = []
+        self._watches: dict[UnitId, ReleaseWatch] = {}
+        self._wake = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="llmhost-release", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, step: Ended) -> None:
+        """Hand in the end of a run; called from any thread."""
+        with self._wake:
+            self._ended.append(step)
+            self._wake.notify()
+
+    def close(self) -> None:
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+
+    def _run(self) -> None:
+        due = 0.0
+        while True:
+            with self._wake:
+                if not self._ended and not self._closed:
+                    self._wake.wait(max(0.0, due - self._clock.monotonic()) if self._watches else None)
+                if self._closed:
+                    return
+                ended, self._ended = self._ended, []
+            try:
+                if ended:
+                    self._begin(ended)
+                if self._watches and self._clock.monotonic() >= due:
+                    due = self._clock.monotonic() + INTERVAL_SECONDS
+                    self._look()
+            except Exception:
+                log.exception("a bug in watching memory after the end of a run")
+                self._watches.clear()
+
+    def _begin(self, ended: list[Ended]) -> None:
+        """Watch those whose memory is not back right away.
+
+        A run that no look saw and that did not find its GPUs clean may have been refused by what others hold.
+        """
+        holdings = self._keeper.history.holdings
+        steps = [
+            step
+            for step in ended
+            if step.start.main_monotonic is not None
+            and step.start.end is not None
+            and step.start.end.result  # else nobody knows when it ended
+            and step.unit.id not in self._watches
+            and (step.start.verdict is Verdict.CLEAN or _was_seen(step, holdings.get(step.unit.id)))
+        ]
+        report = self._read() if steps else None
+        if report is None:
+            return
+        until = self._clock.monotonic() + _READ_SECONDS
+        snapshot = Snapshot(
+            at=self._clock.time(),
+            at_monotonic=self._clock.monotonic(),
+            host=self._host.answer(self._host.ask(until), until),
+            nvml=Ok(report),
+            processes=_NOT_ASKED,
+            units=_NOT_ASKED,
+            shm=_NOT_ASKED,
+            engines=_NOT_ASKED,
+        )
+        config, history = self._config(), self._keeper.history
+        for step in steps:
+            unit, start = step.unit, step.start
+            watch = release_target(
+                unit.id,
+                start.invocation_id,
+                start.began_monotonic + (start.end.seconds if start.end is not None else 0.0),
+                gpus=demand_of(unit, (), snapshot, config, history).gpus,
+                used_at_end=report.used_bytes,
+                holdings=history.holdings.get(unit.id),
+                policy=config.policy,
+            )
+            if watch is not None:
+                self._watches[unit.id] = watch
+
+    def _look(self) -> None:
+        report = self._read()
+        now = self._clock.monotonic()
+        for unit, watch in list(self._watches.items()):
+            took = now - watch.ended_monotonic
+            if report is not None and is_back(watch, report.used_bytes):
+                del self._watches[unit]
+                self._keeper.released(unit, took)
+                log.info("release unit=%s after=%.1fs invocation_id=%s", unit.name, took, watch.invocation_id)
+            elif took > GIVE_UP_SECONDS:
+                del self._watches[unit]
+                log.info("release unit=%s not seen after=%.0fs invocation_id=%s", unit.name, took, watch.invocation_id)
+
+    def _read(self) -> NvmlReport | None:
+        if self._memory is None:
+            return None
+        until = self._clock.monotonic() + _READ_SECONDS
+        report = self._memory.answer(self._memory.ask(until), until)
+        return report.value if isinstance(report, Ok) else None
+
+
+def _was_seen(step: Ended, holdings: Holdings | None) -> bool:
+    return holdings is not None and holdings.invocation_id == step.start.invocation_id

@@ -1,0 +1,104 @@
+"""Acts on what units do, as they do it: each start is judged, each end is told, and what follows an end is watched."""
+
+import logging
+import threading
+import time
+from collections import deque
+
+from llmhost.collect.history_keeper import HistoryKeeper
+from llmhost.derive.history.events import Ended, MainStarted, Step
+from llmhost.model.ids import UnitId
+from llmhost.model.unit import Unit
+from llmhost.model.unit_event import UnitEvent
+from llmhost.starts.judge import Judge
+from llmhost.starts.memory_release import Release
+from llmhost.starts.start_log import end_line
+
+log = logging.getLogger(__name__)
+
+_KEEP_SECONDS = 10.0  # between two savings while nobody scrapes
+_MAX_UNITS = 2000  # of which the state is remembered; anybody may have systemd run units of ever new names
+
+
+class Watch:
+    """A thread of its own, so that whoever hands in events is never held up: what reads the bus must go on reading."""
+
+    def __init__(
+        self,
+        *,
+        keeper: HistoryKeeper,
+        judge: Judge,
+        release: Release,
+    ) -> None:
+        self._keeper = keeper
+        self._judge = judge
+        self._release = release
+        self._events: deque[UnitEvent] = deque()
+        self._units: dict[UnitId, Unit] = {}
+        self._wake = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="llmhost-watch", daemon=True)
+
+    def start(self) -> None:
+        self._judge.start()
+        self._release.start()
+        self._thread.start()
+
+    def put(self, event: UnitEvent) -> None:
+        """Hand in an event; called from any thread, in the order of events."""
+        with self._wake:
+            self._events.append(event)
+            self._wake.notify()
+
+    def units(self) -> tuple[Unit, ...]:
+        """Every watched unit as the last event that was acted on tells it."""
+        with self._wake:
+            return tuple(self._units.values())
+
+    def close(self, seconds: float) -> None:
+        """Act on what was handed in by now, and end."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+        self._judge.close()
+        self._release.close()
+
+    def _run(self) -> None:
+        kept_at = time.monotonic()
+        while True:
+            with self._wake:
+                if not self._events and not self._closed:
+                    self._wake.wait(max(0.0, kept_at + _KEEP_SECONDS - time.monotonic()))
+                events = list(self._events)
+                self._events.clear()
+                closed = self._closed
+            for event in events:
+                try:
+                    self._act_on(event)
+                except Exception:
+                    log.exception("a bug in acting on an event of %s", event.unit.id.name)
+            if closed:
+                return
+            if time.monotonic() >= kept_at + _KEEP_SECONDS:
+                self._keeper.keep(0.0)
+                kept_at = time.monotonic()
+
+    def _act_on(self, event: UnitEvent) -> None:
+        steps = self._keeper.event(event)
+        with self._wake:
+            self._units.pop(event.unit.id, None)
+            self._units[event.unit.id] = event.unit
+            if len(self._units) > _MAX_UNITS:
+                del self._units[next(iter(self._units))]
+        for step in steps:
+            self._take(step)
+
+    def _take(self, step: Step) -> None:
+        match step:
+            case MainStarted():
+                self._judge.put(step)
+            case Ended():
+                log.info("%s", end_line(step))
+                self._release.put(step)

@@ -1,0 +1,1 @@
+"""`llmhost clean`, as text and JSON. Pure."""

@@ -1,0 +1,1 @@
+"""The guard's log lines. Pure."""

@@ -1,0 +1,1 @@
+"""The exporter's status page, as HTML. Pure."""

@@ -1,0 +1,1 @@
+"""`llmhost status`, as text and JSON. Pure."""

@@ -1,0 +1,64 @@
+"""The history is saved before a page is made from it, and a disk that hangs takes no page with it."""
+
+import threading
+import time
+
+import pytest
+from tests.fakes.values import snapshot
+
+from llmhost.collect.history_keeper import HistoryKeeper
+from llmhost.config.schema import Policy
+from llmhost.model.history.history import History
+
+
+def test_what_was_looked_at_is_saved_when_it_is_to_be_kept() -> None:
+    saved: list[History] = []
+    keeper = HistoryKeeper(History(), policy=Policy, save=saved.append)
+    for at in (100.0, 200.0):
+        look = keeper.look(snapshot(processes=[], at_monotonic=at))
+        keeper.keep()
+        assert saved[-1] is look
+    keeper.keep()
+    assert len(saved) == 2, "nothing is new"
+
+
+def test_two_who_keep_at_once_both_have_theirs_saved() -> None:
+    saved: list[History] = []
+    go = threading.Event()
+
+    def slowly(history: History) -> None:
+        go.wait(5)
+        saved.append(history)
+
+    keeper = HistoryKeeper(History(), policy=Policy, save=slowly)
+    kept: list[bool] = []
+
+    def keep(at: float) -> None:
+        look = keeper.look(snapshot(processes=[], at_monotonic=at))
+        keeper.keep(5.0)
+        assert look.processes_at is not None
+        kept.append(any((history.processes_at or 0.0) >= look.processes_at for history in saved))
+
+    keepers = [threading.Thread(target=keep, args=(at,)) for at in (100.0, 200.0, 300.0)]
+    for thread in keepers:
+        thread.start()
+    go.set()
+    for thread in keepers:
+        thread.join(5)
+    assert kept == [True, True, True]
+
+
+def test_a_disk_that_hangs_is_waited_for_a_while_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    hung = threading.Event()
+
+    def hang(_history: History) -> None:
+        hung.wait(10)
+
+    keeper = HistoryKeeper(History(), policy=Policy, save=hang)
+    for at in (100.0, 200.0):
+        keeper.look(snapshot(processes=[], at_monotonic=at))
+        began = time.monotonic()
+        keeper.keep(0.1)
+        assert time.monotonic() - began < 5
+    assert caplog.messages == ["history is not saved yet after 0.1 s: the disk is slow, or hangs"]
+    hung.set()
