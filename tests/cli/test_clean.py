@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,16 +115,6 @@ def test_it_ends_an_orphaned_tree_and_lets_its_tracker_clean_up(here: World, tmp
         assert not core.segment.exists()  # the tracker's last act
 
 
-def test_servers_that_still_listen_and_all_of_their_tree_live_on(here: World, tmp_path: Path) -> None:
-    with Tree(tmp_path / "tree", ("--cores", "2", "--api-server-count", "2"), PYTHON) as tree:
-        orphaned(here, tree)
-        done = here.clean("--apply")
-        assert done.returncode == 0, done.stdout  # there is nothing that could be done
-        assert "still listens, and may serve somebody" in unfolded(done.stdout)
-        assert "ending it would take down" in unfolded(done.stdout)
-        assert not any(member.is_gone() for name, member in tree.members.items() if name != "vllm")
-
-
 def test_ctrl_c_while_it_waits_ends_it_at_once_and_nothing_is_done(
     here: World,
     children: Children,  # noqa: F811
@@ -197,34 +186,6 @@ def test_a_second_clean_up_at_the_same_time_is_refused(
     assert (here.shm / left).exists()
 
 
-def test_what_came_into_use_meanwhile_is_left(
-    here: World,
-    children: Children,  # noqa: F811
-) -> None:
-    left = left_behind(here, children)
-    late = children(here.shm)
-    here.processes.show(late)
-    here.configure(2.0)
-    with here.start("--apply") as running:
-        assert running.stderr is not None
-        assert running.stderr.readline()
-        late.do(f"import os; held = os.open('/dev/shm/{left}', os.O_RDWR)")
-        output = running.communicate(timeout=20)[0]
-    assert (running.returncode, output) == (0, "nothing to clean\n")
-    assert (here.shm / left).exists()
-
-
-def test_asked_for_one_kind_it_does_that_alone(
-    here: World,
-    children: Children,  # noqa: F811
-) -> None:
-    left = left_behind(here, children)
-    (here.shm / "nccl-AbCdEf").write_bytes(b"x")
-    assert here.clean("--kind", "nccl", "--older-than", "1h").stdout == "nothing to clean\n"
-    assert here.clean("--apply", "--kind", "nccl", "--kind", "orphan").returncode == 0
-    assert [path.name for path in here.shm.iterdir()] == [left]
-
-
 def test_what_the_exporter_has_watched_for_long_enough_is_a_finding_at_once(here: World) -> None:
     (here.shm / "nccl-AbCdEf").write_bytes(b"x")
     found = (here.shm / "nccl-AbCdEf").stat()
@@ -246,6 +207,8 @@ def test_what_the_exporter_has_watched_for_long_enough_is_a_finding_at_once(here
     dry = here.clean("--state-dir", str(state), "--unit", "vllm-gone.service")
     assert dry.returncode == 1
     assert dry.stdout.splitlines()[0] == "TO REMOVE"
+    for others in (("--kind", "loky"), ("--older-than", "1h")):
+        assert here.clean("--state-dir", str(state), *others).stdout == "nothing to clean\n"
     assert "nccl: nccl-AbCdEf (4.0 KiB), of vllm-gone.service" in dry.stdout
     assert here.clean("--state-dir", str(state), "--unit", "vllm-gone.service", "--apply").returncode == 0
     assert not (here.shm / "nccl-AbCdEf").exists()
@@ -256,10 +219,7 @@ def test_what_the_exporter_has_watched_for_long_enough_is_a_finding_at_once(here
     ("arguments", "said"),
     [
         (("--kind", "cuda"), "llmhost: --kind cuda: what is cleaned is orphan, tracker, python_shm, "),
-        (("--kind", "everything"), "llmhost: --kind everything: what is cleaned is "),
         (("--unit", "vllm.service"), "llmhost: there is no unit vllm.service\n"),
-        (("--unit", ""), "argument --unit: "),
-        (("--older-than", "5"), "argument --older-than: "),
     ],
 )
 def test_wrong_use_is_told_in_a_line(here: World, arguments: tuple[str, ...], said: str) -> None:
@@ -283,20 +243,4 @@ def test_without_root_it_says_what_it_cannot_tell_and_does_nothing(here: World) 
     assert "root can" in done.stdout
     refused = here.clean("--all-users", prefix=as_nobody)
     assert (refused.returncode, refused.stderr) == (2, "llmhost: --all-users is for root\n")
-    assert (here.shm / "nccl-AbCdEf").exists()
-
-
-def test_without_a_bus_nothing_is_touched_and_the_reason_is_told(here: World) -> None:
-    (here.shm / "nccl-AbCdEf").write_bytes(b"x")
-    environment = here.environment() | {"DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent/bus"}
-    done = subprocess.run(
-        here.arguments("--apply"), env=environment, capture_output=True, text=True, check=False, timeout=30
-    )
-    assert done.returncode == 3
-    assert done.stdout.startswith("refused: systemd's units, any of which may be starting, cannot be read: no bus")
-    assert json.loads(
-        subprocess.run(
-            here.arguments("--json"), env=environment, capture_output=True, text=True, check=False, timeout=30
-        ).stdout
-    )["refused"]
     assert (here.shm / "nccl-AbCdEf").exists()

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from tests.fakes.daemon import LLMHOST, environment
 
-from llmhost import __version__
-
 
 def llmhost(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -22,15 +20,7 @@ def llmhost(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("arguments", "complaint"),
     [
         ((), r"llmhost: error: .*COMMAND"),
-        (("sevre",), r"llmhost: error: .*invalid choice: 'sevre'.*serve"),
-        (("serve", "--conf", "x"), r"llmhost serve: error: unrecognized arguments: --conf x$"),
-        (("--loud", "status"), r"llmhost status: error: unrecognized arguments: --loud$"),
-        (("guard", "--tiemout=5s"), r"llmhost guard: error: unrecognized arguments: --tiemout=5s$"),
         (("serve", "--config", "/nonexistent.yml"), r"llmhost: /nonexistent\.yml: .*[Nn]o such file"),
-        (("serve", "--path.procfs", "/nonexistent"), r"--path\.procfs: /nonexistent is no directory"),
-        (("serve", "--web.listen-address", "10061"), r"did you mean \":10061\"\?"),
-        (("serve", "--web.listen-address", "127.0.0.1:99999"), r"the port is a number from 0 to 65535"),
-        (("serve", "--log.level", "loud"), r"invalid choice: 'loud'"),
         (("check-config", "/nonexistent.yml"), r"/nonexistent\.yml: .*[Nn]o such file"),
     ],
 )
@@ -40,12 +30,6 @@ def test_wrong_use_is_told_and_exits_2(arguments: tuple[str, ...], complaint: st
     assert done.stdout == ""
     assert re.search(complaint, done.stderr.splitlines()[-1]), done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_an_option_that_a_command_does_not_know_is_told_beside_those_that_it_knows() -> None:
-    usage = llmhost("status", "--wach").stderr
-    assert usage.startswith("usage: llmhost status ")
-    assert "--watch" in usage
 
 
 def test_a_bad_config_names_file_line_and_key(tmp_path: Path) -> None:
@@ -123,16 +107,6 @@ def test_defaults_are_said_to_be_defaults() -> None:
     done = llmhost("check-config")
     assert done.returncode == 0
     assert done.stderr == "llmhost: there is no /etc/llmhost/llmhost.yml; these are the defaults\n"
-
-
-def test_help_and_version_go_to_stdout_within_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    for arguments in (("--help",), ("serve", "--help"), ("check-config", "--help")):
-        done = llmhost(*arguments)
-        assert done.returncode == 0
-        assert done.stderr == ""
-        assert max(len(line) for line in done.stdout.splitlines()) <= 80
-    assert llmhost("--version").stdout == f"llmhost {__version__}\n"
 
 
 def test_check_config_prints_what_is_in_force(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`llmhost check-config [FILE]`: print the config that would be in effect, or the first mistake."""
+"""`llmhost check-config [FILE]`: print the resulting config, or the first mistake."""
 
 from pathlib import Path
 from typing import TextIO
@@ -10,7 +10,7 @@ from llmhost.config.paths import DEFAULT_CONFIG
 
 
 def run(path: Path | None, stderr: TextIO) -> Exit:
-    """Print the effective config of `path` (None: the default file, if there is one), ready to be a config itself."""
+    """Print the resulting config of `path` (None: the default file, if there is one) as a config file."""
     try:
         config = load(path)
     except ConfigError as error:

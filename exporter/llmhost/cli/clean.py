@@ -88,7 +88,7 @@ def _status_of(plan: Plan) -> Exit:
         return Exit.CANNOT_TELL
     if plan.steps:
         return Exit.FINDINGS
-    return Exit.CANNOT_TELL if plan.waiting or plan.untold else Exit.GOOD
+    return Exit.CANNOT_TELL if plan.waiting or plan.unknowns else Exit.GOOD
 
 
 def _show_plan(request: CleanRequest, plan: Plan, wait_seconds: float) -> None:

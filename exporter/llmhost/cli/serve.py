@@ -1,4 +1,4 @@
-"""`llmhost serve`: the daemon, and `--once`, one page for cron, textfile collectors and people."""
+"""`llmhost serve`: the daemon; with `--once`, one page for cron, textfile collectors and people."""
 
 import http.client
 import logging
@@ -30,7 +30,7 @@ from llmhost.metrics.exposition import encode
 from llmhost.model.listen import ListenAddress
 from llmhost.serve.access import may_see_all
 from llmhost.serve.http import HttpServer, ListenError
-from llmhost.serve.routes import Request, Response, application, html, text
+from llmhost.serve.routes import Request, Response, html, text
 from llmhost.sources.sd_notify import Notifier
 from llmhost.state.directory import StoreError
 from llmhost.state.saved_history import SavedHistory, open_history, read_history
@@ -38,7 +38,7 @@ from llmhost.views.page.landing import landing
 
 log = logging.getLogger(__name__)
 
-_PROBE_SECONDS = 1.5  # for our own server; a signal is not looked at meanwhile
+_PROBE_SECONDS = 1.5  # for our own server; signals wait meanwhile
 _MARGIN_SECONDS = 0.5  # of a scraper's timeout, for the page's way back
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -111,7 +111,7 @@ class Daemon:
         }
         web = self._in_force.config.web
         try:
-            server = HttpServer(web.listen, application(routes), max_connections=web.max_connections)
+            server = HttpServer(web.listen, routes, max_connections=web.max_connections)
         except ListenError as error:
             sys.stderr.write(f"llmhost: {error}\n")
             return Exit.WRONG_USE
@@ -131,9 +131,9 @@ class Daemon:
         return Exit.GOOD
 
     def _wait(self, arrived: socket.socket, server: HttpServer) -> None:
-        """Act on signals until one says to end; between them, tell systemd's watchdog that pages can be served."""
-        patience = self._notifier.watchdog_seconds
-        interval = patience / 4 if patience is not None else None  # several tries: one may come at a bad moment
+        """Handle signals until one ends the daemon; meanwhile notify systemd's watchdog while pages can be served."""
+        limit = self._notifier.watchdog_seconds
+        interval = limit / 4 if limit is not None else None  # several tries: one may come at a bad moment
         while True:
             ready, _, _ = select.select([arrived], [], [], interval)
             received = set(arrived.recv(64)) if ready else set()
@@ -142,7 +142,7 @@ class Daemon:
                 return
             if signal.SIGHUP in received:
                 self._reload()
-            if patience is not None and _answers(server, min(_PROBE_SECONDS, patience / 8)):
+            if limit is not None and _answers(server, min(_PROBE_SECONDS, limit / 8)):
                 self._notifier.send(WATCHDOG="1")
 
     def _reload(self) -> None:
@@ -168,14 +168,14 @@ class Daemon:
         return str(path) if path.exists() else f"defaults (there is no {path})"
 
     def _deadline(self, scrape_timeout_seconds: float | None) -> float:
-        patience = self._in_force.config.web.deadline_seconds
+        seconds = self._in_force.config.web.deadline_seconds
         if scrape_timeout_seconds is not None:
-            patience = min(patience, max(_MARGIN_SECONDS, scrape_timeout_seconds - _MARGIN_SECONDS))
-        return self._clock.monotonic() + patience
+            seconds = min(seconds, max(_MARGIN_SECONDS, scrape_timeout_seconds - _MARGIN_SECONDS))
+        return self._clock.monotonic() + seconds
 
     def _metrics(self, request: Request) -> Response:
         metrics = self._exposition.metrics(self._deadline(request.scrape_timeout_seconds))
-        body, content_type = encode(metrics, request.accept, request.query.get("name[]", ()))
+        body, content_type = encode(metrics, request.headers.get("accept", ""), request.query.get("name[]", ()))
         return Response(headers=(("Content-Type", content_type), ("Vary", "Accept")), body=body)
 
     def _healthz(self, _request: Request) -> Response:
@@ -194,7 +194,7 @@ class Daemon:
 
 @contextmanager
 def _signals() -> Iterator[socket.socket]:
-    """Signals as bytes on a socket, so that the main thread can wait for them with a timeout (signal.set_wakeup_fd)."""
+    """Yield a socket that has a byte for each signal, so that one can wait with a timeout (signal.set_wakeup_fd)."""
     here, there = socket.socketpair()
     with here, there:
         there.setblocking(False)
@@ -209,14 +209,14 @@ def _signals() -> Iterator[socket.socket]:
 
 
 def _noted(_number: int, _frame: FrameType | None) -> None:
-    """Let the signal through to the wake-up socket instead of ending the process."""
+    """Do nothing: the signal goes to the wake-up socket, and does not end the process."""
 
 
-def _answers(server: HttpServer, patience_seconds: float) -> bool:
-    """Whether our own server answers: the watchdog must not be kept quiet by a thread that does not serve."""
+def _answers(server: HttpServer, timeout_seconds: float) -> bool:
+    """Tell if our own server answers: systemd's watchdog is to notice when it does not."""
     host, port = server.address  # a wildcard address connects to loopback
     try:
-        with closing(http.client.HTTPConnection(host, port, timeout=patience_seconds)) as connection:
+        with closing(http.client.HTTPConnection(host, port, timeout=timeout_seconds)) as connection:
             connection.request("GET", "/healthz")
             connection.getresponse()  # of whatever status: "too busy" is a sign of life
             return True

@@ -1,4 +1,4 @@
-"""One look at the host: asks all workers, takes what comes by the deadline, stamps one time."""
+"""An observation: one pass over all workers, within a deadline, stamped with one time."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -28,11 +28,11 @@ class Observation:
 
 
 class Observer:
-    """Attempts are shared: two who look at the same time cost one read of each source.
+    """Observes. Observations at the same time share their reads: each source is read once.
 
-    Engines are asked for last, as units tell whose their servers are; units before them and after the others, so that
-    those which only the others could discover (they run an engine, or hold memory) are watched by then. What
-    hangs delays that by half of the time there is, no more.
+    Units are asked for after GPUs and processes, as those discover units to watch: such that run an engine, or hold
+    memory. A source that hangs delays this by half of the deadline at most. Engines are asked for last, as processes
+    and units tell the servers to ask.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class Observer:
         self._clock = clock
 
     def observe(self, deadline: float) -> Observation:
-        """Look once, by `deadline` on the monotonic clock.
+        """Observe once, by `deadline` on the monotonic clock.
 
-        Attempts are given the usual time, whatever this deadline: who is in a hurry must not spoil it for others. Not
-        so the engines': each is waited for by itself, so all that a hurry costs is the slow ones.
+        Reads are given the usual time, whatever this deadline is: others may share them. Not so reads of engines: each
+        engine is waited for by itself, so that a short deadline costs the slow ones alone.
         """
         now = self._clock.monotonic()
         until = max(deadline, now + self._attempt_seconds())
@@ -98,7 +98,7 @@ class Observer:
             at_monotonic=self._clock.monotonic(),
         )
         history = self._keeper.look(snapshot)
-        self._keeper.keep()  # before anybody is told of it
+        self._keeper.keep()  # before any page shows it
         return Observation(snapshot=snapshot, history=history, health=self._health())
 
     def _early(self, ticket: Ticket[T], until: float) -> Reading[T]:

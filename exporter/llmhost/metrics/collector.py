@@ -1,4 +1,4 @@
-"""The one collector: an observation in, prometheus_client's metrics out. A section that fails costs itself only."""
+"""The page of metrics: observed, derived and rendered section by section; a section that fails costs itself alone."""
 
 import logging
 import threading
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """The configuration that a page is made by."""
+    """The config that is in force, and its last reload."""
 
     config: Config
     loaded_at: float
@@ -33,7 +33,7 @@ class InForce:
 
 
 class Exposition:
-    """Makes pages. Safe to use from several threads."""
+    """Makes pages of metrics. Safe to use from several threads."""
 
     def __init__(
         self,

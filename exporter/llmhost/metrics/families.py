@@ -1,4 +1,4 @@
-"""From what was observed and derived to series. Pure; each function is one section of the page and stands by itself."""
+"""Series of GPUs, holders, units, collectors and the exporter; each function is a section of the page. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""Runs of the guard, of each unit that has had one. Pure."""
+"""Series of the guard's runs, by unit. Pure."""
 
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page

@@ -1,4 +1,4 @@
-"""Shared memory and helper processes: what a run leaves behind. Pure."""
+"""Series of shared-memory segments and resource trackers. Pure."""
 
 from collections import Counter
 
@@ -37,12 +37,12 @@ def shm_series(view: PageView, page: Page) -> None:
     page.add(catalog.SHM_INODES_USED, shared.value.inodes_used)
 
 
-def helper_series(view: PageView, page: Page) -> None:
+def tracker_series(view: PageView, page: Page) -> None:
     trackers, orphans = view.host.facts.trackers, view.host.facts.orphans
     if isinstance(trackers, Ok):
         states = Counter(trackers.value.values())
         for state in TrackerState:
-            if not states[state] and _has_untold_tracker(view):
+            if not states[state] and _has_unknown_tracker(view):
                 continue  # it may be in this state
             page.add(catalog.RESOURCE_TRACKERS, states[state], state=state)
     if isinstance(orphans, Ok):
@@ -54,8 +54,8 @@ def helper_series(view: PageView, page: Page) -> None:
         page.add(catalog.ORPHAN_OLDEST, max((orphan.seconds for orphan in orphans.value), default=None))
 
 
-def _has_untold_tracker(view: PageView) -> bool:
-    """Say whether there is a tracker that nobody can tell the state of."""
+def _has_unknown_tracker(view: PageView) -> bool:
+    """Tell if there is a tracker of unknown state."""
     processes, trackers = view.host.snapshot.processes, view.host.facts.trackers
     if not isinstance(processes, Ok) or not isinstance(trackers, Ok):
         return True

@@ -1,4 +1,4 @@
-"""The history of units: starts, their ends, time in each state. Pure."""
+"""Series of the units' history: starts, ends, time in each state. Pure."""
 
 from collections.abc import Mapping
 
@@ -53,7 +53,7 @@ def _latest(record: UnitHistory, labels: Mapping[str, str], page: Page) -> None:
 
 
 def _in_the_way(record: UnitHistory, indexes: Mapping[GpuUuid, str], labels: Mapping[str, str], page: Page) -> None:
-    """Show what was in the way, on each GPU by the index that it has by now."""
+    """Show what was in the way, on each GPU by its present index."""
     judged = record.last_judged
     for way in judged.in_the_way if judged is not None else ():
         gpu = indexes.get(way.uuid, way.gpu)

@@ -1,4 +1,4 @@
-"""Engines: what they deliver. Pure."""
+"""Series of engines: readiness, throughput, requests. Pure."""
 
 import math
 
@@ -56,5 +56,5 @@ def _told(sample: EngineSample, labels: dict[str, str], page: Page) -> None:
 
 
 def _finite(value: float | None) -> float | None:
-    """Let nothing of one engine's cost the others theirs."""
+    """Keep the faults of one engine's samples from costing other engines their series."""
     return value if value is not None and math.isfinite(value) else None

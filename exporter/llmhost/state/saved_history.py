@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedHistory:
-    """The history that earlier runs have saved, and the way to save it; without a file it is in memory only."""
+    """The history as it was saved, and the way to save it again; without a file it is in memory only."""
 
     history: History
     file: HistoryFile | None = None
@@ -25,7 +25,7 @@ class SavedHistory:
     fault: str = ""  # why the directory's history is not used
 
     def log_where(self) -> None:
-        """Say in the log where history is kept."""
+        """Log where history is kept."""
         if self.file is not None:
             log.info("history is kept in %s; units in it: %d", self.file.path, len(self.history.units))
         elif self.fault:
@@ -34,14 +34,14 @@ class SavedHistory:
             log.info("history is kept in memory only, and lost at the end: say with --state-dir where to keep it")
 
     def close(self, history: History) -> None:
-        """Save for the last time, so that it stays also if the power fails, and let go of the directory."""
+        """Save for the last time, so that it survives a power failure, and release the directory."""
         if self.file is not None and self.save is not None:
             self.save(history, durable=True)
             self.file.close()
 
 
 def open_history(given: Path | None, boot_id: str, environment: Mapping[str, str] | None = None) -> SavedHistory:
-    """Open the state directory; StoreError where one was given and cannot be used. Any other is done without."""
+    """Open the state directory. Raises StoreError where one was given and cannot be used; does without any other."""
     directory = given or _found(environment)
     if directory is None:
         return SavedHistory(history=History(boot_id=boot_id))
@@ -78,7 +78,7 @@ def read_history(
 
 
 def _found(environment: Mapping[str, str] | None) -> Path | None:
-    """Find what systemd made for us (systemd.exec(5), $STATE_DIRECTORY: absolute paths, separated by colons)."""
+    """Find the directory that systemd made (systemd.exec(5), $STATE_DIRECTORY: absolute paths, colon-separated)."""
     named = (os.environ if environment is None else environment).get("STATE_DIRECTORY", "").split(":")[0]
     if named:
         return Path(named)
