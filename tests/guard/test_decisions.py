@@ -224,7 +224,7 @@ def test_a_lost_gpu_of_the_set_is_no_use_to_wait_for_and_another_is_no_concern(c
     broken = gpu(1, fault=cause, memory=Failed(cause))
     assert decided(unit, gpu(0), broken).verdict is GuardVerdict.FREE
     both = decided(vllm(CUDA_VISIBLE_DEVICES="0,1"), gpu(0), broken)
-    assert (both.verdict, both.no_use_to_wait) == (GuardVerdict.UNKNOWN, True)
+    assert (both.verdict, both.is_hopeless) == (GuardVerdict.UNKNOWN, True)
 
 
 def test_a_gpu_that_is_not_listed_cannot_be_told_of() -> None:
@@ -235,8 +235,8 @@ def test_a_gpu_that_is_not_listed_cannot_be_told_of() -> None:
     ):
         decision = decided(unit, gpu(0), config=config)
         assert decision.verdict is GuardVerdict.UNKNOWN
-        assert decision.trouble is not None
-        assert decision.trouble.cause is Cause.LOST
+        assert decision.failure is not None
+        assert decision.failure.cause is Cause.LOST
 
 
 def test_a_driver_that_does_not_serve_cannot_be_told_of_and_is_waited_for() -> None:
@@ -251,12 +251,12 @@ def test_a_driver_that_does_not_serve_cannot_be_told_of_and_is_waited_for() -> N
         snapshot = seen(Failed(cause))
         rule = rule_of(vllm(), options, snapshot, Config(), History())
         decision = decide(rule, options, snapshot, {})
-        assert (decision.verdict, decision.no_use_to_wait) == (GuardVerdict.UNKNOWN, no_use)
+        assert (decision.verdict, decision.is_hopeless) == (GuardVerdict.UNKNOWN, no_use)
     found = report(gpu(0), driver_mismatch=True, library_on_disk_version="575.1")
     snapshot = seen(Ok(found))
     rule = rule_of(vllm(), options, snapshot, Config(), History())
     decision = decide(rule, options, snapshot, still(found))
-    assert (decision.verdict, decision.no_use_to_wait) == (GuardVerdict.UNKNOWN, True)
+    assert (decision.verdict, decision.is_hopeless) == (GuardVerdict.UNKNOWN, True)
 
 
 def test_a_unit_without_gpus_is_free_at_once() -> None:

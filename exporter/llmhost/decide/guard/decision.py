@@ -1,4 +1,4 @@
-"""Whether a start would find on its GPUs what it needs: free, held, or nobody can tell. Pure."""
+"""The decision on a start by the latest readings: free, held, or unknown. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +16,13 @@ from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit
 
-# What waiting does not mend: it takes a reset, a reload of the driver or a reboot.
-_NO_USE_TO_WAIT = frozenset({Cause.DRIVER_MISMATCH, Cause.LOST, Cause.RESET_REQUIRED})
+# It takes a reset, a reload of the driver or a reboot.
+_HOPELESS = frozenset({Cause.DRIVER_MISMATCH, Cause.LOST, Cause.RESET_REQUIRED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardOptions:
-    """What was asked for on the command line; the unit and the engine's arguments say the rest."""
+    """The needs given on the command line; the unit and the engine's arguments give the rest."""
 
     gpus: tuple[str, ...] = ()  # indexes, UUIDs, PCI bus ids; (): those of the unit
     free_bytes: int | None = None  # on each GPU
@@ -34,16 +34,16 @@ class GuardOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What must be free, and where."""
+    """The memory that must be free, and the GPUs."""
 
     gpus: Reading[tuple[GpuUuid, ...]]  # Failed(LOST): one of them is not there; else they are known
-    doubt: str = ""  # why these are all GPUs, where nobody knows which the unit uses
+    doubt: str = ""  # why these are all GPUs: the unit's own are not known
     need: Reading[Need]  # not Ok: on each GPU less than max_used_bytes must be in use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """What a GPU lacks. Sizes are None where they are not known, or are not what counts."""
+    """A GPU on which the start does not find what it needs. Sizes are None where they are unknown or do not matter."""
 
     gpu: Gpu
     free_bytes: int | None = None
@@ -67,20 +67,20 @@ class Decision:
     lacks: tuple[Lack, ...] = ()
     shm: ShmLack | None = None
     moving: tuple[Gpu, ...] = ()  # enough is free there, but memory does not stand still yet
-    trouble: Failed | None = None  # why nobody can tell
+    failure: Failed | None = None  # of UNKNOWN
 
     @property
-    def no_use_to_wait(self) -> bool:
-        return self.trouble is not None and self.trouble.cause in _NO_USE_TO_WAIT
+    def is_hopeless(self) -> bool:
+        return self.failure is not None and self.failure.cause in _HOPELESS
 
 
 def rule_of(unit: Unit, options: GuardOptions, snapshot: Snapshot, config: Config, history: History) -> Rule:
-    """Find what a start of the unit needs. Where nobody knows which GPUs it uses, it needs that on all of them."""
+    """Work out the needs of a start of the unit; if its GPUs are not known, on all GPUs."""
     if options.gpus:
         named = UnitGpus(pattern="*", gpus=options.gpus)
         config = replace(config, units=replace(config.units, gpus=(named,)))
     demand = demand_of(unit, (), snapshot, config, history)
-    listed = snapshot.nvml.value.gpus if isinstance(snapshot.nvml, Ok) else ()
+    listed = snapshot.gpus
     doubt = ""
     gpus: Reading[tuple[GpuUuid, ...]]
     if isinstance(demand.gpus, Ok):
@@ -123,9 +123,9 @@ def decide(
         return _unknown(rule.gpus if isinstance(rule.gpus, Failed) else Failed(Cause.UNKNOWN, rule.gpus.why))
     by_uuid = {gpu.uuid: gpu for gpu in report.value.gpus}
     gpus = tuple(by_uuid[uuid] for uuid in rule.gpus.value)
-    trouble = next((found for gpu in gpus if (found := _trouble(gpu)) is not None), None)
-    if trouble is not None:
-        return replace(_unknown(trouble), gpus=gpus)
+    failure = next((found for gpu in gpus if (found := _failure(gpu)) is not None), None)
+    if failure is not None:
+        return replace(_unknown(failure), gpus=gpus)
     lacks = tuple(lack for gpu in gpus if (lack := _lack(gpu, rule, options, snapshot.host)) is not None)
     moving = tuple(
         gpu
@@ -145,8 +145,8 @@ def decide(
     return Decision(verdict=verdict, gpus=gpus, lacks=lacks, shm=shm, moving=moving)
 
 
-def _unknown(trouble: Failed) -> Decision:
-    return Decision(verdict=GuardVerdict.UNKNOWN, trouble=trouble)
+def _unknown(failure: Failed) -> Decision:
+    return Decision(verdict=GuardVerdict.UNKNOWN, failure=failure)
 
 
 def _split(uuids: Sequence[GpuUuid], listed: Sequence[Gpu]) -> tuple[GpuUuid, ...]:
@@ -177,7 +177,7 @@ def _whole(listed: Sequence[Gpu]) -> list[GpuUuid]:
     return [gpu.uuid for gpu in listed if gpu.parent_uuid is None]
 
 
-def _trouble(gpu: Gpu) -> Failed | None:
+def _failure(gpu: Gpu) -> Failed | None:
     if gpu.fault is not None:
         return Failed(gpu.fault, f"GPU {gpu.index}: {gpu.fault_detail or gpu.fault}")
     if isinstance(gpu.memory, Failed):

@@ -207,7 +207,7 @@ def _hold(state: GuardState, status: WaitStatus, until: float, limit: str) -> St
     state, watches = _name_holders(state, status)
     status = replace(status, holders=state.holders)
     since = None
-    if status.decision.no_use_to_wait:
+    if status.decision.is_hopeless:
         since = state.now if state.hopeless_since is None else state.hopeless_since
     state = replace(state, status=status, hopeless_since=since)
     if since is not None and state.now - since >= SURE_SECONDS:
@@ -230,7 +230,7 @@ def _fault(state: GuardState) -> tuple[GuardState, str]:
     if state.now - since < SURE_SECONDS:
         return state, ""
     detail = f" ({units.detail})" if units.detail else ""
-    return state, f"systemd cannot be asked: {str(units.cause).replace('_', ' ')}{detail}"
+    return state, f"systemd cannot be asked: {units.cause.words}{detail}"
 
 
 def _found(state: GuardState) -> Unit | None:

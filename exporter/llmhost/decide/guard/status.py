@@ -48,7 +48,7 @@ class WaitStatus:
     @property
     def enough_is_free(self) -> bool:
         decision = self.decision
-        return decision.trouble is None and not decision.lacks and decision.shm is None
+        return decision.failure is None and not decision.lacks and decision.shm is None
 
     @property
     def subjects(self) -> tuple[object, ...]:
@@ -56,7 +56,7 @@ class WaitStatus:
         decision = self.decision
         seen = [self.holders.get(lack.gpu.uuid) for lack in decision.lacks]
         return (
-            decision.trouble.cause if decision.trouble is not None else None,
+            decision.failure.cause if decision.failure is not None else None,
             tuple(lack.gpu.uuid for lack in decision.lacks),
             tuple(frozenset(holder.pid for holder in gpu.holders) if gpu is not None else None for gpu in seen),
             decision.shm is not None,

@@ -13,14 +13,12 @@ from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.ids import SYSTEM_MANAGER, UnitId
 from llmhost.model.process import Process
 from llmhost.model.reading import Cause, Failed, Ok
+from llmhost.model.wording import GIB, LEAST_SHOWN_BYTES, gib, shortened
 from llmhost.views.text import clean
 
-_GIB = 1 << 30
-_LEAST_BYTES = _GIB // 20  # less is 0.0 GiB
-_FALLING_BYTES_PER_SECOND = _GIB // 10
+_FALLING_BYTES_PER_SECOND = GIB // 10
 _MOST_GPUS = 3  # in one line
 _MOST_HOLDERS = 2  # of one GPU
-_LONGEST_COMMAND = 40  # characters; anybody can choose their own title
 _DAY_SECONDS = 86400.0
 _KIND: Mapping[Condition, str] = {
     Condition.TRACKER: "tracker",
@@ -84,15 +82,15 @@ def _waits_for(status: WaitStatus) -> str:
 
 def _lacking(status: WaitStatus) -> str:
     decision = status.decision
-    if decision.trouble is not None:
-        return f"for the driver: {_trouble(decision.trouble)}"
+    if decision.failure is not None:
+        return f"for the driver: {_failure(decision.failure)}"
     parts = [_lack(lack, status) for lack in decision.lacks[:_MOST_GPUS]]
     if len(decision.lacks) > _MOST_GPUS:
         parts.append(f"and {len(decision.lacks) - _MOST_GPUS} more GPUs")
     if not decision.lacks and decision.moving:
         parts.append(_moving(decision.moving, status))
     if decision.shm is not None:
-        free, needed = _gib(decision.shm.free_bytes), _gib(decision.shm.needed_bytes)
+        free, needed = gib(decision.shm.free_bytes), gib(decision.shm.needed_bytes)
         parts.append(f"shared memory ({free} of {needed} GiB free)")
     return "for " + "; ".join(parts)
 
@@ -104,9 +102,9 @@ def _is_free(status: WaitStatus) -> str:
         return "the unit uses no GPU"
     steady = f", steady for {status.options.settle_seconds:g} s" if status.options.settle_seconds else ""
     if not isinstance(status.rule.need, Ok):
-        return f"less than {_gib(status.options.max_used_bytes)} GiB in use on {_names(gpus)}{steady}"
+        return f"less than {gib(status.options.max_used_bytes)} GiB in use on {_names(gpus)}{steady}"
     needed = max(status.rule.need.value[gpu.uuid] for gpu in gpus)
-    return f"{_gib(needed)} GiB or more free on {_names(gpus)}{steady}"
+    return f"{gib(needed)} GiB or more free on {_names(gpus)}{steady}"
 
 
 def _next_step(status: WaitStatus) -> str:
@@ -114,8 +112,8 @@ def _next_step(status: WaitStatus) -> str:
     if status.stuck:
         return "reset the GPU (nvidia-smi --gpu-reset), or reboot"
     decision = status.decision
-    if decision.trouble is not None:
-        return _fix(decision.trouble)
+    if decision.failure is not None:
+        return _fix(decision.failure)
     if decision.lacks:
         lack = decision.lacks[0]
         step = _next_step_for(lack, status)
@@ -132,9 +130,9 @@ def _lack(lack: Lack, status: WaitStatus) -> str:
     if lack.why:
         return f"{name} ({lack.why})"
     if lack.needed_bytes is not None and lack.free_bytes is not None:
-        what = f"{_gib(lack.free_bytes)} of {_gib(lack.needed_bytes)} GiB free"
+        what = f"{gib(lack.free_bytes)} of {gib(lack.needed_bytes)} GiB free"
     else:
-        what = f"{_gib(lack.used_bytes or 0)} GiB in use, less than {_gib(status.options.max_used_bytes)} GiB wanted"
+        what = f"{gib(lack.used_bytes or 0)} GiB in use, less than {gib(status.options.max_used_bytes)} GiB wanted"
     told = _held(lack.gpu, status)
     return f"{name} ({what}): {told}" if told else f"{name} ({what})"
 
@@ -144,20 +142,22 @@ def _held(gpu: Gpu, status: WaitStatus) -> str:
     seen = status.holders.get(gpu.uuid)
     parts: list[str] = []
     if seen is not None:
-        large = [holder for holder in seen.holders if holder.used_bytes is None or holder.used_bytes >= _LEAST_BYTES]
+        large = [
+            holder for holder in seen.holders if holder.used_bytes is None or holder.used_bytes >= LEAST_SHOWN_BYTES
+        ]
         parts = [_holder(holder, status) for holder in large[:_MOST_HOLDERS]]
         if len(large) > _MOST_HOLDERS:
             parts.append(f"{len(large) - _MOST_HOLDERS} more processes")
-        if seen.unattributed_bytes is not None and seen.unattributed_bytes >= _LEAST_BYTES:
-            parts.append(f"{_gib(seen.unattributed_bytes)} GiB with no visible owner")
+        if seen.unattributed_bytes is not None and seen.unattributed_bytes >= LEAST_SHOWN_BYTES:
+            parts.append(f"{gib(seen.unattributed_bytes)} GiB with no visible owner")
     trend = status.trends.get(gpu.uuid)
     if trend is not None and trend.falling_bytes_per_second >= _FALLING_BYTES_PER_SECOND:
-        parts.append(f"falling {_gib(int(trend.falling_bytes_per_second))} GiB/s")
+        parts.append(f"falling {gib(int(trend.falling_bytes_per_second))} GiB/s")
     return ", ".join(parts)
 
 
 def _holder(holder: HolderSummary, status: WaitStatus) -> str:
-    size = f"{_gib(holder.used_bytes)} GiB" if holder.used_bytes is not None else "memory"
+    size = f"{gib(holder.used_bytes)} GiB" if holder.used_bytes is not None else "memory"
     who = f"{_command(holder.command)} pid {holder.pid}" if holder.command else f"pid {holder.pid}"
     whose_ = f" of {_unit(holder.unit)}" if holder.unit is not None else ""
     since = f", since {_clock(holder.since_at, status)}" if holder.since_at is not None else ""
@@ -169,7 +169,7 @@ def _moving(gpus: Sequence[Gpu], status: WaitStatus) -> str:
     rate = max(rates, key=abs, default=0.0)
     how = ""
     if abs(rate) >= _FALLING_BYTES_PER_SECOND:
-        how = f", {'falling' if rate > 0 else 'rising'} {_gib(int(abs(rate)))} GiB/s"
+        how = f", {'falling' if rate > 0 else 'rising'} {gib(int(abs(rate)))} GiB/s"
     return f"memory to stand still on {_names(gpus)} (enough is free{how})"
 
 
@@ -196,16 +196,15 @@ def _next_step_for(lack: Lack, status: WaitStatus) -> str:
     return f"end process {largest.pid}, or give this unit other GPUs"
 
 
-def _trouble(trouble: Failed) -> str:
-    if trouble.stuck is not None:
-        about = f" of GPU {trouble.stuck.subject}" if trouble.stuck.subject else ""
-        return f"it hangs in {trouble.stuck.call}{about} for {trouble.stuck.seconds:.0f} s"
-    cause = str(trouble.cause).replace("_", " ")
-    return f"{cause} ({clean(trouble.detail)})" if trouble.detail else cause
+def _failure(failure: Failed) -> str:
+    if failure.stuck is not None:
+        about = f" of GPU {failure.stuck.subject}" if failure.stuck.subject else ""
+        return f"it hangs in {failure.stuck.call}{about} for {failure.stuck.seconds:.0f} s"
+    return f"{failure.cause.words} ({clean(failure.detail)})" if failure.detail else failure.cause.words
 
 
-def _fix(trouble: Failed) -> str:
-    match trouble.cause:
+def _fix(failure: Failed) -> str:
+    match failure.cause:
         case Cause.DRIVER_MISMATCH:
             return "reboot, or reload the driver's modules"
         case Cause.NO_DRIVER | Cause.NO_LIBRARY:
@@ -231,7 +230,7 @@ def _unit(unit: UnitId) -> str:
 
 def _command(command: str) -> str:
     """Keep what a process calls itself short, and within its place: it must not pass for another holder."""
-    shown = clean(command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}...")
+    shown = clean(shortened(command))
     return shown.translate({ord("("): "[", ord(")"): "]", ord(";"): ",", ord(","): "."})
 
 
@@ -240,12 +239,8 @@ def _clock(at: float, status: WaitStatus) -> str:
     return f"{told:%H:%M:%S}" if status.at - at < _DAY_SECONDS else f"{told:%Y-%m-%d}"
 
 
-def _gib(count: int) -> str:
-    return f"{count / _GIB:.1f}"
-
-
 def step_line(outcome: Outcome) -> str:
-    """Tell what became of a process or file."""
+    """Write the line for a process or segment that was dealt with."""
     step, detail = outcome.step, clean(outcome.detail)
     if isinstance(step, Ending):
         who = f"{_KIND[step.condition]} {clean(named(step.process))}, {step.because}"
@@ -261,11 +256,10 @@ def step_line(outcome: Outcome) -> str:
 
 
 def left_line(left: Left) -> str:
-    """Tell what is left alone, and why."""
+    """Write the line for a process or segment that is left alone."""
     what = clean(named(left.subject)) if isinstance(left.subject, Process) else clean(left.subject.path)
     return f"leaves {what} alone: {clean(left.because)}"
 
 
 def _stuck(process: Process) -> str:
-    """Name one that does not die, as part of another line."""
     return f"process {clean(named(process))} of an ended run does not die, and only a GPU reset or a reboot ends it"
