@@ -1,102 +1,39 @@
 """What the guard decides, by numbers worked out by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from tests.fakes import values
+from tests.fakes.values import GIB, MIB, memory, unit
 
 from llmhost.config.schema import Config, GpusConfig
 from llmhost.decide.guard.decision import Decision, GuardOptions, Rule, decide, rule_of
 from llmhost.decide.guard.memory_stability import STILL_BYTES, UsageTrend, UsageTrends, advance
-from llmhost.model.gpu import Gpu, GpuMemory, MemoryApi, NvmlReport
+from llmhost.model.gpu import Gpu, NvmlReport
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.history import History
-from llmhost.model.host import Host
-from llmhost.model.ids import GpuUuid, UnitId
+from llmhost.model.ids import GpuUuid
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit, UnitSettings
 
-GIB, MIB = 1 << 30, 1 << 20
-NOT_ASKED = NotApplicable("not asked")
 AT = 1000.0
-HOST = Host(
-    boot_id="b",
-    ticks_per_second=100,
-    boottime_ahead_seconds=0.0,
-    memory_total_bytes=128 * GIB,
-    memory_available_bytes=100 * GIB,
-)
 
 
-def gpu(number: int, used_gib: float = 0.0, **more: object) -> Gpu:
+def gpu(number: int, used_gib: float = 0.0, **given: Any) -> Gpu:  # noqa: ANN401 - whatever field a test cares for
     """96 GiB, of which 1 GiB is reserved."""
-    used = int(used_gib * GIB)
-    plain = Gpu(
-        uuid=GpuUuid(f"GPU-{number}"),
-        index=str(number),
-        name="NVIDIA H100",
-        pci_bus_id=f"00000000:{number:02X}:00.0",
-        parent_uuid=None,
-        fault=None,
-        fault_detail="",
-        memory=Ok(
-            GpuMemory(
-                api=MemoryApi.V2,
-                total_bytes=96 * GIB,
-                used_bytes=used,
-                free_bytes=95 * GIB - used,
-                reserved_bytes=GIB,
-            )
-        ),
-        holders=Ok(()),
-        utilization_ratio=None,
-        temperature_celsius=None,
-        power_watts=None,
-        fabric_ready=None,
-        unified_memory=False,
-    )
-    return replace(plain, **more)  # type: ignore[arg-type]
+    return values.gpu(number, **{"memory": memory(int(used_gib * GIB), 96 * GIB), **given})
 
 
-def report(*gpus: Gpu, **more: object) -> NvmlReport:
-    whole = sum(1 for one in gpus if one.parent_uuid is None)
-    plain = NvmlReport(
-        driver_version="570.86.16",
-        nvml_version="12.570.86.16",
-        library_on_disk_version="570.86.16",
-        driver_mismatch=False,
-        gpus=gpus,
-        listed=whole,
-        listed_most=whole,
-    )
-    return replace(plain, **more)  # type: ignore[arg-type]
-
-
-def seen(nvml: Reading[NvmlReport], host: Reading[Host] | None = None) -> Snapshot:
-    return Snapshot(
-        at=AT,
-        at_monotonic=AT,
-        host=host or Ok(HOST),
-        nvml=nvml,
-        processes=NOT_ASKED,
-        units=NOT_ASKED,
-        shm=NOT_ASKED,
-        engines=NOT_ASKED,
-    )
+def seen(nvml: Reading[NvmlReport]) -> Snapshot:
+    return values.snapshot(nvml=nvml, at_monotonic=AT)
 
 
 def vllm(*arguments: str, **environment: str) -> Unit:
-    settings = UnitSettings(
-        exec_start=(("/opt/vllm/bin/vllm", "serve", "model", *arguments),), environment=tuple(environment.items())
-    )
-    return Unit(
-        id=UnitId("vllm.service"),
-        load_state="loaded",
-        unit_file_state="enabled",
-        active_state="activating",
-        sub_state="start-pre",
-        settings=settings,
-    )
+    exec_start = (("/opt/vllm/bin/vllm", "serve", "model", *arguments),)
+    settings = UnitSettings(exec_start=exec_start, environment=tuple(environment.items()))
+    return unit("vllm.service", "activating", "start-pre", settings=settings)
 
 
 def still(nvml: NvmlReport, seconds: float = 10.0) -> UsageTrends:
@@ -111,7 +48,7 @@ def decided(
     config: Config | None = None,
 ) -> Decision:
     options = options or GuardOptions()
-    found = report(*gpus)
+    found = values.report(gpus)
     snapshot = seen(Ok(found))
     rule = rule_of(unit, options, snapshot, config or Config(), History())
     return decide(rule, options, snapshot, still(found) if trends is None else trends)
@@ -127,10 +64,7 @@ def test_a_gpu_of_the_set_that_lacks_a_byte_holds_the_start_and_others_do_not() 
     enough = 95 * GIB - needed
 
     def with_used(used_bytes: int) -> Gpu:
-        plain = gpu(1)
-        assert isinstance(plain.memory, Ok)
-        memory = replace(plain.memory.value, used_bytes=used_bytes, free_bytes=95 * GIB - used_bytes)
-        return replace(plain, memory=Ok(memory))
+        return gpu(1, memory=memory(used_bytes, 96 * GIB))
 
     assert decided(unit, gpu(0, 90), with_used(enough), gpu(2)).verdict is GuardVerdict.FREE
     held = decided(unit, gpu(0, 90), with_used(enough + 1), gpu(2))
@@ -150,7 +84,7 @@ def test_without_a_known_need_less_than_max_used_must_be_in_use() -> None:
 
 def test_what_the_command_line_wants_goes_over_what_the_engine_will_ask_for() -> None:
     unit = vllm("--gpu-memory-utilization", "0.9", CUDA_VISIBLE_DEVICES="0")
-    size = GuardOptions(gpus=("00000000:01:00.0",), free_bytes=40 * GIB)
+    size = GuardOptions(gpus=("00000000:11:00.0",), free_bytes=40 * GIB)
     assert decided(unit, gpu(0, 90), gpu(1, 55), options=size).verdict is GuardVerdict.FREE
     assert short(decided(unit, gpu(0), gpu(1, 56), options=size)) == [("1", 39 * GIB, 40 * GIB)]
     half = GuardOptions(free_ratio=0.5)
@@ -160,7 +94,7 @@ def test_what_the_command_line_wants_goes_over_what_the_engine_will_ask_for() ->
 def test_where_nobody_knows_which_gpus_a_unit_uses_all_must_have_it_free() -> None:
     unit = vllm("--config", "/etc/vllm.yml", "--gpu-memory-utilization", "0.9")
     options = GuardOptions()
-    snapshot = seen(Ok(report(gpu(0), gpu(1, 90))))
+    snapshot = seen(Ok(values.report([gpu(0), gpu(1, 90)])))
     rule = rule_of(unit, options, snapshot, Config(), History())
     assert rule.doubt == "a config file of the engine may say how many GPUs it uses"
     assert short(decided(unit, gpu(0), gpu(1, 90))) == [("1", 5 * GIB, int(0.9 * 95 * GIB))]
@@ -169,7 +103,7 @@ def test_where_nobody_knows_which_gpus_a_unit_uses_all_must_have_it_free() -> No
 
 def test_memory_must_stand_still_for_as_long_as_settle_says() -> None:
     unit = vllm(CUDA_VISIBLE_DEVICES="0")
-    found = report(gpu(0))
+    found = values.report([gpu(0)])
     for seconds, verdict in ((0.99, GuardVerdict.HELD), (1.0, GuardVerdict.FREE)):
         decision = decided(unit, gpu(0), trends=still(found, seconds))
         assert decision.verdict is verdict
@@ -252,7 +186,7 @@ def test_a_driver_that_does_not_serve_cannot_be_told_of_and_is_waited_for() -> N
         rule = rule_of(vllm(), options, snapshot, Config(), History())
         decision = decide(rule, options, snapshot, {})
         assert (decision.verdict, decision.is_hopeless) == (GuardVerdict.UNKNOWN, no_use)
-    found = report(gpu(0), driver_mismatch=True, library_on_disk_version="575.1")
+    found = replace(values.report([gpu(0)]), driver_mismatch=True, library_on_disk_version="575.1")
     snapshot = seen(Ok(found))
     rule = rule_of(vllm(), options, snapshot, Config(), History())
     decision = decide(rule, options, snapshot, still(found))
@@ -283,7 +217,7 @@ def test_unified_memory_is_that_of_the_host_and_need_not_stand_still() -> None:
 
 def test_shared_memory_counts_where_it_is_asked_for() -> None:
     options = GuardOptions(gpus=("0",), shm_bytes=16 * GIB)
-    found = report(gpu(0))
+    found = values.report([gpu(0)])
     snapshot = seen(Ok(found))
     rule = Rule(gpus=Ok((GpuUuid("GPU-0"),)), need=NotApplicable("not known"))
     for free, verdict in (

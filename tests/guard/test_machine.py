@@ -1,469 +1,21 @@
-"""The guard's state machine: tables of what comes at which time, and what the guard does then.
+"""The guard's state machine, by the tables of waits.py."""
 
-The guard began at 0.0. It waits for GPU 0 of 80 GiB, 1 GiB of it reserved, of which 40 GiB must be free.
-"""
-
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
 
 import pytest
-from tests.fakes.values import GIB, HOST, gpu, held, in_service, memory, process, report, table, unit
+from tests.fakes.values import GIB, gpu, memory, report
+from tests.guard.steps import FAILS, HOST_READ, KNOWN, OWN, played, shown, starting, state, used
+from tests.guard.waits import TABLES
 
-from llmhost.config.schema import Config
-from llmhost.decide.guard.decision import GuardOptions
 from llmhost.decide.guard.machine import step
-from llmhost.decide.guard.state import (
-    Action,
-    Ask,
-    End,
-    Extend,
-    GuardState,
-    Inform,
-    Inputs,
-    RemedyProgress,
-    Watch,
-)
+from llmhost.decide.guard.state import Ask, End, Inputs
 from llmhost.decide.guard.status import Say, Topic
-from llmhost.decide.guard.target import Target, WaitLimit
-from llmhost.model.gpu import NvmlReport
+from llmhost.decide.guard.target import Target
 from llmhost.model.guard_run import GuardVerdict
-from llmhost.model.history.history import History
-from llmhost.model.ids import UnitId
-from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
-from llmhost.model.unit import Unit, UnitSettings, UnitsReport
-
-Row: TypeAlias = tuple[float, Mapping[str, Any], str]
-
-NOTHING: Mapping[str, Any] = {}
-FAILS: Reading[Any] = Failed(Cause.NO_BUS, "no socket")
-
-
-def used(gib: float, **given: Any) -> Reading[NvmlReport]:  # noqa: ANN401
-    """Report the one GPU with this much of its memory in use."""
-    return Ok(report([gpu(0, **{"memory": memory(int(gib * GIB)), "holders": NotApplicable(), **given})]))
-
-
-FREE, HELD = {"memory": used(39)}, {"memory": used(70)}
-NO_DRIVER = {"memory": Failed(Cause.NO_DRIVER)}
-MISMATCH = {"memory": Failed(Cause.DRIVER_MISMATCH)}
-LISTS = {"lists": used(70, holders=Ok((held(50, 69 * GIB),)))}
-PROCESSES = {"processes": Ok(table([process(50, comm="python3")]))}
-
-
-def units(*units: Unit) -> Mapping[str, Any]:
-    return {"units": Ok(UnitsReport(systemd_version="252", units=units))}
-
-
-HOST_READ: Mapping[str, Any] = {"host": Ok(HOST)}
-KNOWN = {**HOST_READ, **units()}
-ASKED = "extend, ask HOST, ask UNITS"
-
-
-def state(
-    target: Target | None = None,
-    *,
-    timeout: float = 10.0,
-    may_extend: bool = False,
-    **options: Any,  # noqa: ANN401
-) -> GuardState:
-    """Give the state that a run begins with."""
-    given: dict[str, Any] = {"gpus": ("0",), "free_bytes": 40 * GIB, "settle_seconds": 0.0}
-    target = target or Target(unit=None, needs_systemd=False)
-    return GuardState(
-        target=target,
-        options=GuardOptions(**(given | options)),
-        limit=WaitLimit(began=0.0, timeout_seconds=timeout, may_extend=may_extend),
-        config=Config(),
-        history=History(),
-        watched=(target.unit.name,) if target.unit is not None else (),
-    )
-
-
-SERVICE = Target(unit=UnitId("vllm.service"), needs_systemd=True)
-OWN = replace(SERVICE, is_own=True, environment=(("CUDA_VISIBLE_DEVICES", "0"),))
-
-
-def starting(sub_state: str = "start-pre", timeout: float | None = 30.0, **given: Any) -> Mapping[str, Any]:  # noqa: ANN401
-    settings = UnitSettings(exec_start=(("/opt/vllm", "serve", "m"),), start_timeout_seconds=timeout)
-    return units(unit("vllm.service", "activating", sub_state, **{"settings": settings, **given}))
-
-
-def by_systemd(margin: float, limit: int) -> str:
-    return f"{margin:g} s before TimeoutStartSec={limit}s would end it; NotifyAccess=exec lets the guard extend it"
-
-
-def shown(actions: Iterable[Action]) -> str:
-    return ", ".join(_shown(action) for action in actions)
-
-
-def _shown(action: Action) -> str:
-    match action:
-        case Ask(query):
-            return f"ask {query.name}"
-        case Watch(names):
-            return f"watch {' '.join(names)}"
-        case Extend():
-            return "extend"
-        case Inform():
-            return "inform"
-        case Say():
-            return f"say {action.topic.name}" + (f" ({action.why})" if action.why else "")
-        case End():
-            flags = ("no_such_unit", "terminated", "unit_is_stopping")
-            return " ".join(("end", action.verdict, *(flag for flag in flags if getattr(action, flag))))
-
-
-def played(begin: GuardState, rows: Iterable[Row]) -> GuardState:
-    """Step through a table, and compare each step's actions."""
-    reached = begin
-    for now, inputs, expected in rows:
-        reached, actions = step(reached, Inputs(at=1e9 + now, **inputs), now)
-        assert shown(actions) == expected, f"at {now}"
-    return reached
-
-
-UNIFIED = {"memory": used(0, memory=NotApplicable(), unified_memory=True)}
-BUSY = {"remedies": RemedyProgress()}
-ENDING = {"remedies": RemedyProgress(acting_since=0.5)}
-SETTLED = {"remedies": RemedyProgress(settled=True)}
-STUCK = {"remedies": RemedyProgress(settled=True, stuck=(process(50),))}
-NEIGHBOUR = {"processes": Ok(table([process(50, in_service("vllm-b.service"), comm="python3")]))}
-
-# By what happens: the state at the beginning, and what comes when, with the actions that follow.
-TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
-    "free at once": (
-        state(),
-        (
-            (0.1, NOTHING, ASKED),
-            (0.2, {**KNOWN, **FREE}, "say FREE, end free"),
-        ),
-    ),
-    "free by memory alone, whatever systemd does": (
-        state(),
-        (
-            (0.1, FREE, ASKED),
-            (0.2, HOST_READ, "say FREE, end free"),
-        ),
-    ),
-    "held to the end, with the holder's name": (
-        state(timeout=6.0),
-        (
-            (0.1, HELD, ASKED),
-            (0.2, {**KNOWN, **HELD}, "ask LISTS"),  # no line yet: the name comes in a moment
-            (0.3, {**LISTS, **HELD}, "ask PROCESSES"),
-            (0.4, {**PROCESSES, **HELD}, "say WAITS"),
-            (0.5, HELD, ""),
-            (1.2, HELD, "extend, ask UNITS"),
-            (5.2, {**HELD, **KNOWN}, "extend"),
-            (5.4, HELD, "say WAITS, ask LISTS"),  # each 5 s after the first
-            (5.9, HELD, ""),
-            (6.0, HELD, "say GIVES_UP (--timeout), end held"),
-        ),
-    ),
-    "without any time, the name is waited for, but not for long": (
-        state(timeout=0.0),
-        (
-            (0.1, {**KNOWN, **HELD}, "ask LISTS"),
-            (0.9, HELD, ""),
-            (1.0, HELD, "say GIVES_UP (--timeout), end held"),
-        ),
-    ),
-    "without any time, with the name": (
-        state(timeout=0.0),
-        (
-            (0.1, {**KNOWN, **HELD}, "ask LISTS"),
-            (0.2, {**LISTS, **HELD}, "ask PROCESSES"),
-            (0.3, {**PROCESSES, **HELD}, "say GIVES_UP (--timeout), end held"),
-        ),
-    ),
-    "held, then free": (
-        state(),
-        (
-            (0.1, {**KNOWN, **HELD}, "extend, ask LISTS"),
-            (0.2, {**LISTS, **HELD}, "ask PROCESSES"),
-            (0.3, FREE, "say FREE, end free"),
-        ),
-    ),
-    "memory settles for a second, and again after it has moved": (
-        state(settle_seconds=1.0),
-        (
-            (0.1, {**KNOWN, "memory": used(10)}, "extend, ask LISTS"),
-            (1.0, {"memory": used(10)}, ""),
-            (1.05, {"memory": used(11)}, ""),
-            (1.2, {"memory": used(11)}, "extend, ask UNITS"),
-            (2.0, {"memory": used(11)}, "say WAITS"),  # 2 s are more than the second and the usual moment
-            (2.1, {"memory": used(11)}, "say FREE, end free"),
-        ),
-    ),
-    "a driver that is loaded late": (
-        state(),
-        (
-            (0.1, {**KNOWN, **NO_DRIVER}, "extend, say WAITS"),
-            (0.2, NO_DRIVER, ""),
-            (2.0, FREE, "extend, say FREE, end free"),
-        ),
-    ),
-    "a driver that never comes": (
-        state(timeout=1.5),
-        (
-            (0.1, {**KNOWN, **NO_DRIVER}, "extend, say WAITS"),
-            (1.5, NO_DRIVER, "say GIVES_UP (--timeout), end unknown"),
-        ),
-    ),
-    "a driver that hangs after it has answered": (
-        state(timeout=3.0),
-        (
-            (0.1, {**KNOWN, **HELD}, "extend, ask LISTS"),
-            (0.2, NOTHING, ""),
-            (1.1, NOTHING, "extend, say WAITS, ask UNITS"),  # by the last reading
-            (1.7, {"memory": Failed(Cause.TIMEOUT)}, ""),  # it is late; a second must pass between two lines
-            (2.1, {"memory": Failed(Cause.TIMEOUT)}, "extend, say WAITS"),
-            (3.0, {"memory": Failed(Cause.TIMEOUT)}, "say GIVES_UP (--timeout), end unknown"),
-        ),
-    ),
-    "a driver that has not answered at all": (
-        state(timeout=1.0),
-        (
-            (0.1, KNOWN, "extend"),
-            (1.0, NOTHING, ""),  # first answers have 4 s, whatever the limit
-            (3.9, NOTHING, "ask UNITS"),
-            (4.0, NOTHING, "say GIVES_UP (--timeout), end unknown"),
-        ),
-    ),
-    "no use to wait": (
-        state(),
-        (
-            (0.1, {**KNOWN, **MISMATCH}, "extend, say WAITS"),
-            (2.0, MISMATCH, "extend, ask UNITS"),
-            (2.1, NO_DRIVER, "say WAITS"),  # that may pass, and the time counts anew
-            (2.2, MISMATCH, ""),
-            (5.1, MISMATCH, "extend, say WAITS"),
-            (5.2, MISMATCH, "say GIVES_UP (no waiting mends that), end unknown"),
-        ),
-    ),
-    "lists: at once, after 5 s, and a second after memory has moved": (
-        state(timeout=100.0),
-        (
-            (0.1, {**KNOWN, **HELD}, "extend, ask LISTS"),
-            (0.2, {**HELD, "lists": Failed(Cause.TIMEOUT)}, "ask PROCESSES"),
-            (0.3, {**HELD, **PROCESSES}, ""),  # no name from that, and there may be one soon
-            (1.2, HELD, "extend, say WAITS, ask UNITS"),
-            (1.3, HELD, "ask LISTS"),  # a second later, as none was read
-            (1.4, {**HELD, **LISTS}, "ask PROCESSES"),
-            (1.5, {**HELD, **PROCESSES}, ""),
-            (2.4, HELD, "extend, say WAITS"),  # by name
-            (2.5, {"memory": used(70.01)}, ""),  # 10 MiB are no move
-            (2.6, {"memory": used(69)}, "ask LISTS"),
-            (2.7, {"memory": used(69), **LISTS}, "ask PROCESSES"),
-        ),
-    ),
-    "a fabric is asked about each second": (
-        state(timeout=100.0),
-        (
-            (0.1, {**KNOWN, "memory": used(10, fabric_ready=False)}, "extend, ask LISTS"),
-            (0.2, {"memory": used(10, fabric_ready=False), **LISTS}, "ask PROCESSES"),
-            (0.3, {"memory": used(10, fabric_ready=False), **PROCESSES}, "say WAITS"),
-            (1.3, {"memory": used(10, fabric_ready=False)}, "extend, ask UNITS, ask LISTS"),
-        ),
-    ),
-    "a holder's unit is watched, and named once systemd has reported it": (
-        state(SERVICE, timeout=100.0),
-        (
-            (0.1, {**HOST_READ, **starting(), **HELD}, "extend, ask LISTS"),
-            (0.2, {**HELD, **LISTS}, "ask PROCESSES"),
-            (0.3, {**HELD, **NEIGHBOUR}, "watch vllm.service vllm-b.service, ask UNITS"),
-            (0.4, HELD, ""),
-            (0.5, {**HELD, **starting()}, "say WAITS"),
-        ),
-    ),
-    "the host's memory is read again where GPUs share it": (
-        state(timeout=100.0, free_bytes=101 * GIB),  # of the host's 128, 100 are available
-        (
-            (0.1, {**KNOWN, **UNIFIED}, "extend, ask HOST, ask LISTS"),
-            (0.2, UNIFIED, ""),
-            (0.3, {"host": Ok(replace(HOST, memory_available_bytes=101 * GIB))}, "say FREE, end free"),
-        ),
-    ),
-    "shared memory": (
-        state(shm_bytes=16 * GIB, timeout=100.0),
-        (
-            (0.1, {**KNOWN, **FREE, "shm_free_bytes": 1 * GIB}, "extend, say WAITS, ask LISTS"),
-            (0.2, {**FREE, "shm_free_bytes": None}, ""),
-            (1.1, {**FREE, "shm_free_bytes": None}, "extend, say WAITS, ask UNITS"),
-            (1.2, {**FREE, "shm_free_bytes": 16 * GIB}, "say FREE, end free"),
-        ),
-    ),
-    "a unit that systemd knows": (
-        state(SERVICE),
-        (
-            (0.1, FREE, ASKED),
-            (0.2, {**FREE, **HOST_READ}, ""),
-            (0.3, {**FREE, **starting()}, "say FREE, end free"),
-        ),
-    ),
-    "a unit that systemd does not know": (
-        state(SERVICE),
-        (
-            (0.1, FREE, ASKED),
-            (0.2, {**FREE, **units(unit("vllm-b.service"))}, "end fault no_such_unit"),
-        ),
-    ),
-    "a unit whose files are gone": (
-        state(SERVICE),
-        ((0.1, {**FREE, **units(unit("vllm.service", load_state="not-found"))}, "extend, end fault no_such_unit"),),
-    ),
-    "a unit that systemd has not loaded": (
-        state(SERVICE),
-        (
-            (
-                0.1,
-                {**HELD, **HOST_READ, **starting(load_state="stub")},
-                "extend, say NOT_LOADED (vllm.service), ask LISTS",
-            ),
-            (0.2, HELD, ""),  # told once
-            (0.3, FREE, "say FREE, end free"),
-        ),
-    ),
-    "no systemd for 3 s on end": (
-        state(SERVICE),
-        (
-            (0.1, {**FREE, **HOST_READ, "units": FAILS}, "extend, ask UNITS"),
-            (3.0, {**FREE, "units": FAILS}, "extend, ask UNITS"),
-            (3.1, FREE, "say NEED_UNKNOWN (systemd cannot be asked: no bus (no socket)), end fault"),
-        ),
-    ),
-    "a systemd that comes in time": (
-        state(SERVICE),
-        (
-            (0.1, {**FREE, **HOST_READ, "units": FAILS}, "extend, ask UNITS"),
-            (3.0, {**FREE, **starting()}, "extend, say FREE, end free"),
-        ),
-    ),
-    "a systemd that reloads keeps its last word": (
-        state(SERVICE, timeout=100.0),
-        (
-            (0.1, {**HELD, **HOST_READ, **starting()}, "extend, ask LISTS"),
-            (1.1, HELD, "extend, say WAITS, ask UNITS"),
-            (4.0, {**HELD, "units": FAILS}, "extend"),
-            (5.0, HELD, "extend, ask UNITS"),
-            (9.0, {**FREE, "units": FAILS}, "extend, say FREE, end free"),
-        ),
-    ),
-    "no systemd where the options say enough": (
-        state(replace(SERVICE, needs_systemd=False)),
-        (
-            (0.1, {**HELD, **HOST_READ, "units": FAILS}, "extend, ask UNITS, ask LISTS"),
-            (5.0, {**HELD, "units": FAILS}, "extend, say WAITS, ask UNITS"),
-            (5.1, FREE, "say FREE, end free"),
-        ),
-    ),
-    "nobody can say which unit this is": (
-        state(Target(unit=None, needs_systemd=False, fault="/proc/self/cgroup cannot be read: gone")),
-        (
-            (
-                0.1,
-                FREE,
-                "extend, say NEED_UNKNOWN (/proc/self/cgroup cannot be read: gone), end fault",
-            ),
-        ),
-    ),
-    "a start that systemd would end after 30 s": (  # less a tenth of it, from the start of its command at -2.0
-        state(OWN, timeout=150.0),
-        (
-            (0.1, {**HELD, **HOST_READ, **starting(), "command_began": -2.0}, "extend, ask LISTS"),
-            (24.9, HELD, "extend, say WAITS, ask UNITS"),
-            (
-                25.0,
-                HELD,
-                f"say GIVES_UP ({by_systemd(3, 30)}), end held",
-            ),
-        ),
-    ),
-    "a start of 5 s, whose command began later than the guard": (
-        state(OWN, timeout=150.0),
-        (
-            (0.1, {**HELD, **HOST_READ, **starting(timeout=5.0), "command_began": 3.0}, "extend, ask LISTS"),
-            (4.4, HELD, "extend, say WAITS, ask UNITS"),
-            (
-                4.5,
-                HELD,
-                f"say GIVES_UP ({by_systemd(0.5, 5)}), end held",
-            ),
-        ),
-    ),
-    "a start of which nothing is known, by systemd's default of 90 s": (
-        state(OWN, timeout=150.0),
-        (
-            (0.1, FREE, ASKED),
-            (84.9, FREE, "extend"),
-            (
-                85.0,
-                FREE,
-                f"say GIVES_UP ({by_systemd(5, 90)}), end unknown",
-            ),
-        ),
-    ),
-    "a start that systemd lets take as long as it likes": (
-        state(OWN, timeout=100.0),
-        (
-            (0.1, {**HELD, **HOST_READ, **starting(timeout=None)}, "extend, ask LISTS"),
-            (99.9, HELD, "extend, say WAITS, ask UNITS"),
-            (100.0, HELD, "say GIVES_UP (--timeout), end held"),
-        ),
-    ),
-    "a start that is extended": (
-        state(OWN, timeout=60.0, may_extend=True),
-        (
-            (0.1, {**HELD, **HOST_READ, **starting()}, "extend, ask LISTS"),
-            (1.0, HELD, "say WAITS"),  # not yet a second after the last extension
-            (1.1, HELD, "extend, ask UNITS"),
-            (59.9, HELD, "extend, say WAITS"),
-            (60.0, HELD, "say GIVES_UP (--timeout), end held"),  # no extension beyond that
-        ),
-    ),
-    "free, but remedies are at work": (
-        state(OWN, timeout=100.0, may_extend=True),
-        (
-            (0.1, {**FREE, **BUSY}, ASKED),
-            (0.2, {**FREE, **BUSY, **HOST_READ, **starting()}, "inform"),
-            (0.5, {**FREE, **ENDING}, ""),
-            (1.2, {**FREE, **ENDING}, "extend, say WAITS, ask UNITS"),
-            (1.3, {**FREE, **ENDING, **starting()}, "inform"),
-            (2.0, {**FREE, **SETTLED}, "say FREE, end free"),
-        ),
-    ),
-    "remedies that are not done after 45 s": (
-        state(OWN, timeout=100.0, may_extend=True),
-        (
-            (0.2, {**FREE, **BUSY, **HOST_READ, **starting()}, "extend, inform"),
-            (45.4, {**FREE, **ENDING}, "extend, say WAITS, ask UNITS"),
-            (45.5, {**FREE, **ENDING}, "say REMEDIES_LATE, say FREE, end free"),
-        ),
-    ),
-    "remedies that last longer than the limit": (
-        state(OWN, timeout=2.0, may_extend=True),
-        (
-            (0.2, {**FREE, **BUSY, **HOST_READ, **starting()}, "extend, inform"),
-            (2.0, {**FREE, **BUSY}, "say FREE, end free"),
-        ),
-    ),
-    "remedies of which systemd proves nothing": (
-        state(replace(OWN, needs_systemd=False), timeout=100.0, may_extend=True),
-        (
-            (0.2, {**FREE, **BUSY, **HOST_READ, "units": FAILS}, "extend, ask UNITS"),
-            (2.9, {**FREE, **BUSY}, "extend, say WAITS"),
-            (3.0, {**FREE, **BUSY}, "say REMEDIES_UNPROVEN, say FREE, end free"),
-        ),
-    ),
-    "one that does not die": (
-        state(OWN, timeout=2.0, may_extend=True),
-        (
-            (0.2, {**HELD, **STUCK, **HOST_READ, **starting()}, "extend, inform, ask LISTS"),
-            (2.0, {**HELD, **STUCK}, "say GIVES_UP (--timeout), end held"),
-        ),
-    ),
-}
+from llmhost.model.reading import Ok
+from llmhost.views.guard.lines import log_line, status_line
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -533,3 +85,110 @@ def test_a_command_by_hand_is_what_starts() -> None:
     begin = state(command, gpus=(), free_bytes=None)
     played(begin, [(0.1, {**KNOWN, "memory": used(7.8)}, "extend, say FREE, end free")])
     played(begin, [(0.1, {**KNOWN, "memory": used(8)}, "extend, ask LISTS")])
+
+
+def lines(name: str) -> Sequence[str]:
+    """Give all lines of a wait, without times of day."""
+    state, rows = TABLES[name]
+    found = []
+    for now, inputs, _ in rows:
+        state, actions = step(state, Inputs(at=1e9 + now, **inputs), now)
+        found += [log_line(action, state.target) for action in actions if isinstance(action, Say)]
+    return [re.sub(", since [0-9:]+", ", since T", line) for line in found]
+
+
+HOLDER = "GPU 0 (9.0 of 40.0 GiB free): 69.0 GiB python3 pid 50 (other, since T), 1.0 GiB with no visible owner"
+NAMELESS = "waits for GPU 0 (9.0 of 40.0 GiB free)"
+END = "end process 50, or give this unit other GPUs"
+STUCK = "process 50 python3 of an ended run does not die, and only a GPU reset or a reboot ends it"
+RESET = "reset the GPU (nvidia-smi --gpu-reset), or reboot"
+DRIVER = "install or load the NVIDIA driver (modprobe nvidia), and see dmesg"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("free at once", ["the start: free after 0.2 s: 40.0 GiB or more free on GPU 0"]),
+        (
+            "held to the end, with the holder's name",
+            [
+                f"the start waits for {HOLDER}; 0 s of 6 s",
+                f"the start waits for {HOLDER}; 5 s of 6 s",
+                f"the start: held after 6.0 s (--timeout): waits for {HOLDER}. Next step: {END}",
+            ],
+        ),
+        (
+            "memory settles for a second, and again after it has moved",
+            [
+                "the start waits for memory to stand still on GPU 0 (enough is free, rising 0.5 GiB/s); 2 s of 10 s",
+                "the start: free after 2.1 s: 40.0 GiB or more free on GPU 0, steady for 1 s",
+            ],
+        ),
+        (
+            "a driver that never comes",
+            [
+                "the start waits for the driver: no driver; 0 s of 2 s",
+                f"the start: cannot tell after 1.5 s (--timeout): waits for the driver: no driver. Next step: {DRIVER}",
+            ],
+        ),
+        (
+            "a driver that has not answered at all",
+            ["the start: cannot tell after 4.0 s (--timeout): neither the driver nor systemd has answered yet"],
+        ),
+        (
+            "shared memory",
+            [
+                "the start waits for shared memory (1.0 of 16.0 GiB free); 0 s of 100 s",
+                "the start waits for the driver: no shm (it cannot be read how much is free); 1 s of 100 s",
+                "the start: free after 1.2 s: 40.0 GiB or more free on GPU 0",
+            ],
+        ),
+        (
+            "a unit that systemd has not loaded",
+            [
+                "systemd has not loaded vllm.service, so what it runs is not known (systemctl show loads it)",
+                "vllm.service: free after 0.3 s: 40.0 GiB or more free on GPU 0",
+            ],
+        ),
+        (
+            "no systemd for 3 s on end",
+            ["vllm.service: cannot tell what is needed: systemd cannot be asked: no bus (no socket)"],
+        ),
+        (
+            "remedies that are not done after 45 s",
+            [
+                "vllm.service waits for what ended runs have left to be gone (enough is free); 45 s of 100 s",
+                "vllm.service: not done with what earlier runs have left after 45 s",
+                "vllm.service: free after 45.5 s: 40.0 GiB or more free on GPU 0",
+            ],
+        ),
+        (
+            "remedies of which systemd proves nothing",
+            [
+                "vllm.service waits for what ended runs have left to be gone (enough is free); 3 s of 100 s",
+                "vllm.service: systemd does not tell of the unit: nothing can be told to be of an ended run",
+                "vllm.service: free after 3.0 s: 40.0 GiB or more free on GPU 0",
+            ],
+        ),
+        (
+            "one that does not die",
+            [
+                f"vllm.service: held after 2.0 s (--timeout): {NAMELESS}; {STUCK}. Next step: {RESET}",
+            ],
+        ),
+    ],
+)
+def test_the_lines_of_a_wait(name: str, expected: Sequence[str]) -> None:
+    assert lines(name) == expected
+
+
+def test_systemctl_status_shows_what_is_waited_for_and_no_warning() -> None:
+    state, rows = TABLES["a driver that never comes"]
+    now, inputs, _ = rows[0]
+    _, (_, say) = step(state, Inputs(**inputs), now)
+    assert isinstance(say, Say)
+    assert status_line(say) == "guard: waits for the driver: no driver"
+    assert status_line(Say(topic=Topic.NOT_LOADED)) == ""
+    assert log_line(Say(topic=Topic.TERMINATED, seconds=2.04), OWN) == (
+        "vllm.service: ended by SIGTERM after 2.0 s: nothing was known yet"
+    )
