@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.fakes import values
-from tests.fakes.values import GIB, MIB, memory, unit
+from tests.fakes.values import GIB, MIB, memory
 
 from llmhost.config.schema import Config, GpusConfig
 from llmhost.decide.guard.decision import Decision, GuardOptions, Rule, decide, rule_of
@@ -33,7 +33,7 @@ def seen(nvml: Reading[NvmlReport]) -> Snapshot:
 def vllm(*arguments: str, **environment: str) -> Unit:
     exec_start = (("/opt/vllm/bin/vllm", "serve", "model", *arguments),)
     settings = UnitSettings(exec_start=exec_start, environment=tuple(environment.items()))
-    return unit("vllm.service", "activating", "start-pre", settings=settings)
+    return values.unit("vllm.service", "activating", "start-pre", settings=settings)
 
 
 def still(nvml: NvmlReport, seconds: float = 10.0) -> UsageTrends:

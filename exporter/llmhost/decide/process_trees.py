@@ -2,9 +2,9 @@
 
 These rules hold for `clean` and for the guard's --reap, which differ in the candidates and in what keeps one of them:
 
-- A tree is all who would take each other down: parents and children, a process group, and who shares a pipe.
+- A tree is all processes that take each other down: parents and children, a process group, those that share a pipe.
 - A tree stays if anything keeps one of its processes, or if ending it would take down a process that is no candidate.
-- A process that listens stays, or that may: somebody may use it. An engine's parts listen only for each other.
+- A process that listens, or may, stays: clients may use it. An engine's parts listen only for each other.
 - A resource tracker goes after all others, and only with all that hold its pipe and all below it: ended before, it
   leaks what it would have cleaned up.
 """
@@ -24,7 +24,7 @@ Listening: TypeAlias = Mapping[ProcessId, Reading[bool]]
 Rule: TypeAlias = Callable[[Process], str]  # why a process stays, for people; "" for nothing
 
 _STANDARD = (0, 1, 2)
-# An engine's parts listen for each other (each vLLM worker on some eight ports of loopback), and serve nobody else.
+# An engine's parts listen for each other (each vLLM worker on some eight ports of loopback), and serve no clients.
 _PARTS = frozenset({Role.CORE, Role.COORDINATOR, Role.WORKER})
 
 
@@ -70,7 +70,7 @@ def to_ask_for_listeners(candidates: Iterable[Process]) -> Iterator[Process]:
 
 
 def stays_as_it_listens(process: Process, listening: Listening) -> str:
-    """Say why a server that nobody owns any more stays: somebody may use it. "" where nobody can."""
+    """Say why a server stays that has lost its owner: clients may use it. "" where none can."""
     if process.role in _PARTS:
         return ""
     listens = listening.get(process.id, Failed(Cause.UNKNOWN))
@@ -85,7 +85,7 @@ def stays_as_it_listens(process: Process, listening: Listening) -> str:
 class TrackerTies:
     """The processes that have to go before a tracker does."""
 
-    holders: Sequence[Process] | None  # of its pipe; None where that cannot be told
+    holders: Sequence[Process] | None  # of its pipe; None where they are not known
     below: Sequence[Process]
 
     def staying_holder(self, ending: Collection[ProcessId]) -> Process | None:
@@ -120,7 +120,7 @@ def _trees(candidates: Sequence[Process], table: ProcessTable) -> list[list[Proc
 
     first: dict[tuple[str, int], ProcessId] = {}
     for candidate in candidates:
-        # Also over one whose first thread has ended, and that looks like a zombie.
+        # Also above one that looks like a zombie as its first thread has ended.
         for above in ancestors(candidate, table):
             if above.id in by_id:
                 leader[find(candidate.id)] = find(above.id)
@@ -141,7 +141,7 @@ def _trees(candidates: Sequence[Process], table: ProcessTable) -> list[list[Proc
 def _takes_down(
     process: Process, tree: Sequence[Process], outsiders: Mapping[int, Process], policy: TreePolicy, table: ProcessTable
 ) -> str:
-    """Say whom an ending would take down that is no candidate."""
+    """Name a process that is no candidate, and that an ending would take down."""
     within = {member.id for member in tree}
     for below in _descendants(process, table):
         if below.id.pid == policy.own_pid:
@@ -184,7 +184,7 @@ def _descendants(process: Process, table: ProcessTable) -> Iterator[Process]:
 
 
 def _pipe_holders(tracker: Process, table: ProcessTable) -> list[Process] | None:
-    """Find who holds the pipe that a tracker reads; None where that cannot be told."""
+    """Find the holders of the pipe that a tracker reads; None where they are not known."""
     number = tracker_fd(tracker.argv)
     inode = None if number is None or tracker.pipes is None else tracker.pipes.get(number)
     if inode is None or tracker.id.pid in table.holders_untold:

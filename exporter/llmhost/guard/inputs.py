@@ -28,14 +28,14 @@ class WrongUseError(Exception):
 class Files:
     config: Config
     history: History
-    fault: str = ""  # why the config is not the one that somebody wrote
+    fault: str = ""  # why the config is not used
 
 
 def read_files(request: GuardRequest, sources: Sources, *, strict: bool) -> Files:
     """Read both, within _READ_SECONDS; without, there are defaults and no history.
 
-    Raises WrongUseError for what is wrong with either if `strict`: somebody sees it who can fix it. In a service's
-    start it must not keep a fleet from starting.
+    Raises WrongUseError for what is wrong with either if `strict`: a person sees it, and can fix it. In a
+    service's start it must not keep a fleet from starting.
     """
     until = time.monotonic() + _READ_SECONDS
     reading_config = BoundedCall(lambda: _config(request), name="llmhost-config")

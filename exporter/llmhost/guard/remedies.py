@@ -117,7 +117,7 @@ class Remedies:
             return _BUSY_SECONDS
         finally:
             self._acting_since = None
-        self._settled = not ended  # else who was ended may have made others meanwhile
+        self._settled = not ended  # else those that were ended may have started others meanwhile
         return _AGAIN_SECONDS if ended else _IDLE_SECONDS
 
     def _take(self, outcomes: Iterator[Outcome]) -> int:
@@ -178,15 +178,15 @@ class Remedies:
         now = self._sources.clock.monotonic()
         ticket = self._processes.ask(now + _READ_SECONDS)
         processes = self._processes.answer(ticket, now + _READ_SECONDS)
-        seen = self._snapshot
-        if seen is None:
+        known = self._snapshot
+        if known is None:
             raise UnprovenError("systemd has not told of the unit")
         snapshot = replace(
-            seen,
+            known,
             at=self._sources.clock.time(),
             at_monotonic=self._sources.clock.monotonic(),
             processes=processes,
-            shm=Ok(shared) if shared is not None else seen.shm,
+            shm=Ok(shared) if shared is not None else known.shm,
         )
         self._history = advance(self._history, snapshot, self._config.policy)
         return starting_unit(snapshot, self._history, self._unit, os.getpid())

@@ -6,7 +6,7 @@
   the settle time, on every GPU of the rule; and only once the remedies, if asked for, are through with a first pass.
 - Every run ends: by SIGTERM at once; otherwise by its limit, with two allowances: the first answers are waited for
   until FIRST_SECONDS of the run, and the names of the holders until NAMES_SECONDS. It ends before the limit where
-  waiting is no use: a fault that only a reset or reboot mends, or no systemd to ask, for SURE_SECONDS on end.
+  waiting is no use: a fault that only a reset or reboot ends, or no systemd to ask, for SURE_SECONDS on end.
 - While the run is within its own timeout, systemd is asked for more time every EXTEND_SECONDS.
 - Each source has one reading under way at most. Process lists are read only while the start is held, once a
   second at most: live engines wait for the lock that a list takes.
@@ -203,7 +203,7 @@ def _let_on(state: GuardState, status: WaitStatus, until: float) -> Step:
 
 
 def _hold(state: GuardState, status: WaitStatus, until: float, limit: str) -> Step:
-    """Find out who holds the memory, and wait on, unless that is no use or lasts for too long."""
+    """Name the holders of the memory, and wait on, unless that is no use or has lasted too long."""
     state, watches = _name_holders(state, status)
     status = replace(status, holders=state.holders)
     since = None
@@ -267,7 +267,7 @@ def _remedies_pending(state: GuardState) -> tuple[GuardState, tuple[Action, ...]
 
 
 def _name_holders(state: GuardState, status: WaitStatus) -> Step:
-    """Begin to read lists and processes when they are due; when both are there, find out who holds what."""
+    """Begin to read lists and processes when they are due; when both are there, name the holders."""
     listing = state.listing
     if not listing.begun:
         if isinstance(state.memory, Ok) and state.now - listing.read_at >= _lists_due_seconds(state, status):

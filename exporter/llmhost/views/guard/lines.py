@@ -133,8 +133,8 @@ def _lack(lack: Lack, status: WaitStatus) -> str:
         what = f"{gib(lack.free_bytes)} of {gib(lack.needed_bytes)} GiB free"
     else:
         what = f"{gib(lack.used_bytes or 0)} GiB in use, less than {gib(status.options.max_used_bytes)} GiB wanted"
-    told = _held(lack.gpu, status)
-    return f"{name} ({what}): {told}" if told else f"{name} ({what})"
+    holders = _held(lack.gpu, status)
+    return f"{name} ({what}): {holders}" if holders else f"{name} ({what})"
 
 
 def _held(gpu: Gpu, status: WaitStatus) -> str:
@@ -235,8 +235,8 @@ def _command(command: str) -> str:
 
 
 def _clock(at: float, status: WaitStatus) -> str:
-    told = datetime.fromtimestamp(at, status.zone)
-    return f"{told:%H:%M:%S}" if status.at - at < _DAY_SECONDS else f"{told:%Y-%m-%d}"
+    time = datetime.fromtimestamp(at, status.zone)
+    return f"{time:%H:%M:%S}" if status.at - at < _DAY_SECONDS else f"{time:%Y-%m-%d}"
 
 
 def step_line(outcome: Outcome) -> str:
