@@ -100,8 +100,8 @@ def _shown(action: Action) -> str:
             return f"ask {query.name}"
         case Watch(names):
             return f"watch {' '.join(names)}"
-        case Extend():
-            return "extend"
+        case Extend(seconds):
+            return "extend" if seconds == 10.0 else f"extend by {seconds} s"
         case Inform():
             return "inform"
         case Say():

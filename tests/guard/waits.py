@@ -172,7 +172,7 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
         state(timeout=100.0),
         (
             (0.1, {**KNOWN, "memory": used(10, fabric_ready=False)}, "extend, ask LISTS"),
-            (0.2, {"memory": used(10, fabric_ready=False), **LISTS}, "ask PROCESSES"),
+            (0.2, {"memory": used(10, fabric_ready=False), "lists": used(10, holders=Ok(()))}, "ask PROCESSES"),
             (0.3, {"memory": used(10, fabric_ready=False), **PROCESSES}, "say WAITS"),
             (1.3, {"memory": used(10, fabric_ready=False)}, "extend, ask UNITS, ask LISTS"),
         ),
