@@ -63,7 +63,7 @@ def test_boards_and_the_recording_rule_have_one_code_for_each_state(tmp_path: Pa
 
 def test_every_cause_has_a_code_of_its_own() -> None:
     assert causes.CAUSES.keys() == set(Cause)
-    shown = texts(causes.OK_OR_WHY)
+    shown = texts(causes.OK_OR_CAUSE)
     assert len(shown) == len(Cause) + 2
     assert len(set(shown.values())) == len(shown)
     for told in (causes.OF_GPUS, causes.OF_ENGINES, causes.OF_COLLECTORS):
@@ -71,11 +71,11 @@ def test_every_cause_has_a_code_of_its_own() -> None:
 
 
 def test_what_fails_shows_its_cause_where_one_is_told_that_can_be(tmp_path: Path) -> None:
-    codes = {text: int(code) for code, text in texts(causes.OK_OR_WHY).items()}
+    codes = {text: int(code) for code, text in texts(causes.OK_OR_CAUSE).items()}
     series: dict[str, float | str] = {f'llmhost_gpu_up{{{HOST},gpu="{gpu}"}}': int(gpu == 0) for gpu in range(4)}
     series[f'llmhost_gpu_fault{{{HOST},gpu="1",cause="lost"}}'] = 1
     series[f'llmhost_gpu_fault{{{HOST},gpu="2",cause="tls"}}'] = 1
-    query = causes.ok_or_why("llmhost_gpu_up", "llmhost_gpu_fault", HOST, "instance, gpu", causes.OF_GPUS)
+    query = causes.ok_or_cause("llmhost_gpu_up", "llmhost_gpu_fault", HOST, "instance, gpu", causes.OF_GPUS)
     expected = {0: codes["ok"], 1: codes["lost"], 2: codes["fails"], 3: codes["fails"]}
     answers(tmp_path, series, {query: {f'{{instance="a",gpu="{gpu}"}}': code for gpu, code in expected.items()}})
 

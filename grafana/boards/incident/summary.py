@@ -1,9 +1,9 @@
-"""What the board of an incident says first: how it stands at the end of the time shown, and what to do."""
+"""The top of the incident board: the unit's state at the end of the time shown, and what to do."""
 
-from grafana.boards.engines_queries import STATES as ENGINE_STATES
-from grafana.boards.engines_queries import engine_state
-from grafana.boards.shared import can_be_seen, start_now
-from grafana.kit.panels import RUNBOOK, STATE_VALUES, Json, now, stat, text, thresholds
+from grafana.boards.engines.queries import STATES as ENGINE_STATES
+from grafana.boards.engines.queries import engine_state
+from grafana.boards.shared import start_now_mappings, visibility
+from grafana.kit.panels import BAD_FROM_1, RUNBOOK, STATE_VALUES, Json, instant, stat, text, thresholds
 from grafana.kit.queries import (
     BAD,
     BY_HOST,
@@ -18,7 +18,7 @@ from grafana.kit.queries import (
     unit_state,
 )
 
-OF_UNIT = "{{unit}} {{manager}}"  # shown where two managers have one of that name
+OF_UNIT = "{{unit}} {{manager}}"  # Grafana shows the manager only where two units differ by it
 
 _WHAT_TO_DO = f"""\
 **Memory is stuck**: no start can succeed
@@ -49,24 +49,24 @@ def banner() -> list[Json]:
         f" or 0 * sum by ({BY_HOST}) (llmhost_gpu_unattributed_memory_bytes{{{HOST}}})"
     )
     return [
-        can_be_seen(),
+        visibility(),
         stat(
             "State",
             "What systemd says that the unit is doing.",
-            [now(unit_state(UNIT), OF_UNIT)],
+            [instant(unit_state(UNIT), OF_UNIT)],
             mappings=STATE_VALUES,
         ),
         stat(
             "Since",
             "When the unit came into this state.",
-            [now(since, OF_UNIT)],
+            [instant(since, OF_UNIT)],
             unit="dateTimeFromNow",
         ),
         stat(
             "Restarts, 1 h",
             "Automatic starts by systemd within the last hour, each of them, also those between two scrapes. Red from "
             "2 on: LlmhostRestartLoop goes by it.",
-            [now(automatic, OF_UNIT)],
+            [instant(automatic, OF_UNIT)],
             unit="none",
             steps=thresholds((None, GOOD), (1, ODD), (2, BAD)),
             decimals=0,
@@ -74,32 +74,32 @@ def banner() -> list[Json]:
         stat(
             "… resident",
             "Those of them that found more than policy.resident on the unit's GPUs that should not have been there.",
-            [now(resident, OF_UNIT)],
+            [instant(resident, OF_UNIT)],
             unit="none",
-            steps=thresholds((None, GOOD), (1, BAD)),
+            steps=BAD_FROM_1,
             decimals=0,
         ),
         stat(
             "Stuck",
             "On the host's GPUs: memory of ended runs, orphans, processes that are gone, and nobody, on GPUs with "
             "more than policy.resident of it. No data: GPUs or processes cannot be read, or memory is unified.",
-            [now(stuck)],
+            [instant(stuck)],
             unit="bytes",
-            steps=thresholds((None, GOOD), (1, BAD)),
+            steps=BAD_FROM_1,
             decimals=0,
         ),
         stat(
             "A start now",
             "Whether the unit's GPUs have free what it will ask for. `it is up`: there is nothing to tell. `starts or "
             "stops`: it may wait in its guard for memory. `not known`: what it needs, or where, is not.",
-            [now(startable(UNIT), OF_UNIT)],
-            mappings=start_now("not known"),
+            [instant(startable(UNIT), OF_UNIT)],
+            mappings=start_now_mappings("not known"),
         ),
         stat(
             "Engine",
             "The worst of the unit's servers: an active unit may load still, or hang, that is have requests and do "
             "nothing for five minutes. No data: no server is found, or nobody looks.",
-            [now(engine_state(UNIT, BY_UNIT), OF_UNIT)],
+            [instant(engine_state(UNIT, BY_UNIT), OF_UNIT)],
             mappings=ENGINE_STATES,
         ),
     ]

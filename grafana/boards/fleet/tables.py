@@ -1,6 +1,6 @@
-"""Tables of the board of a fleet: the few that have the most of something, each row with a link to where it is told."""
+"""Tables of the fleet board: the units, GPUs and hosts with the most of something, each with a link to its board."""
 
-from grafana.boards.fleet_queries import (
+from grafana.boards.fleet.queries import (
     AUTOMATIC,
     BLIND,
     BLIND_BY_CLUSTER,
@@ -18,23 +18,30 @@ from grafana.boards.fleet_queries import (
     stuck_by,
 )
 from grafana.kit.dashboard import row_url
-from grafana.kit.panels import COLOURED_CELL, COLOURED_TEXT, STATE_VALUES, Json, link, only, table, thresholds, values
-from grafana.kit.queries import BAD, BY_HOST, BY_UNIT, CALM, CANNOT_TELL, ODD, or_cannot_tell, with_cluster
+from grafana.kit.panels import (
+    COLOURED_CELL,
+    COLOURED_TEXT,
+    NOT_KNOWN,
+    STATE_VALUES,
+    Json,
+    link,
+    override,
+    table,
+    thresholds,
+)
+from grafana.kit.queries import BAD, BY_HOST, BY_UNIT, ODD, or_cannot_tell, with_cluster
 
-_NOT_KNOWN = values({CANNOT_TELL: ("n/a", CALM)})
-
-
-_STATE = only(
+_STATE = override(
     "^state$",
-    mappings=[*STATE_VALUES, *_NOT_KNOWN],
+    mappings=[*STATE_VALUES, *NOT_KNOWN],
     custom__width=130,
     custom__cellOptions=dict(COLOURED_CELL),
 )
-_CLUSTER = only("^cluster$", custom__width=80)
-_TO_HOST = only(
+_CLUSTER = override("^cluster$", custom__width=80)
+_TO_HOST = override(
     "^instance$", links=[link("The host", row_url("llmhost-host", "cluster", "instance"))], custom__minWidth=150
 )
-_TO_UNIT = only(
+_TO_UNIT = override(
     "^unit$",
     links=[link("The unit", row_url("llmhost-incident", "cluster", "instance", "unit", "manager"))],
     custom__minWidth=120,
@@ -42,25 +49,26 @@ _TO_UNIT = only(
 
 
 def _number(name: str, width: int, **more: object) -> Json:
-    return only(f"^{name}$", custom__width=width, decimals=0, **more)
+    return override(f"^{name}$", custom__width=width, decimals=0, **more)
 
 
 def looping() -> Json:
-    those = f"topk(20, {LOOPS})"
+    most = f"topk(20, {LOOPS})"
 
-    def of_those(recorded: str) -> str:
-        known = f"max by ({BY_UNIT}) ({recorded} and on ({BY_UNIT}) {those})"  # the few first: it is ten times as fast
-        return with_cluster(or_cannot_tell(known, f"max by ({BY_UNIT}) ({those})"))
+    def of_looping(recorded: str) -> str:
+        # with the few units on the right it is ten times as fast
+        known = f"max by ({BY_UNIT}) ({recorded} and on ({BY_UNIT}) {most})"
+        return with_cluster(or_cannot_tell(known, f"max by ({BY_UNIT}) ({most})"))
 
     return table(
         "Who loops",
         "The twenty units that systemd has started most often within the last hour, two times at least. Empty: none, "
         "or nothing is recorded, which the first panel tells apart.",
         [
-            ("state", of_those(STATE)),
-            ("starts 1 h", of_those(AUTOMATIC)),
-            ("memory held", of_those(RESIDENT)),
-            ("failures 1 h", of_those(FAILURES)),
+            ("state", of_looping(STATE)),
+            ("starts 1 h", of_looping(AUTOMATIC)),
+            ("memory held", of_looping(RESIDENT)),
+            ("failures 1 h", of_looping(FAILURES)),
         ],
         shown=("cluster", "instance", "unit"),
         for_links=("manager",),
@@ -73,11 +81,11 @@ def looping() -> Json:
             _number(
                 "memory held",
                 110,
-                mappings=_NOT_KNOWN,
+                mappings=NOT_KNOWN,
                 thresholds=thresholds((None, "text"), (1, BAD)),
                 custom__cellOptions=dict(COLOURED_TEXT),
             ),
-            _number("failures 1 h", 100, mappings=_NOT_KNOWN),
+            _number("failures 1 h", 100, mappings=NOT_KNOWN),
         ],
         sort=("starts 1 h", True),
     )
@@ -95,8 +103,8 @@ def stuck() -> Json:
         overrides=[
             _CLUSTER,
             _TO_HOST,
-            only("^GPU$", custom__width=60),
-            only("^memory$", unit="bytes", decimals=1, custom__width=100),
+            override("^GPU$", custom__width=60),
+            override("^memory$", unit="bytes", decimals=1, custom__width=100),
         ],
         sort=("memory", True),
     )
@@ -122,8 +130,8 @@ def lost() -> Json:
             _CLUSTER,
             _TO_HOST,
             _TO_UNIT,
-            only("^lost$", unit="suffix: h", decimals=1, custom__width=90),
-            only("^share$", unit="percentunit", decimals=0, custom__width=80),
+            override("^lost$", unit="suffix: h", decimals=1, custom__width=90),
+            override("^share$", unit="percentunit", decimals=0, custom__width=80),
             _STATE,
         ],
         sort=("lost", True),
@@ -131,15 +139,15 @@ def lost() -> Json:
 
 
 def blind() -> Json:
-    those = f"topk(40, max by ({BY_HOST}) ({hours(BLIND)}) and on ({BY_HOST}) {BLIND} == 1)"
+    most = f"topk(40, max by ({BY_HOST}) ({hours(BLIND)}) and on ({BY_HOST}) {BLIND} == 1)"
     return table(
         "Blind hosts",
         "Forty of those that cannot be seen now, with the hours of the time shown for which they could not: the "
         "exporter cannot be scraped, or cannot read GPUs, processes or systemd. Empty: there is none, or nothing is "
         "recorded.",
-        [("blind for", with_cluster(those))],
+        [("blind for", with_cluster(most))],
         shown=("cluster", "instance"),
-        overrides=[_CLUSTER, _TO_HOST, only("^blind for$", unit="suffix: h", decimals=1, custom__width=100)],
+        overrides=[_CLUSTER, _TO_HOST, override("^blind for$", unit="suffix: h", decimals=1, custom__width=100)],
         sort=("blind for", True),
     )
 
@@ -169,12 +177,12 @@ def clusters() -> Json:
         ],
         shown=("cluster",),
         overrides=[
-            only("^cluster$", links=[link("This cluster alone", row_url("llmhost-fleet", "cluster"))]),
-            only("^(hosts|blind|wanted|lost|starts 1 h)$", decimals=0, mappings=_NOT_KNOWN),
-            only("^blind$", thresholds=bad, custom__cellOptions=coloured),
-            only("^lost$", thresholds=odd, custom__cellOptions=coloured),
-            only("^stuck$", unit="bytes", mappings=_NOT_KNOWN, thresholds=bad, custom__cellOptions=coloured),
-            only("^generated$", unit="suffix: tok/s", decimals=0, mappings=_NOT_KNOWN),
+            override("^cluster$", links=[link("This cluster alone", row_url("llmhost-fleet", "cluster"))]),
+            override("^(hosts|blind|wanted|lost|starts 1 h)$", decimals=0, mappings=NOT_KNOWN),
+            override("^blind$", thresholds=bad, custom__cellOptions=coloured),
+            override("^lost$", thresholds=odd, custom__cellOptions=coloured),
+            override("^stuck$", unit="bytes", mappings=NOT_KNOWN, thresholds=bad, custom__cellOptions=coloured),
+            override("^generated$", unit="suffix: tok/s", decimals=0, mappings=NOT_KNOWN),
         ],
         sort=("hosts", True),
     )

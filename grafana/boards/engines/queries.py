@@ -1,7 +1,7 @@
-"""PromQL of the board of engines: by unit and model, data-parallel ranks together."""
+"""Queries of the engines board, by unit and model, data-parallel ranks together."""
 
-from grafana.kit.causes import OF_ENGINES, OK_OR_WHY, why_not
-from grafana.kit.panels import values
+from grafana.kit.causes import OF_ENGINES, OK_OR_CAUSE, cause_code
+from grafana.kit.panels import value_mappings
 from grafana.kit.queries import BAD, BY_UNIT, CALM, UNIT, WORSE
 
 MODEL = f'{UNIT}, model=~"$model"'
@@ -9,7 +9,7 @@ BY_ENGINE = f"{BY_UNIT}, engine, endpoint"
 BY_MODEL = f"{BY_ENGINE}, model"
 
 _ASLEEP, _HANGS, _DOWN, _STOPPED = 2, 3, 4, 5
-STATES = OK_OR_WHY + values(
+STATES = OK_OR_CAUSE + value_mappings(
     {
         _ASLEEP: ("asleep", CALM),
         _HANGS: ("hangs", WORSE),
@@ -20,12 +20,12 @@ STATES = OK_OR_WHY + values(
 
 
 def engine_state(matchers: str, by: str = BY_ENGINE) -> str:
-    """One number per server, one of STATES; and per unit that runs an engine, where it is down and has no server.
+    """Query the state, one of STATES, of each server, and of each unit that is down and has no server.
 
-    By unit it is the worst of its servers: that one hangs, why one is silent, that one is asleep, that all are ok.
+    By unit it is the worst state of its servers: one hangs, one does not answer, one is asleep, all are ok.
     """
     asleep = f"max by ({by}) (llmhost_engine_sleeping{{{matchers}}} == 1)"
-    why = why_not("llmhost_engine_fault", matchers, by, OF_ENGINES)
+    why = cause_code("llmhost_engine_fault", matchers, by, OF_ENGINES)
     up = f"llmhost_engine_up{{{matchers}}}"
     wanted = f"max by ({BY_UNIT}) (llmhost_unit_wanted{{{matchers}}})"
     return (
@@ -36,7 +36,7 @@ def engine_state(matchers: str, by: str = BY_ENGINE) -> str:
 
 
 def down(matchers: str) -> str:
-    """Units that run an engine, are not active, and have no server that is asked."""
+    """Query units that run an engine, are not active, and have no server."""
     return (
         f"llmhost_unit_ready_budget_seconds{{{matchers}}} and on ({BY_UNIT})"
         f' llmhost_unit_active_state{{state=~"inactive|failed|activating|deactivating|maintenance", {matchers}}} == 1'
@@ -45,7 +45,7 @@ def down(matchers: str) -> str:
 
 
 def _hung(matchers: str, by: str) -> str:
-    """1 for servers that answer, have requests and do nothing about them, as in LlmhostEngineHung."""
+    """Query: 1 for servers that answer, have requests and make no progress, as in LlmhostEngineHung."""
     each = f"{BY_MODEL}, engine_index"
     asleep = f"llmhost_engine_sleeping{{{matchers}}} == 1"
 

@@ -1,11 +1,10 @@
-"""All hosts, from recorded series alone, so that a thousand of them cost no more than a few: who loops, what is lost.
+"""The fleet board: all hosts, from recorded series alone, so that a thousand cost no more than a few.
 
-Where nothing is recorded each panel says "No data", and the first one why. No panel draws a series per host, or per
-unit, other than the few with the most of something.
+No panel draws a series per host or unit, except for the few with the most of something.
 """
 
-from grafana.boards import fleet_tables
-from grafana.boards.fleet_queries import (
+from grafana.boards.fleet import tables
+from grafana.boards.fleet.queries import (
     AUTOMATIC,
     BLIND,
     BLIND_BY_CLUSTER,
@@ -23,22 +22,21 @@ from grafana.boards.fleet_queries import (
     stuck_by,
 )
 from grafana.boards.shared import line_over
-from grafana.kit.dashboard import Layout, dashboard, of_clusters
+from grafana.kit.dashboard import Layout, cluster_variables, dashboard
 from grafana.kit.panels import (
+    BAD_FROM_1,
     STATE_VALUES,
     Json,
     colours,
-    now,
+    instant,
     stat,
     state_timeline,
     target,
     thresholds,
     timeseries,
-    values,
+    value_mappings,
 )
 from grafana.kit.queries import BAD, BY_UNIT, GOOD, KINDS, ODD, zero_where
-
-RED_ABOVE_ZERO = thresholds((None, GOOD), (1, BAD))
 
 
 def hosts_now() -> list[Json]:
@@ -47,31 +45,31 @@ def hosts_now() -> list[Json]:
             "Rules",
             "Whether there are recorded series, from which all of this board is. `NONE`: the recording rules are not "
             "loaded, or nothing is scraped as job llmhost. `OLD`: the last ones are of more than two minutes before.",
-            [now(f"2 - (time() - max(timestamp({BLIND})) > bool 120) or vector(0)")],
-            mappings=values({0: ("NONE", BAD), 1: ("OLD", ODD), 2: ("fresh", GOOD)}),
+            [instant(f"2 - (time() - max(timestamp({BLIND})) > bool 120) or vector(0)")],
+            mappings=value_mappings({0: ("NONE", BAD), 1: ("OLD", ODD), 2: ("fresh", GOOD)}),
         ),
-        stat("Hosts", "All that Prometheus has as targets, blind ones too.", [now(f"count({BLIND})")], unit="none"),
+        stat("Hosts", "All that Prometheus has as targets, blind ones too.", [instant(f"count({BLIND})")], unit="none"),
         stat(
             "Blind",
             "Hosts whose exporter cannot be scraped, or cannot read GPUs, processes or systemd. What it would tell is "
             "in no other number here: while this is not 0 the others may be too small.",
-            [now(f"sum({BLIND_BY_CLUSTER})")],
+            [instant(f"sum({BLIND_BY_CLUSTER})")],
             unit="none",
-            steps=RED_ABOVE_ZERO,
+            steps=BAD_FROM_1,
         ),
         stat(
             "Stuck memory",
             "GPU memory of ended runs, orphans, processes that are gone, and nobody, where it is more than "
             "policy.resident. No data: no host tells of its GPUs' memory.",
-            [now(stuck_by(""))],
+            [instant(stuck_by(""))],
             unit="bytes",
-            steps=RED_ABOVE_ZERO,
+            steps=BAD_FROM_1,
             decimals=0,
         ),
         stat(
             "Generated",
             "Tokens, as all engines count them. No data: no engine answers.",
-            [now(f"sum({GENERATED})")],
+            [instant(f"sum({GENERATED})")],
             unit="suffix: tok/s",
             decimals=0,
         ),
@@ -83,13 +81,13 @@ def units_now() -> list[Json]:
         stat(
             "Wanted",
             "Units that should run: those that an operator has stopped are not among them.",
-            [now(f"sum({WANTED_BY_CLUSTER})")],
+            [instant(f"sum({WANTED_BY_CLUSTER})")],
             unit="none",
         ),
         stat(
             "Lost",
             "Wanted units that are not active, or whose engine does not answer; one that loads is among them.",
-            [now(f"sum({LOST_BY_CLUSTER})")],
+            [instant(f"sum({LOST_BY_CLUSTER})")],
             unit="none",
             steps=thresholds((None, GOOD), (1, ODD)),
         ),
@@ -97,23 +95,23 @@ def units_now() -> list[Json]:
             "… hours",
             "Lost within the time shown: hours of wanted units that were not active, or whose engine did not answer, "
             "all together. Time for which nothing is recorded adds none.",
-            [now(f"sum({hours(LOST_BY_CLUSTER)})")],
+            [instant(f"sum({hours(LOST_BY_CLUSTER)})")],
             unit="suffix: h",
             decimals=1,
         ),
         stat(
             "Units that loop",
             "Units that systemd has started two times or more within the last hour.",
-            [now(zero_where(AUTOMATIC, LOOPS))],
+            [instant(zero_where(AUTOMATIC, LOOPS))],
             unit="none",
-            steps=RED_ABOVE_ZERO,
+            steps=BAD_FROM_1,
         ),
         stat(
             "… resident",
             "Those of them of which such a start found memory held that should not have been there.",
-            [now(zero_where(AUTOMATIC, f"{LOOPS} and on ({BY_UNIT}) {RESIDENT} > 0"))],
+            [instant(zero_where(AUTOMATIC, f"{LOOPS} and on ({BY_UNIT}) {RESIDENT} > 0"))],
             unit="none",
-            steps=RED_ABOVE_ZERO,
+            steps=BAD_FROM_1,
         ),
     ]
 
@@ -205,8 +203,8 @@ def board() -> Json:
     layout = Layout()
     layout.line(3, *hosts_now(), widths=(5, 5, 5, 5, 4))
     layout.line(3, *units_now(), widths=(5, 5, 5, 5, 4))
-    layout.line(8, fleet_tables.looping(), fleet_tables.stuck(), widths=(16, 8))
-    layout.line(8, fleet_tables.lost(), fleet_tables.blind(), widths=(16, 8))
+    layout.line(8, tables.looping(), tables.stuck(), widths=(16, 8))
+    layout.line(8, tables.lost(), tables.blind(), widths=(16, 8))
     layout.line(8, looped())
     layout.line(7, lost(), starts(), blind())
     layout.line(7, stuck(), memory())
@@ -217,11 +215,11 @@ def board() -> Json:
         ),
         tokens("Prompt tokens", "By model and cluster, the mean of five minutes. A gap: no engine tells.", PROMPT),
     )
-    layout.line(6, fleet_tables.clusters())
+    layout.line(6, tables.clusters())
     return dashboard(
         "llmhost-fleet",
         "llmhost / Fleet",
         "All hosts: which units loop, where memory is stuck, what is lost by it, and which hosts cannot be seen.",
         layout,
-        variables=of_clusters(BLIND.partition("{")[0]),
+        variables=cluster_variables(BLIND.partition("{")[0]),
     )

@@ -1,7 +1,8 @@
-"""One unit on one host, for whoever was paged: is it looping, what holds its GPUs, since when, and what to do."""
+"""The incident board: one unit on one host, for the person who was paged."""
 
-from grafana.boards import incident_now, shared
-from grafana.kit.dashboard import Layout, annotation, dashboard, of_hosts, of_units, pages
+from grafana.boards import shared
+from grafana.boards.incident import summary
+from grafana.kit.dashboard import Layout, annotation, dashboard, host_variables, pages, unit_variables
 from grafana.kit.panels import (
     DASHED,
     STATE_VALUES,
@@ -37,7 +38,7 @@ def what_it_was_doing() -> Json:
         "What the unit was doing",
         "At each step of the drawing: a scrape, or over a long time as long as a pixel. What is shorter can be missed, "
         "its starts below cannot. A gap: not known.",
-        [target(unit_state(UNIT), incident_now.OF_UNIT)],
+        [target(unit_state(UNIT), summary.OF_UNIT)],
         STATE_VALUES,
     )
 
@@ -60,7 +61,7 @@ def failures() -> Json:
         "Runs, and attempts at one, that ended in another result than success, as systemd names it; and runs that "
         "ended with success though nobody asked for it.",
         [
-            # Of results that were not there are only zeros, which say no more than those of the second query.
+            # Without this condition each result that never occurred would be a series of zeros.
             target(f"{by_result} and on (result) ({lately} > 0)", "{{result}}", step=STEP),
             target(
                 events("llmhost_unit_unexpected_stops_total", UNIT, "unit"),
@@ -125,7 +126,7 @@ def guard() -> list[Json]:
         timeseries(
             "How long the guard waited",
             "In its last run. No data: the unit has no guard, or it has not run in this boot.",
-            [target(f"max by ({BY_UNIT}) (llmhost_guard_last_wait_seconds{{{UNIT}}})", incident_now.OF_UNIT)],
+            [target(f"max by ({BY_UNIT}) (llmhost_guard_last_wait_seconds{{{UNIT}}})", summary.OF_UNIT)],
             unit="s",
         ),
         event_bars(
@@ -185,12 +186,12 @@ def annotations() -> list[Json]:
 
 def board() -> Json:
     layout = Layout()
-    layout.line(4, *incident_now.banner())
+    layout.line(4, *summary.banner())
     layout.line(
         12,
-        shared.holders_now(),
-        shared.alerts_now(f'{HOST}, unit=~"$unit|"', whose=("gpu",)),  # those of its host have no unit
-        incident_now.what_to_do(),
+        shared.holders(),
+        shared.firing_alerts(f'{HOST}, unit=~"$unit|"', labels=("gpu",)),  # alerts about the host have no unit
+        summary.what_to_do(),
         widths=(8, 9, 7),
     )
     layout.line(4, what_it_was_doing())
@@ -206,6 +207,6 @@ def board() -> Json:
         "llmhost / Incident",
         "One unit on one host: what it is doing, what holds its GPUs, since when, and what to do.",
         layout,
-        variables=[*of_hosts(every=False), *of_units(every=False), shared.gpus()],
+        variables=[*host_variables(every=False), *unit_variables(every=False), shared.gpu_variable()],
         annotations=annotations(),
     )

@@ -1,13 +1,12 @@
-"""What the engines deliver, by unit and model: throughput, queue, KV cache, and how long they take to be ready.
+"""The engines board: throughput, queue, KV cache and time to ready, by unit and model.
 
-It asks for what all engines tell alike. vLLM's own boards go deeper into latencies; all that have the tag vllm are
-linked from each of ours.
+It uses the metrics that all engines have. For latencies each board links to dashboards with the tag vllm.
 """
 
-from grafana.boards.engines_now import banner, engines_now
-from grafana.boards.engines_queries import BY_MODEL, MODEL, STATES, engine_state, rate, summed
-from grafana.kit.dashboard import Layout, annotation, dashboard, of_hosts, of_units, pages, variable
-from grafana.kit.panels import DASHED, Json, colours, only, state_timeline, target, timeseries, values
+from grafana.boards.engines.queries import BY_MODEL, MODEL, STATES, engine_state, rate, summed
+from grafana.boards.engines.summary import banner, engines_now
+from grafana.kit.dashboard import Layout, annotation, dashboard, host_variables, pages, unit_variables, variable
+from grafana.kit.panels import DASHED, Json, colours, override, state_timeline, target, timeseries, value_mappings
 from grafana.kit.queries import BAD, BY_UNIT, CALM, GOOD, HOST, ODD, UNIT
 
 OF_MODEL = "{{instance}} {{unit}} {{model}}"
@@ -123,7 +122,7 @@ def readiness() -> Json:
             target(f"max by ({BY_UNIT}) (llmhost_unit_ready_budget_seconds{{{UNIT}}})", f"{name} may take", ref="C"),
         ],
         unit="s",
-        overrides=[only(" may take$", custom__lineStyle=dict(DASHED))],
+        overrides=[override(" may take$", custom__lineStyle=dict(DASHED))],
     )
 
 
@@ -133,7 +132,7 @@ def asleep() -> Json:
         "Engines that were put to sleep: they answer, and give GPU memory back. No data: no engine tells, which vLLM "
         "does where its sleep mode is on.",
         [target(f"max by ({BY_MODEL}) (llmhost_engine_sleeping{{{MODEL}}})", OF_MODEL)],
-        values({0: ("awake", GOOD), 1: ("asleep", CALM)}),
+        value_mappings({0: ("awake", GOOD), 1: ("asleep", CALM)}),
     )
 
 
@@ -184,9 +183,9 @@ def board() -> Json:
         "What the engines deliver, by unit and model, and how long they take to be ready.",
         layout,
         variables=[
-            *of_hosts(),
-            *of_units("llmhost_engine_up"),
-            # An engine that does not say which model it serves has an empty one.
+            *host_variables(),
+            *unit_variables("llmhost_engine_up"),
+            # "All" includes engines without a model label.
             variable(
                 "model", "Model", f"label_values(llmhost_engine_requests_running{{{UNIT}}}, model)", everything=".*"
             ),

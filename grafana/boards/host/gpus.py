@@ -1,19 +1,19 @@
-"""Of the board of hosts: the GPUs, and their memory."""
+"""The host board's GPUs and their memory."""
 
 from grafana.boards.shared import line_over
-from grafana.kit.causes import OF_GPUS, OK_OR_WHY, ok_or_why
+from grafana.kit.causes import OF_GPUS, OK_OR_CAUSE, ok_or_cause
 from grafana.kit.panels import (
     DASHED,
     Json,
     colours,
     link,
-    only,
+    override,
     repeated,
     state_timeline,
     table,
     target,
     timeseries,
-    values,
+    value_mappings,
 )
 from grafana.kit.queries import BAD, BY_HOST, BY_UNIT, GOOD, HOST, KINDS, memory_by_kind
 
@@ -75,7 +75,7 @@ def need_and_free() -> Json:
         ],
         unit="bytes",
         calcs=(),
-        overrides=[only(" needs$", custom__lineStyle=dict(DASHED))],
+        overrides=[override(" needs$", custom__lineStyle=dict(DASHED))],
     )
 
 
@@ -83,8 +83,8 @@ def gpus_over_time() -> Json:
     return state_timeline(
         "Whether GPUs answer",
         "For each GPU, and if it does not, why. A gap: the driver could not be read.",
-        [target(ok_or_why("llmhost_gpu_up", "llmhost_gpu_fault", HOST, _BY_GPU, OF_GPUS), _OF_A_GPU)],
-        OK_OR_WHY,
+        [target(ok_or_cause("llmhost_gpu_up", "llmhost_gpu_fault", HOST, _BY_GPU, OF_GPUS), _OF_A_GPU)],
+        OK_OR_CAUSE,
     )
 
 
@@ -94,7 +94,7 @@ def fabric() -> Json:
         "Whether each GPU has registered with the fabric; CUDA programs fail to start where one has not. No data: "
         "there is no fabric, or the driver could not be read.",
         [target(f"min by ({_BY_GPU}) (llmhost_gpu_fabric_ready{{{HOST}}})", _OF_A_GPU)],
-        values({1: ("ready", GOOD), 0: ("not ready", BAD)}),
+        value_mappings({1: ("ready", GOOD), 0: ("not ready", BAD)}),
     )
 
 
@@ -110,11 +110,11 @@ def xids() -> Json:
         shown=("instance", "gpu", "xid"),
         names={"gpu": "GPU", "xid": "XID"},
         overrides=[
-            only("^instance$", custom__minWidth=100),
-            only("^XID$", custom__width=60, links=[link("NVIDIA's catalogue of XIDs", _XIDS)]),
-            only("^GPU$", custom__width=60),
-            only("^times$", custom__width=65),
-            only("^last$", unit="dateTimeFromNow", custom__width=120),
+            override("^instance$", custom__minWidth=100),
+            override("^XID$", custom__width=60, links=[link("NVIDIA's catalogue of XIDs", _XIDS)]),
+            override("^GPU$", custom__width=60),
+            override("^times$", custom__width=65),
+            override("^last$", unit="dateTimeFromNow", custom__width=120),
         ],
         sort=("last", True),
     )

@@ -1,22 +1,24 @@
-"""What the board of hosts says first: how they stand at the end of the time shown, and what their units are doing."""
+"""The top of the host board: the state at the end of the time shown, and the units."""
 
 from collections.abc import Sequence
 
-from grafana.boards.shared import can_be_seen, start_now
+from grafana.boards.shared import start_now_mappings, visibility
 from grafana.kit.dashboard import row_url
 from grafana.kit.panels import (
+    BAD_FROM_1,
     COLOURED_TEXT,
+    NOT_KNOWN,
     STATE_VALUES,
     Json,
+    instant,
     link,
-    now,
-    only,
+    override,
     stat,
     state_timeline,
     table,
     target,
     thresholds,
-    values,
+    value_mappings,
 )
 from grafana.kit.queries import (
     BAD,
@@ -39,9 +41,6 @@ from grafana.kit.queries import (
     zero_where,
 )
 
-_BAD_ABOVE_0 = thresholds((None, GOOD), (1, BAD))
-_NOT_KNOWN = values({CANNOT_TELL: ("n/a", CALM)})
-
 
 def _gpus() -> list[Json]:
     up = f'sum by ({BY_HOST}) (llmhost_gpu_up{{gpu!~".+:.+", {HOST}}})'  # MIG instances are not counted
@@ -50,56 +49,56 @@ def _gpus() -> list[Json]:
         stat(
             "GPUs",
             "GPUs that answer, and how many should; MIG instances are not counted. No data: no driver can be read.",
-            [now(f"sum({up})", "up"), now(f"sum({expected})", "expected", ref="B")],
+            [instant(f"sum({up})", "up"), instant(f"sum({expected})", "expected", ref="B")],
             unit="none",
         ),
         stat(
             "… missing",
             "GPUs that should be there and do not answer, on hosts whose driver can be read.",
-            [now(f"sum(clamp_min({expected} - ({up} or 0 * {expected}), 0))")],
+            [instant(f"sum(clamp_min({expected} - ({up} or 0 * {expected}), 0))")],
             unit="none",
-            steps=_BAD_ABOVE_0,
+            steps=BAD_FROM_1,
         ),
     ]
 
 
 def _down() -> Json:
-    """Count as the alert LlmhostUnitDown does, without its five minutes."""
+    """Count the units for which LlmhostUnitDown has a result, without its five minutes."""
     down = f'llmhost_unit_active_state{{state=~"failed|inactive", {HOST}}} == 1'
     waiting = f"llmhost_unit_sub_state{{{WAITING_TO_RESTART}, {HOST}}} == 1"
-    unasked = f"count by ({BY_UNIT}) ({down} or {waiting}) and on ({BY_UNIT}) llmhost_unit_wanted{{{HOST}}} == 1"
+    down_unasked = f"count by ({BY_UNIT}) ({down} or {waiting}) and on ({BY_UNIT}) llmhost_unit_wanted{{{HOST}}} == 1"
     return stat(
         "Units down",
         "Units that should run, and have failed, ended, or wait for systemd's next try. No data: no unit is watched, "
         "or systemd cannot be read.",
-        [now(zero_where(f"llmhost_unit_wanted{{{HOST}}}", unasked))],
+        [instant(zero_where(f"llmhost_unit_wanted{{{HOST}}}", down_unasked))],
         unit="none",
-        steps=_BAD_ABOVE_0,
+        steps=BAD_FROM_1,
     )
 
 
 def _left_over() -> list[Json]:
     stuck = f"sum({stuck_memory(HOST)}) or 0 * sum(llmhost_gpu_unattributed_memory_bytes{{{HOST}}})"
-    untold = f'sum by ({BY_HOST}) (llmhost_shm_segments{{state="unknown", {HOST}}}) > 0'
+    unknown_holders = f'sum by ({BY_HOST}) (llmhost_shm_segments{{state="unknown", {HOST}}}) > 0'
     stale = (
         f'sum(llmhost_shm_segments{{state="stale", kind!~"other|cuda", {HOST}}} > 0)'
-        f" or 0 * count(llmhost_shm_unlisted_files{{{HOST}}} == 0 unless on ({BY_HOST}) {untold})"
+        f" or 0 * count(llmhost_shm_unlisted_files{{{HOST}}} == 0 unless on ({BY_HOST}) {unknown_holders})"
     )
     return [
         stat(
             "Stuck",
             "Memory of ended runs, orphans, processes that are gone, and nobody, on GPUs with more than "
             "policy.resident of it. No data: GPUs or processes cannot be read, or memory is unified.",
-            [now(stuck)],
+            [instant(stuck)],
             unit="bytes",
-            steps=_BAD_ABOVE_0,
+            steps=BAD_FROM_1,
             decimals=0,
         ),
         stat(
             "Stale files",
             "Files in /dev/shm that ended engines have left. No data: /dev/shm is not read, or it cannot be told of "
             "all files whether somebody holds them.",
-            [now(stale)],
+            [instant(stale)],
             unit="none",
             steps=thresholds((None, GOOD), (1, ODD)),
         ),
@@ -109,19 +108,19 @@ def _left_over() -> list[Json]:
 def banner() -> list[Json]:
     restarts = counted("llmhost_unit_starts_total", f'trigger="auto", {HOST}', BY_HOST, "1h")
     return [
-        can_be_seen(),
+        visibility(),
         stat(
             "Not seen",
             "Hosts of which Prometheus gets nothing, and sources that an exporter cannot read and that are not "
             "switched off. Nothing below speaks of them.",
             [
-                now(zero_where(scraped(HOST), f"{scraped(HOST)} == 0"), "hosts"),
-                now(
+                instant(zero_where(scraped(HOST), f"{scraped(HOST)} == 0"), "hosts"),
+                instant(
                     zero_where(f"llmhost_collector_success{{{HOST}}}", collectors_failing(HOST)), "collectors", ref="B"
                 ),
             ],
             unit="none",
-            steps=_BAD_ABOVE_0,
+            steps=BAD_FROM_1,
         ),
         *_gpus(),
         _down(),
@@ -129,7 +128,7 @@ def banner() -> list[Json]:
             "Restarts, 1 h",
             "Automatic starts, by systemd, of all units within the last hour, each of them, also those between two "
             "scrapes. No data: no unit is watched, or systemd cannot be read.",
-            [now(f"sum({restarts})")],
+            [instant(f"sum({restarts})")],
             unit="none",
             steps=thresholds((None, GOOD), (1, ODD)),
             decimals=0,
@@ -143,7 +142,7 @@ def _column(expr: str) -> str:
 
 
 def _held() -> str:
-    """Bytes that a unit's processes hold, those of ended runs too; 0 where the holders of its host's GPUs are known."""
+    """Query the bytes that a unit's processes hold, in ended runs too; 0 only if its host's GPU holders are known."""
     unit = f"max by ({BY_UNIT}) (llmhost_unit_info{{{HOST}}})"
     known = f"llmhost_gpu_unattributed_memory_bytes{{{HOST}}}"
     return (
@@ -177,43 +176,43 @@ def units_now() -> Json:
         shown=("cluster", "instance", "unit"),
         for_links=("manager",),
         overrides=[
-            only("^unit$", links=[to_incident]),
-            only("^cluster$", custom__width=80),
-            only("^state$", mappings=STATE_VALUES + _NOT_KNOWN, custom__width=135, **coloured),
-            only(
+            override("^unit$", links=[to_incident]),
+            override("^cluster$", custom__width=80),
+            override("^state$", mappings=STATE_VALUES + NOT_KNOWN, custom__width=135, **coloured),
+            override(
                 "^wanted$",
-                mappings=values({0: ("no", CALM), 1: ("yes", "text"), CANNOT_TELL: ("n/a", CALM)}),
+                mappings=value_mappings({0: ("no", CALM), 1: ("yes", "text"), CANNOT_TELL: ("n/a", CALM)}),
                 custom__width=70,
             ),
-            only(
+            override(
                 "^a start now$",
-                mappings=start_now("n/a"),
+                mappings=start_now_mappings("n/a"),
                 custom__width=135,
                 **coloured,
             ),
-            only(
+            override(
                 "^restarts, 1 h$",
-                mappings=_NOT_KNOWN,
+                mappings=NOT_KNOWN,
                 thresholds=thresholds((None, "text"), (1, ODD), (2, BAD)),
                 custom__width=110,
                 **coloured,
             ),
-            only(
+            override(
                 "^failures, 1 h$",
-                mappings=_NOT_KNOWN,
+                mappings=NOT_KNOWN,
                 thresholds=thresholds((None, "text"), (1, ODD)),
                 custom__width=100,
                 **coloured,
             ),
-            only(
+            override(
                 "^left over$",
-                mappings=_NOT_KNOWN,
+                mappings=NOT_KNOWN,
                 thresholds=thresholds((None, "text"), (1, BAD)),
                 custom__width=80,
                 **coloured,
             ),
-            only("^holds$", unit="bytes", decimals=1, mappings=_NOT_KNOWN, custom__width=90),
-            only("^since$", unit="dateTimeFromNow", mappings=_NOT_KNOWN, custom__width=130),
+            override("^holds$", unit="bytes", decimals=1, mappings=NOT_KNOWN, custom__width=90),
+            override("^since$", unit="dateTimeFromNow", mappings=NOT_KNOWN, custom__width=130),
         ],
         sort=("restarts, 1 h", True),
     )

@@ -1,12 +1,10 @@
-"""How the engines stand at the end of the time shown: all that are chosen together, and each by itself."""
+"""The top of the engines board: the state at the end of the time shown, in sum and by engine."""
 
-from grafana.boards.engines_queries import BY_ENGINE, BY_MODEL, MODEL, STATES, down, engine_state, rate, summed
-from grafana.boards.shared import can_be_seen
+from grafana.boards.engines.queries import BY_ENGINE, BY_MODEL, MODEL, STATES, down, engine_state, rate, summed
+from grafana.boards.shared import visibility
 from grafana.kit.dashboard import row_url
-from grafana.kit.panels import COLOURED_CELL, Json, link, now, only, stat, table, thresholds, values
-from grafana.kit.queries import BAD, BY_UNIT, CALM, CANNOT_TELL, GOOD, UNIT, or_cannot_tell, with_cluster, zero_where
-
-_NOT_KNOWN = values({CANNOT_TELL: ("n/a", CALM)})
+from grafana.kit.panels import BAD_FROM_1, COLOURED_CELL, NOT_KNOWN, Json, instant, link, override, stat, table
+from grafana.kit.queries import BY_UNIT, UNIT, or_cannot_tell, with_cluster, zero_where
 
 
 def banner() -> list[Json]:
@@ -14,25 +12,25 @@ def banner() -> list[Json]:
     wanted = f"llmhost_unit_wanted{{{UNIT}}} == 1"
     loads = f'llmhost_engine_fault{{cause="starting", {UNIT}}}'
     return [
-        can_be_seen(),
+        visibility(),
         stat(
             "Servers up",
             "Servers of engines whose metrics were read. No data: the exporter finds none, or is not scraped.",
-            [now(f"sum({up})")],
+            [instant(f"sum({up})")],
             unit="none",
         ),
         stat(
             "… silent",
             "Servers whose metrics were not read, other than those that load. One whose process has ended is in "
             "neither number: the unit's state tells of it.",
-            [now(zero_where(up, f"{up} == 0 unless on ({BY_ENGINE}) {loads}"))],
+            [instant(zero_where(up, f"{up} == 0 unless on ({BY_ENGINE}) {loads}"))],
             unit="none",
-            steps=thresholds((None, GOOD), (1, BAD)),
+            steps=BAD_FROM_1,
         ),
         stat(
             "… loading",
             "Servers of units that are up which have not answered yet.",
-            [now(zero_where(up, loads))],
+            [instant(zero_where(up, loads))],
             unit="none",
         ),
         stat(
@@ -40,19 +38,19 @@ def banner() -> list[Json]:
             "Units that run engines, should be up, and are not active. No data: no such unit is known, or nobody "
             "looks.",
             [
-                now(
+                instant(
                     zero_where(
                         f"llmhost_unit_ready_budget_seconds{{{UNIT}}}", f"{down(UNIT)} and on ({BY_UNIT}) {wanted}"
                     )
                 )
             ],
             unit="none",
-            steps=thresholds((None, GOOD), (1, BAD)),
+            steps=BAD_FROM_1,
         ),
         stat(
             "Generated",
             "Tokens, as the engines count them. No data: no engine answers.",
-            [now(rate("generation_tokens", ""))],
+            [instant(rate("generation_tokens", ""))],
             unit="suffix: tok/s",
             decimals=0,
         ),
@@ -61,8 +59,8 @@ def banner() -> list[Json]:
             "Those that the engines work on, and those that they have not begun, or have set back. No data: no engine "
             "answers.",
             [
-                now(summed("requests_running", ""), "running"),
-                now(summed("requests_waiting", ""), "waiting", ref="B"),
+                instant(summed("requests_running", ""), "running"),
+                instant(summed("requests_waiting", ""), "waiting", ref="B"),
             ],
             unit="none",
         ),
@@ -70,7 +68,7 @@ def banner() -> list[Json]:
             "KV cache",
             "Share in use on the engine core that has least of it left. Near 100 % is well under load, unless requests "
             "wait. No data: no engine tells.",
-            [now(f"max(llmhost_engine_kv_cache_usage_ratio{{{MODEL}}})")],
+            [instant(f"max(llmhost_engine_kv_cache_usage_ratio{{{MODEL}}})")],
             unit="percentunit",
             decimals=0,
         ),
@@ -109,25 +107,25 @@ def engines_now() -> Json:
         shown=("cluster", "instance", "unit", "model", "engine", "endpoint"),
         for_links=("manager",),
         overrides=[
-            only("^(unit|model)$", custom__minWidth=110),
-            only("^endpoint$", custom__minWidth=150),
-            only(
+            override("^(unit|model)$", custom__minWidth=110),
+            override("^endpoint$", custom__minWidth=150),
+            override(
                 "^unit$",
                 links=[link("The unit", row_url("llmhost-incident", "cluster", "instance", "unit", "manager"))],
             ),
-            only("^cluster$", custom__width=80),
-            only("^instance$", custom__minWidth=140),
-            only("^engine$", custom__width=65),
-            only(
+            override("^cluster$", custom__width=80),
+            override("^instance$", custom__minWidth=140),
+            override("^engine$", custom__width=65),
+            override(
                 "^state$",
-                mappings=[*STATES, *_NOT_KNOWN],
+                mappings=[*STATES, *NOT_KNOWN],
                 custom__width=115,
                 custom__cellOptions=dict(COLOURED_CELL),
             ),
-            only("^generated$", unit="suffix: tok/s", decimals=0, custom__width=100, mappings=_NOT_KNOWN),
-            only("^(running|waiting)$", decimals=0, custom__width=70, mappings=_NOT_KNOWN),
-            only("^KV cache$", unit="percentunit", decimals=0, custom__width=85, mappings=_NOT_KNOWN),
-            only("^ready in$", unit="s", decimals=0, custom__width=78, mappings=_NOT_KNOWN),
+            override("^generated$", unit="suffix: tok/s", decimals=0, custom__width=100, mappings=NOT_KNOWN),
+            override("^(running|waiting)$", decimals=0, custom__width=70, mappings=NOT_KNOWN),
+            override("^KV cache$", unit="percentunit", decimals=0, custom__width=85, mappings=NOT_KNOWN),
+            override("^ready in$", unit="s", decimals=0, custom__width=78, mappings=NOT_KNOWN),
         ],
         sort=("state", True),  # what does not answer comes first
     )
