@@ -6,7 +6,7 @@ the series that it holds, and those that the recording rules add. Beside them st
 to evaluate the two public rules on restarts, which is the least that anybody has. With --healthy all hosts serve.
 
 Three minutes are less than the hour that some rules look back over. What they cost with all of it is asked of a smaller
-fleet that is written down (tests/grafana/written/fleet.py): each rule's least time of three.
+fleet that is written down (tests/grafana/histories/fleet.py): each rule's least time of three.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 import yaml
 from tests.fakes.backfilled import Backfilled
 from tests.fakes.prometheus import Prometheus
-from tests.grafana.written.fleet import fleet
+from tests.grafana.histories.fleet import fleet
 
 REPOSITORY = Path(__file__).parents[2]
 ALERTS = REPOSITORY / "alerts"

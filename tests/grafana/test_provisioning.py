@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 import yaml
 from tests.fakes.needs import needs
-from tests.grafana.linter import BOARDS
+from tests.grafana.boards import BOARDS, GRAFANA
 
 from llmhost.config.schema import WebConfig
 
-ROOT = Path(__file__).parents[2]
-GRAFANA = ROOT / "grafana"
-ALERTS = ROOT / "alerts"
+ALERTS = GRAFANA.parent / "alerts"
 Yaml = dict[str, Any]
 
 

@@ -18,10 +18,10 @@ from typing import Any
 from tests.architecture.checkout import ROOT
 from tests.fakes.backfilled import Backfilled
 from tests.fakes.needs import run_by_hand
+from tests.grafana.histories.index import HISTORIES
 from tests.grafana.render.resolve import Resolver
 from tests.grafana.render.studio import Studio, studio
 from tests.grafana.substitution import Span
-from tests.grafana.written.histories import HISTORIES
 
 GRAFANA = ROOT / "grafana"
 BOARDS = tuple(path.stem.removeprefix("llmhost-") for path in sorted(GRAFANA.glob("llmhost-*.json")))

@@ -3,9 +3,9 @@
 from typing import Any
 
 from tests.fakes.backfilled import Backfilled, shared
+from tests.grafana.histories.incident import CRASH, GLM, INSTANCE, RESTARTS
 from tests.grafana.render.resolve import Resolver
 from tests.grafana.substitution import Span
-from tests.grafana.written.incident import CRASH, GLM, INSTANCE, RESTARTS
 
 HOUR = 3600
 

@@ -12,9 +12,9 @@ started and nobody wants up.
 Nothing fires but the watchdog. It is scraped each minute, as a day of half minutes is much to write.
 """
 
-from tests.grafana.written.hosts import H100, NEED, Gpus, Shm, exporter, guard, shared_memory, trackers
-from tests.grafana.written.series import DAY, History, Host
-from tests.grafana.written.units import End, Start, Traffic, Unit
+from tests.grafana.histories.hosts import H100, NEED, Gpus, Shm, exporter, guard, shared_memory, trackers
+from tests.grafana.histories.series import DAY, History, Host
+from tests.grafana.histories.units import End, Start, Traffic, Unit
 
 UNIT, SPARE = "vllm.service", "vllm-spare.service"
 STOP, START, CLEAN, READY = 36000, 36030, 36050, 36410

@@ -5,9 +5,9 @@ gpu-2  All well; its exporter left 3 series of one family out, long ago.
 gpu-3  Its collector nvml fails from 5400 on, by timeout: it has no series of GPUs, nor of what units need of them.
 """
 
-from tests.grafana.written.hosts import H100, NEED, Gpus, Shm, exporter, shared_memory, trackers
-from tests.grafana.written.series import DAY, HOUR, History, Host
-from tests.grafana.written.units import Start, Traffic, Unit
+from tests.grafana.histories.hosts import H100, NEED, Gpus, Shm, exporter, shared_memory, trackers
+from tests.grafana.histories.series import DAY, HOUR, History, Host
+from tests.grafana.histories.units import Start, Traffic, Unit
 
 UNIT = "vllm.service"
 DEAD, FAILING = 7200, 5400

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.alerts.label_values import values_of
-from tests.grafana.written.hosts import Gpus
-from tests.grafana.written.series import At, Rises, Step, Steps, Texts, count, total
+from tests.grafana.histories.hosts import Gpus
+from tests.grafana.histories.series import At, Rises, Step, Steps, Texts, count, total
 
 from llmhost.derive.ledger.record import Trigger, Verdict
 from llmhost.model.process import Role

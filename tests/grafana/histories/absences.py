@@ -6,9 +6,9 @@ spark-1  A GB10, whose memory is the host's: no series of GPU memory but those o
 cpu-1    No GPU: its collector nvml is switched off. llama.service runs; no engine, no guard, no series of GPUs.
 """
 
-from tests.grafana.written.hosts import Gpus, Shm, exporter, shared_memory, trackers
-from tests.grafana.written.series import DAY, HOUR, History, Host
-from tests.grafana.written.units import Start, Unit
+from tests.grafana.histories.hosts import Gpus, Shm, exporter, shared_memory, trackers
+from tests.grafana.histories.series import DAY, HOUR, History, Host
+from tests.grafana.histories.units import Start, Unit
 
 COLLECTORS = ("nvml", "procfs", "systemd", "shm")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.grafana.written.series import At, Host, Rises, Step, Steps, times, total
+from tests.grafana.histories.series import At, Host, Rises, Step, Steps, times, total
 
 from llmhost.derive.segments import SegmentState
 from llmhost.derive.trackers import TrackerState

@@ -20,9 +20,9 @@ Second of the history, and what is true from then on, on gpu-1.example.com:10061
     14321  It serves again, seen at 14340, 540 s after the start, until the end at 21600.
 """
 
-from tests.grafana.written.hosts import H20, Gpus, Shm, exporter, guard, shared_memory, trackers
-from tests.grafana.written.series import DAY, HOUR, At, History, Rises, Steps, count, total
-from tests.grafana.written.units import HAS_MAIN, End, Start, Traffic, Unit
+from tests.grafana.histories.hosts import H20, Gpus, Shm, exporter, guard, shared_memory, trackers
+from tests.grafana.histories.series import DAY, HOUR, At, History, Rises, Steps, count, total
+from tests.grafana.histories.units import HAS_MAIN, End, Start, Traffic, Unit
 
 INSTANCE = "gpu-1.example.com:10061"
 GLM, EMBED = "vllm@glm.service", "embed.service"

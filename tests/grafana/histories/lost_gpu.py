@@ -9,9 +9,9 @@
 10230  The sixth is refused, start-limit-hit: failed until the end at 14400.
 """
 
-from tests.grafana.written.hosts import H100, NEED, Gpus, Shm, exporter, shared_memory, trackers
-from tests.grafana.written.series import DAY, HOUR, At, History, Rises
-from tests.grafana.written.units import End, Start, Traffic, Unit
+from tests.grafana.histories.hosts import H100, NEED, Gpus, Shm, exporter, shared_memory, trackers
+from tests.grafana.histories.series import DAY, HOUR, At, History, Rises
+from tests.grafana.histories.units import End, Start, Traffic, Unit
 
 UNIT, GPU = "vllm.service", 5
 LOST, SILENT, KILLED, REFUSED = 7200, 9000, 9900, 10230

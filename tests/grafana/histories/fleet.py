@@ -12,9 +12,9 @@ vllm.service serves on all of them and generates 500 tokens/s, but
 Only what recording rules, variables and links ask for is here, as 40 hosts are many.
 """
 
-from tests.grafana.written.hosts import H100, NEED, Gpus, exporter
-from tests.grafana.written.series import DAY, HOUR, History, Host
-from tests.grafana.written.units import End, Start, Traffic, Unit
+from tests.grafana.histories.hosts import H100, NEED, Gpus, exporter
+from tests.grafana.histories.series import DAY, HOUR, History, Host
+from tests.grafana.histories.units import End, Start, Traffic, Unit
 
 UNIT = "vllm.service"
 END, STOP, DEAD = 7200, 10800, 14400
