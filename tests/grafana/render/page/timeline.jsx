@@ -4,12 +4,29 @@ import { colorManipulator, getFieldDisplayName } from '@grafana/data';
 import { AxisPlacement, GraphDrawStyle, ScaleDirection, ScaleOrientation, VisibilityMode } from '@grafana/schema';
 import { Pagination, UPlotChart, UPlotConfigBuilder, VizLayout, VizLegend } from '@grafana/ui';
 import React from 'react';
-import { barsOf } from './bars.js';
 import { mark } from './marks.js';
 
 const PADDING = 4;
 const FONT = 12;
 const PAGES = 32; // pixels below the plot, where there is more than one page
+
+// A value holds until the next point, or for one step where none comes by then: a series that ends is a gap.
+function barsOf(time, field, end) {
+  const step = time.config.interval;
+  const bars = [];
+  field.values.forEach((value, index) => {
+    const from = time.values[index];
+    const next = time.values[index + 1] ?? (from + step > end ? from : Infinity);
+    const to = next - from > step ? from + step : index + 1 < field.values.length ? next : end;
+    const before = bars.at(-1);
+    if (value != null && before?.to === from && before.value === value) {
+      before.to = to;
+    } else if (value != null) {
+      bars.push({ from, to, value });
+    }
+  });
+  return bars;
+}
 
 function rowsOf(frames, end) {
   return frames.flatMap((frame) => {
