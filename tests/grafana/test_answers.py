@@ -174,8 +174,8 @@ def test_links_lead_to_boards_and_choose_by_columns_that_there_are(uid: str) -> 
         has = set[str]().union(
             *(labels_of(found[panel["title"], target["refId"]]) for target in panel.get("targets", []))
         )
-        for one in panel.get("transformations", []):
-            has -= {name for name, removed in one["options"].get("excludeByName", {}).items() if removed}
+        for step in panel.get("transformations", []):
+            has -= {name for name, removed in step["options"].get("excludeByName", {}).items() if removed}
         for url in urls:
             leads_to, chosen_there = url.removeprefix("/d/").partition("?")[0], re.findall(r"var-(\w+)=", url)
             assert set(chosen_there) <= {variable["name"] for variable in BOARDS[leads_to]["templating"]["list"]}, url

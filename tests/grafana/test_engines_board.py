@@ -156,11 +156,11 @@ def test_the_table_has_a_row_for_each_model_each_silent_server_and_each_unit_tha
         "unit is down",
         "unit was stopped",
     )
-    not_told = dict.fromkeys(rest.values(), float(CANNOT_TELL))
+    unknown = dict.fromkeys(rest.values(), float(CANNOT_TELL))
     rows = (*of_models.values(), *rest.values())
 
-    def of_each(*told: float) -> dict[str, float]:
-        return {**dict(zip(of_models.values(), told, strict=True)), **not_told}
+    def of_each(*values: float) -> dict[str, float]:
+        return {**dict(zip(of_models.values(), values, strict=True)), **unknown}
 
     answers(
         tmp_path,
@@ -184,7 +184,9 @@ def test_ranks_are_shown_of_servers_with_several_alone(tmp_path: Path) -> None:
         "Requests by data-parallel rank": (2, 3),
         "KV cache by data-parallel rank": (0.5, 0.6),
     }
-    checks = {query(BOARD, title): dict(zip(ranks, map(float, told), strict=True)) for title, told in expected.items()}
+    checks = {
+        query(BOARD, title): dict(zip(ranks, map(float, values), strict=True)) for title, values in expected.items()
+    }
     answers(tmp_path, ALL, checks, at="10m")
 
 

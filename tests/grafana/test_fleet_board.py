@@ -115,8 +115,8 @@ def test_only_units_that_loop_have_rows_and_keep_them_where_something_is_not_kno
         "failures 1 h": (3, CANNOT_TELL),
     }
     checks = {
-        column(BOARD, "Who loops", name): dict(zip(rows, map(float, told), strict=True))
-        for name, told in expected.items()
+        column(BOARD, "Who loops", name): dict(zip(rows, map(float, values), strict=True))
+        for name, values in expected.items()
     }
     answers(tmp_path, series, checks)
 

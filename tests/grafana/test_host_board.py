@@ -27,8 +27,8 @@ def row(labels: str) -> str:
 
 
 def collector(name: str, *, cause: str = "") -> Series:
-    told: Series = {f'llmhost_collector_success{{{A},collector="{name}"}}': int(not cause)}
-    return {**told, f'llmhost_collector_fault{{{A},collector="{name}",cause="{cause}"}}': 1} if cause else told
+    success: Series = {f'llmhost_collector_success{{{A},collector="{name}"}}': int(not cause)}
+    return {**success, f'llmhost_collector_fault{{{A},collector="{name}",cause="{cause}"}}': 1} if cause else success
 
 
 def test_the_banner_counts_what_is_wrong(tmp_path: Path) -> None:
@@ -112,15 +112,9 @@ def test_the_banner_says_nothing_where_nothing_is_known(tmp_path: Path) -> None:
 def test_the_banner_is_not_calm_once_the_exporter_is_gone(tmp_path: Path) -> None:
     gone: Series = {name: f"{value}x10 stale" for name, value in WELL.items()}
     up = f"up{{{A}}}"
-    told = {"Is it seen?": 0, "Not seen": 1}
-    checks: dict[str, dict[str, float]] = {query(title): {} for title in BANNER if title not in told}
-    checks[query("Not seen", "B")] = {}
-    answers(
-        tmp_path,
-        {**gone, up: "1x10 0x80"},
-        {**checks, **{query(title): {"{}": n} for title, n in told.items()}},
-        at="80m",
-    )
+    known: dict[str, dict[str, float]] = {"Is it seen?": {"{}": 0}, "Not seen": {"{}": 1}}
+    checks = {query(title): known.get(title, {}) for title in BANNER}
+    answers(tmp_path, {**gone, up: "1x10 0x80"}, {**checks, query("Not seen", "B"): {}}, at="80m")
 
 
 def test_the_banner_says_nothing_of_files_that_cannot_be_told(tmp_path: Path) -> None:
@@ -235,7 +229,7 @@ def test_an_alert_that_fires_has_a_row_also_where_it_is_not_told_since_when(tmp_
     # What pages, then tickets, then what is only to be read; last what somebody has made of them.
     expected = {"severity": (3, 3, 2, 1, 0), "since": (1_700_000, *[CANNOT_TELL] * 4)}
     checks = {
-        column("Alerts that fire", name): dict(zip(rows, map(float, told), strict=True))
-        for name, told in expected.items()
+        column("Alerts that fire", name): dict(zip(rows, map(float, values), strict=True))
+        for name, values in expected.items()
     }
     answers(tmp_path, series, checks)

@@ -22,7 +22,7 @@ def blind() -> History:
     exporter(failing, failing={"nvml": ("timeout", FAILING)})
     for host in (dead, well):
         _serves(Gpus(host, "NVIDIA H100 80GB HBM3", H100, 2))
-    _serves(Gpus(failing, "NVIDIA H100 80GB HBM3", H100, 2, told_until=FAILING))
+    _serves(Gpus(failing, "NVIDIA H100 80GB HBM3", H100, 2, read_until=FAILING))
     well.set("llmhost_dropped_series_total", 3, family="llmhost_unit_processes")
     # In its last hour a unit was wanted; from then on it goes by its own series.
     history.fires("LlmhostExporterDown", "critical", dead.labels, (DEAD, history.seconds), wait=600)

@@ -1,4 +1,4 @@
-"""What a host has besides its units: GPUs and who holds their memory, shared memory, and the exporter itself."""
+"""A host in a written history, without its units: GPUs and holders of their memory, shared memory, the exporter."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,14 +18,14 @@ NEED = 78_679_145_185.0  # 0.92 of an H100
 
 @dataclass(slots=True)
 class Gpus:
-    """The GPUs of a host: say who holds what, then `write`, which reckons what is used and free."""
+    """The GPUs of a host: set the holders, then `write`, which works out what is used and free."""
 
     host: Host
     name: str
     total: float
     number: int
     lost: Mapping[int, float] = field(default_factory=dict)  # GPU -> when it fell off the bus
-    told_until: float = float("inf")  # when the collector nvml begins to fail
+    read_until: float = float("inf")  # when the collector nvml begins to fail
     memory: bool = True  # False: unified memory, or a driver that tells nothing of it
     utilization: Steps = ((0, 0.9),)
     power: Steps = ((0, 400),)
@@ -47,24 +47,24 @@ class Gpus:
         host = self.host
         if self.number:
             left = [(second, self.number - number) for number, second in enumerate(sorted(self.lost.values()), 1)]
-            host.set("llmhost_gpus", self._told([(0, self.number), *left]))
-            host.set("llmhost_gpus_expected", self._told([(0, self.number)]))
-            host.set("llmhost_driver_mismatch", self._told([(0, 0)]))
+            host.set("llmhost_gpus", self._until_failing([(0, self.number), *left]))
+            host.set("llmhost_gpus_expected", self._until_failing([(0, self.number)]))
+            host.set("llmhost_driver_mismatch", self._until_failing([(0, 0)]))
         for gpu in range(self.number):
             mine = self.labels(gpu)
             self._facts(gpu)
             up = [(0, 1.0), *((second, 0.0) for second in self._gone(gpu))]
-            host.set("llmhost_gpu_up", self._told(up), **mine)
-            told: dict[str, Steps] = {
+            host.set("llmhost_gpu_up", self._until_failing(up), **mine)
+            gauges: dict[str, Steps] = {
                 "utilization_ratio": self.utilization,
                 "temperature_celsius": [(0, 61)],
                 "power_watts": self.power,
             }
             if fabric:
-                told["fabric_ready"] = [(0, 1)]
+                gauges["fabric_ready"] = [(0, 1)]
             if self.memory:
-                told |= self._memory(gpu)
-            for name, steps in told.items():
+                gauges |= self._memory(gpu)
+            for name, steps in gauges.items():
                 host.set(f"llmhost_gpu_{name}", self.until_gone(gpu, steps), **mine)
             for (of, kind, unit), (steps, processes) in self._held.items():
                 if of == gpu:
@@ -79,7 +79,7 @@ class Gpus:
         facts = {"name": self.name, "pci_bus_id": f"00000000:{0x10 + gpu:02X}:00.0", "driver_version": "570.86.16"}
         facts |= {"parent_uuid": "", "unified_memory": "false" if self.memory else "true"}
         gone = list(self._gone(gpu))
-        apis = [(0, "v2" if self.memory else ""), *((second, "") for second in gone), (self.told_until, None)]
+        apis = [(0, "v2" if self.memory else ""), *((second, "") for second in gone), (self.read_until, None)]
         self.host.current("llmhost_gpu_info", "memory_api", apis, **mine, **facts)
         if gone:
             self.host.current("llmhost_gpu_fault", "cause", [(gone[0], "lost")], **mine)
@@ -101,10 +101,10 @@ class Gpus:
             yield self.lost[gpu]
 
     def until_gone(self, gpu: int, steps: Steps) -> Steps:
-        return self._told(_until(min(self._gone(gpu), default=float("inf")), steps))
+        return self._until_failing(_until(min(self._gone(gpu), default=float("inf")), steps))
 
-    def _told(self, steps: Steps) -> Steps:
-        return _until(self.told_until, steps)
+    def _until_failing(self, steps: Steps) -> Steps:
+        return _until(self.read_until, steps)
 
 
 def _until(end: float, steps: Steps) -> Steps:
@@ -141,13 +141,13 @@ def trackers(host: Host, states: Mapping[str, Steps | float]) -> None:
 
 
 def guard(host: Host, unit: str, runs: Sequence[tuple[float, float, str]]) -> None:
-    """Tell of a unit's guard: when each of its runs ended, how long it waited, and what it found."""
+    """Set the runs of a unit's guard: end, wait in seconds, verdict."""
     mine = {"unit": unit, "manager": "system"}
     host.set("llmhost_guard_last_run_timestamp_seconds", [(end, At(end)) for end, _, _ in runs], **mine)
     host.set("llmhost_guard_last_wait_seconds", [(end, waited) for end, waited, _ in runs], **mine)
     host.current("llmhost_guard_last_verdict", "verdict", [(end, verdict) for end, _, verdict in runs], **mine)
     for verdict in GuardVerdict:
-        found = [one == verdict for _, _, one in runs]
+        found = [run_verdict == verdict for _, _, run_verdict in runs]
         counted = [(end, float(sum(found[: number + 1]))) for number, (end, _, _) in enumerate(runs)]
         host.set("llmhost_guard_runs_total", counted, **mine, verdict=verdict)
 
@@ -155,7 +155,7 @@ def guard(host: Host, unit: str, runs: Sequence[tuple[float, float, str]]) -> No
 def exporter(
     host: Host, *, collectors: Sequence[str] = COLLECTORS, failing: Mapping[str, tuple[str, float]] | None = None
 ) -> None:
-    """Tell of an exporter that was started an hour before the history.
+    """Set the series of an exporter that was started an hour before the history.
 
     `failing`: collector -> cause, and since when it reads nothing; from the start where it is "disabled".
     """

@@ -133,7 +133,7 @@ def _files(live: int, neighbours: int, each: int, allocated: float, apparent: fl
 
 
 def _alerts(history: History, host: dict[str, str]) -> None:
-    """Say what fires, as alerts/llmhost.rules.yml has it, evaluated at each scrape.
+    """Set what fires, as alerts/llmhost.rules.yml has it, evaluated at each scrape.
 
     A scrape shows a restart's count up to 30 s late: the first at 10830, the second at 10950. `wanted` is 0 from 11490
     on. What is kept firing for 10 minutes after that fires last at 12060.

@@ -1,4 +1,4 @@
-"""All written histories by name; the docstring of each one's module says what is true in it."""
+"""The written histories by name; the docstring of each history's module says what happens in it."""
 
 from collections.abc import Callable, Mapping
 

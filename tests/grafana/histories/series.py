@@ -48,7 +48,7 @@ class History:
     name: str
     seconds: int
     every: int = 30
-    keeps: frozenset[str] | None = None  # metrics; what is told of others is dropped
+    keeps: frozenset[str] | None = None  # metrics; series of others are dropped
     series: dict[tuple[str, Labels], Steps] = field(default_factory=dict)
     dark: dict[Labels, Sequence[tuple[float, float]]] = field(default_factory=dict)  # when targets were not scraped
 
@@ -58,15 +58,15 @@ class History:
     def fires(
         self, name: str, severity: str, labels: Mapping[str, str], *times: tuple[float, float], wait: float = 0
     ) -> None:
-        """Say that an alert is active from one second to another, both included, and fires `wait` seconds later.
+        """Let an alert be active from one second to another, both included, and fires `wait` seconds later.
 
         What only ever is pending is not written down: boards ask for what fires, and since when it has been active.
         """
-        told = {"alertname": name, "severity": severity, **labels}
+        alert = {"alertname": name, "severity": severity, **labels}
         fires = [step for since, end in times for step in ((since + wait, 1.0), (end + 1, None))]
-        self.add("ALERTS", [(-DAY, None), *fires], told | {"alertstate": "firing"})
+        self.add("ALERTS", [(-DAY, None), *fires], alert | {"alertstate": "firing"})
         active = [step for since, end in times for step in ((since, At(since)), (end + 1, None))]
-        self.add("ALERTS_FOR_STATE", [(-DAY, None), *active], told)
+        self.add("ALERTS_FOR_STATE", [(-DAY, None), *active], alert)
 
     def add(self, name: str, steps: Steps, labels: Mapping[str, str]) -> None:
         if self.keeps is not None and name not in self.keeps:
@@ -102,12 +102,12 @@ class Host:
         return {"cluster": self.cluster, "job": "llmhost", "instance": self.instance}
 
     def set(self, name: str, steps: Steps | float | At | Rises, /, **labels: str) -> None:
-        """Say what a series has; a number alone holds all the time."""
+        """Set the steps of a series; a number alone holds all the time."""
         held: Steps = [(0, steps)] if isinstance(steps, int | float | At | Rises) else steps
         self.history.add(name, held, self.labels | labels)
 
     def state(self, name: str, label: str, values: Sequence[str], steps: Texts, /, **labels: str) -> None:
-        """Say which value of an enum holds: each has a series, 1 or 0."""
+        """Set the value of an enum: each has a series, 1 or 0."""
         assert {text for _, text in steps} <= {*values, None}, (name, steps)
         for value in values:
             self.set(
@@ -118,20 +118,20 @@ class Host:
             )
 
     def current(self, name: str, label: str, steps: Texts, /, **labels: str) -> None:
-        """Say which value of an enum holds: that one alone has a series, of value 1."""
+        """Set the value of an enum: that value alone has a series, of 1."""
         for value in sorted({text for _, text in steps if text is not None}):
             self.set(name, [(at, 1 if text == value else None) for at, text in steps], **labels, **{label: value})
 
     def counts(
         self, name: str, label: str, values: Sequence[str], known: Mapping[str, Steps | float], /, **labels: str
     ) -> None:
-        """Say how many there are of each value of an enum; 0 of those that are not told."""
+        """Set the number for each value of an enum; 0 where it is not given."""
         assert known.keys() <= set(values), (name, known)
         for value in values:
             self.set(name, known.get(value, 0), **labels, **{label: value})
 
     def not_scraped(self, *times: tuple[float, float]) -> None:
-        """Say when `up` is 0 and there is nothing else of this host."""
+        """Set when `up` is 0 and the host has no other series."""
         self.history.dark[tuple(sorted(self.labels.items()))] = times
         self.set("up", [(0, 1), *((at, up) for start, end in times for at, up in ((start, 0), (end, 1)))])
 

@@ -1,4 +1,4 @@
-"""What a watched unit does, and all series that follow from it.
+"""A watched unit in a written history: its states over time, and the series that follow from them.
 
 Unit(
     host, "vllm.service", gpus={0: 85e9}, port=8000,
@@ -100,26 +100,26 @@ class Unit:
         self._engine()
 
     def where(self, does: set[str], value: Step, otherwise: Step = None) -> list[tuple[float, Step]]:
-        return [(at, value if one in does else otherwise) for at, one in self.does]
+        return [(at, value if state in does else otherwise) for at, state in self.does]
 
     def _now(self) -> None:
         host, mine = self.gpus.host, self.labels
-        active = [(at, _DOES[one][0]) for at, one in self.does]
+        active = [(at, _DOES[state][0]) for at, state in self.does]
         host.state("llmhost_unit_active_state", "state", ACTIVE_STATES, active, **mine)
-        host.current("llmhost_unit_sub_state", "state", [(at, _DOES[one][1]) for at, one in self.does], **mine)
+        host.current("llmhost_unit_sub_state", "state", [(at, _DOES[state][1]) for at, state in self.does], **mine)
         host.set("llmhost_unit_wanted", self.where({"rests"}, 0, 1), **mine)
         host.set("llmhost_unit_state_change_timestamp_seconds", [(at, At(at)) for at, _ in self.does], **mine)
         first = self.does[0][0]
-        ended = sorted([(one.at, "success") for one in self.starts] + [(one.at, one.result) for one in self.ends])
+        ended = sorted([(start.at, "success") for start in self.starts] + [(end.at, end.result) for end in self.ends])
         host.current("llmhost_unit_result", "result", [(first, "success"), *ended], **mine)
-        status: list[tuple[float, Step]] = [(one.at, None) for one in self.starts]
-        status += [(one.at, one.status) for one in self.ends]
+        status: list[tuple[float, Step]] = [(start.at, None) for start in self.starts]
+        status += [(end.at, end.status) for end in self.ends]
         if self.ends:
-            host.set("llmhost_unit_exec_main_status", sorted(status, key=lambda one: one[0]), **mine)
+            host.set("llmhost_unit_exec_main_status", sorted(status, key=lambda step: step[0]), **mine)
         nrestarts, number = [(first, 0.0)], 0
-        for one in self.starts:
-            number = number + 1 if one.trigger == "auto" else 0
-            nrestarts.append((one.at, float(number)))
+        for start in self.starts:
+            number = number + 1 if start.trigger == "auto" else 0
+            nrestarts.append((start.at, float(number)))
         host.set("llmhost_unit_nrestarts", nrestarts, **mine)
         host.set("llmhost_unit_startable", both(self.where(_DOWN, 1), self.room), **mine)
         host.set("llmhost_unit_leftover_processes", self.leftovers, **mine)
@@ -159,27 +159,27 @@ class Unit:
         host, mine = self.gpus.host, self.labels
         for trigger in Trigger:
             for verdict in Verdict:
-                seconds = [one.judged or one.at for one in self.starts if one[1:3] == (trigger, verdict)]
+                seconds = [start.judged or start.at for start in self.starts if start[1:3] == (trigger, verdict)]
                 host.set("llmhost_unit_starts_total", count(seconds), **mine, trigger=trigger, verdict=verdict)
-        starts = [(one.at, At(one.at)) for one in self.starts]
+        starts = [(start.at, At(start.at)) for start in self.starts]
         host.set("llmhost_unit_last_start_timestamp_seconds", starts, **mine)
-        resident = [(one.at, At(one.at)) for one in self.starts if one.verdict == "resident"]
+        resident = [(start.at, At(start.at)) for start in self.starts if start.verdict == "resident"]
         if resident:
             host.set("llmhost_unit_last_resident_start_timestamp_seconds", resident, **mine)
         for (gpu, kind), steps in self.in_the_way.items():
             labels = self.gpus.labels(gpu) | {"kind": kind}
             host.set("llmhost_unit_last_start_in_the_way_bytes", steps, **mine, **labels)
-        failed = [one for one in self.ends if one.result != "success"]
-        by_result = {result: count([one.at for one in failed if one.result == result]) for result in FAILURES}
+        failed = [end for end in self.ends if end.result != "success"]
+        by_result = {result: count([end.at for end in failed if end.result == result]) for result in FAILURES}
         host.counts("llmhost_unit_failures_total", "result", FAILURES, by_result, **mine)
         if failed:
-            last = [(one.at, At(one.at)) for one in failed]
+            last = [(end.at, At(end.at)) for end in failed]
             host.set("llmhost_unit_last_failure_timestamp_seconds", last, **mine, cause="unknown")
         host.set("llmhost_unit_unexpected_stops_total", 0, **mine)
         if self.release_seconds:
             host.set("llmhost_unit_last_release_seconds", self.release_seconds, **mine)
         for state in sorted(values_of("llmhost_unit_state_seconds_total", "state") or ()):
-            spent = [(at, Rises(float(state == self._key(one)))) for at, one in self.does]
+            spent = [(at, Rises(float(state == self._key(does)))) for at, does in self.does]
             host.set("llmhost_unit_state_seconds_total", spent, **mine, state=state)
 
     @staticmethod
@@ -192,7 +192,7 @@ class Unit:
             return
         host = self.gpus.host
         mine = self.labels | {"engine": self.engine, "endpoint": f"http://127.0.0.1:{self.port}"}
-        faults = [(at, _DOES[one][2]) for at, one in self.does]
+        faults = [(at, _DOES[state][2]) for at, state in self.does]
         host.set(
             "llmhost_engine_up", [(at, None if cause is None else float(not cause)) for at, cause in faults], **mine
         )
@@ -221,11 +221,11 @@ class Unit:
     def _served(self, rate: float) -> list[tuple[float, Step]]:
         """Count from 0 whenever it begins to serve; what hangs counts no further."""
         steps: list[tuple[float, Step]] = []
-        for at, one in self.does:
-            if one == "serves":
+        for at, state in self.does:
+            if state == "serves":
                 steps.append((at, Rises(rate, start=0)))
             else:
-                steps.append((at, Rises(0) if one == "hangs" else None))
+                steps.append((at, Rises(0) if state == "hangs" else None))
         return steps
 
 
