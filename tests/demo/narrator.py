@@ -1,4 +1,4 @@
-"""How the demo tells its story: lines of at most 80 columns, with the time since it began."""
+"""The demo's output: lines of at most 80 columns, with the time since it began."""
 
 import sys
 import textwrap
@@ -13,7 +13,7 @@ _INDENT = 11  # "  0:00  "
 _STRONG, _QUIET, _BAD, _GOOD, _PLAIN = "\033[1m", "\033[2m", "\033[31m", "\033[32m", "\033[0m"
 
 
-class Teller:
+class Narrator:
     """Writes to standard output, from any thread; in colour only to a terminal."""
 
     def __init__(self) -> None:
@@ -47,17 +47,17 @@ class Teller:
     def bad(self, text: str) -> None:
         self._at("", text, _BAD)
 
-    def notified(self, said: Notification) -> None:
-        """Write what came at the webhook, but no dead man's sign of life, nor the end of what was never told."""
-        if said.receiver == "dead-man":
+    def notified(self, notification: Notification) -> None:
+        """Write what came at the webhook, but no dead man's signal, nor the end of an alert that was never written."""
+        if notification.receiver == "dead-man":
             return
         for status, colour in (("firing", _BAD), ("resolved", _GOOD)):
-            for alert in once(one for one in said.alerts if one.status == status):
+            for alert in once(alert for alert in notification.alerts if alert.status == status):
                 if status == "firing":
-                    self._fired.add((said.group, alert.name))
-                elif (said.group, alert.name) not in self._fired:
+                    self._fired.add((notification.group, alert.name))
+                elif (notification.group, alert.name) not in self._fired:
                     continue
-                text = f"{said.receiver.upper()}: {alert.name} {status}"
+                text = f"{notification.receiver.upper()}: {alert.name} {status}"
                 self._at("==>", text, colour)
                 if status == "firing":
                     self.quotes(alert.annotations.get("description", ""))
@@ -74,6 +74,6 @@ class Teller:
 
 
 def once(alerts: Iterable[Alert]) -> list[Alert]:
-    """Give one of those that differ in the GPU alone."""
-    found = {(one.name, one.labels.get("unit", ""), one.labels.get("instance", "")): one for one in alerts}
+    """Return one of the alerts that differ in the GPU alone."""
+    found = {(alert.name, alert.labels.get("unit", ""), alert.labels.get("instance", "")): alert for alert in alerts}
     return list(found.values())
