@@ -90,8 +90,6 @@ class Gpus:
         used = total(nobody, *held)
         return {
             "memory_total_bytes": [(0, self.total)],
-            "memory_reserved_bytes": [(0, RESERVED)],
-            "memory_used_bytes": used,
             "memory_free_bytes": total([(0, self.total - RESERVED)], times(used, -1)),
             "unattributed_memory_bytes": nobody,
         }
@@ -173,18 +171,10 @@ def exporter(
                 read = [(0, None)]
             else:
                 read.append((since, At(since - host.history.every)))
-                each_scrape = Rises(1 / host.history.every, start=1)
-                host.set("llmhost_collector_failures_total", [(since, each_scrape)], collector=name, cause=cause)
         host.set("llmhost_collector_success", success, collector=name)
         host.set("llmhost_collector_duration_seconds", 0.02, collector=name)
         host.set("llmhost_collector_last_success_timestamp_seconds", read, collector=name)
     host.set("llmhost_config_reload_success", 1)
     host.set("llmhost_config_reload_last_success_timestamp_seconds", At(-3600))
     host.set("llmhost_unreadable_processes", 0)
-    for reason in ("bus", "reload", "systemd"):
-        host.set("llmhost_resyncs_total", 0, reason=reason)
     host.set("llmhost_policy_resident_bytes", 1000 << 20)
-    host.set("llmhost_policy_segment_grace_seconds", 30)
-    host.set("llmhost_policy_orphan_grace_seconds", 15)
-    host.set("llmhost_policy_utilization_ratio", 0.92)
-    host.set("llmhost_policy_ready_seconds", 1800)

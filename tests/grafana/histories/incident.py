@@ -103,10 +103,6 @@ def _glm(gpus: Gpus) -> Unit:
         ready_seconds=[(0, 498), (CRASH, None), (READY, 540)],
         room=[(0, 1), (CRASH, 0), (FREE, 1)],
         leftovers=leftovers,
-        leftover_roles={
-            "core": [(0, 0), (CRASH, 1), (CLEAN, 0)],
-            "worker": [(0, 0), (CRASH, 8), (KILLED, 7), (CLEAN, 0)],
-        },
         in_the_way={
             **{(gpu, "leftover"): [(RESTARTS[0], 90e9), (FREE, None)] for gpu in ALL},
             (0, "orphan"): [(RESTARTS[2], 2e9), (FREE, None)],
@@ -115,7 +111,6 @@ def _glm(gpus: Gpus) -> Unit:
         },
         guarded=[(0, "false"), (GUARDED, "true")],
         kill_mode="process",
-        limit_seconds=[(0, 10), (GUARDED, 7200)],
         gives_up=[(0, 0), (GUARDED, 1)],
     )
 

@@ -10,7 +10,7 @@
 """
 
 from tests.grafana.histories.hosts import H100, NEED, Gpus, Shm, exporter, shared_memory, trackers
-from tests.grafana.histories.series import DAY, HOUR, At, History, Rises
+from tests.grafana.histories.series import DAY, HOUR, At, History
 from tests.grafana.histories.units import End, Start, Traffic, Unit
 
 UNIT, GPU = "vllm.service", 5
@@ -36,8 +36,6 @@ def lost_gpu() -> History:
     lost = gpus.labels(GPU)
     host.set("llmhost_gpu_xid_errors_total", [(LOST, 1)], **lost, xid="79")
     host.set("llmhost_gpu_last_xid_timestamp_seconds", [(LOST, At(LOST))], **lost, xid="79")
-    stuck = [(LOST, Rises(1, start=0)), (LOST + 60, None)]
-    host.set("llmhost_nvml_stuck_call_seconds", stuck, call="nvmlDeviceGetMemoryInfo_v2", gpu=str(GPU))
     turns = [turn for start in RESTARTS for turn in ((start, "loads"), (start + 30, "waits to restart"))]
     Unit(
         gpus=gpus,
@@ -60,7 +58,6 @@ def lost_gpu() -> History:
         traffic=Traffic("llama-405b"),
         ready_seconds=[(0, 700), (KILLED, None)],
         room=[(0, 1), (LOST, 0)],
-        limit_seconds=[(0, 7200)],
         gives_up=[(0, 1)],
     ).write()
     host.set("llmhost_orphan_processes", 0, engine="none", role="none")

@@ -58,9 +58,7 @@ def _host(host: Host, *, restarted: bool) -> Gpus:
         ends=[End(START, "success", 0)] if restarted else [],
         traffic=Traffic("llama-70b", generation=800, prompt=3000, running=9, waiting=0, kv_cache=0.3),
         ready_seconds=[(0, 360), *([(STOP, None), (READY, 390)] if restarted else [])],
-        release_seconds=[(0, 18)],
         guarded=[(0, "true")],
-        limit_seconds=[(0, 7200)],
         gives_up=[(0, 1)],
     ).write()
     guard(host, UNIT, [(-3 * DAY, 1, "free"), *([(CLEAN, 20, "free")] if restarted else [])])

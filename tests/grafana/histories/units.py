@@ -12,12 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.alerts.label_values import values_of
 from tests.grafana.histories.hosts import Gpus
-from tests.grafana.histories.series import At, Rises, Step, Steps, Texts, count, total
+from tests.grafana.histories.series import At, Rises, Step, Steps, Texts, count
 
 from llmhost.derive.ledger.record import Trigger, Verdict
-from llmhost.model.process import Role
 from llmhost.model.unit import ACTIVE_STATES, SERVICE_RESULTS
 
 FAILURES = tuple(result for result in SERVICE_RESULTS if result != "success")
@@ -36,7 +34,6 @@ _DOES: Mapping[str, tuple[str, str, str | None]] = {
 }
 _DOWN = {"waits to restart", "rests", "has failed"}
 HAS_MAIN = {"serves", "hangs", "does not answer", "loads", "stops"}
-_KEYS = {"auto-restart": "auto_restart", "start-pre": "start_pre"}  # of state_seconds, in place of the ActiveState
 
 
 class Start(NamedTuple):
@@ -79,15 +76,11 @@ class Unit:
     ready_seconds: Sequence[tuple[float, float | None]] = ()
     room: Steps = ((0, 1),)  # whether a start would find what it needs
     leftovers: Steps = ((0, 0),)
-    leftover_roles: Mapping[str, Steps] = field(default_factory=dict)  # role -> as many of the leftovers
     in_the_way: Mapping[tuple[int, str], Steps] = field(default_factory=dict)  # (GPU, kind)
     guarded: Texts = ((0, "false"),)
     kill_mode: str = "control-group"
     unit_file_state: str = "enabled"
-    restart_delay: float = 30
-    limit_seconds: Steps = ((0, 10),)
     gives_up: Steps = ((0, 0),)
-    release_seconds: Steps = ()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -109,26 +102,8 @@ class Unit:
         host.current("llmhost_unit_sub_state", "state", [(at, _DOES[state][1]) for at, state in self.does], **mine)
         host.set("llmhost_unit_wanted", self.where({"rests"}, 0, 1), **mine)
         host.set("llmhost_unit_state_change_timestamp_seconds", [(at, At(at)) for at, _ in self.does], **mine)
-        first = self.does[0][0]
-        ended = sorted([(start.at, "success") for start in self.starts] + [(end.at, end.result) for end in self.ends])
-        host.current("llmhost_unit_result", "result", [(first, "success"), *ended], **mine)
-        status: list[tuple[float, Step]] = [(start.at, None) for start in self.starts]
-        status += [(end.at, end.status) for end in self.ends]
-        if self.ends:
-            host.set("llmhost_unit_exec_main_status", sorted(status, key=lambda step: step[0]), **mine)
-        nrestarts, number = [(first, 0.0)], 0
-        for start in self.starts:
-            number = number + 1 if start.trigger == "auto" else 0
-            nrestarts.append((start.at, float(number)))
-        host.set("llmhost_unit_nrestarts", nrestarts, **mine)
         host.set("llmhost_unit_startable", both(self.where(_DOWN, 1), self.room), **mine)
         host.set("llmhost_unit_leftover_processes", self.leftovers, **mine)
-        run = {"api_server": 1, "core": 1, "worker": len(self.needs), "tracker": 1}
-        roles = {
-            role: total(self.where(HAS_MAIN, number, 0), self.leftover_roles.get(role, ()))
-            for role, number in run.items()
-        }
-        host.counts("llmhost_unit_processes", "role", list(Role), roles, **mine)
 
     def _settings(self) -> None:
         host, mine = self.gpus.host, self.labels
@@ -140,11 +115,6 @@ class Unit:
         }
         info |= {"engine": self.engine, "kill_mode": self.kill_mode}
         host.current("llmhost_unit_info", "guarded", self.guarded, **mine, **info)
-        host.set("llmhost_unit_restart_delay_seconds", self.restart_delay, **mine)
-        host.set("llmhost_unit_start_timeout_seconds", 900, **mine)
-        host.set("llmhost_unit_stop_timeout_seconds", 90, **mine)
-        host.set("llmhost_unit_start_limit_burst", 5, **mine)
-        host.set("llmhost_unit_start_limit_interval_seconds", self.limit_seconds, **mine)
         host.set("llmhost_unit_gives_up", self.gives_up, **mine)
         host.set("llmhost_unit_ready_budget_seconds", 1800, **mine)
         for gpu, needed in self.needs.items():
@@ -172,20 +142,7 @@ class Unit:
         failed = [end for end in self.ends if end.result != "success"]
         by_result = {result: count([end.at for end in failed if end.result == result]) for result in FAILURES}
         host.counts("llmhost_unit_failures_total", "result", FAILURES, by_result, **mine)
-        if failed:
-            last = [(end.at, At(end.at)) for end in failed]
-            host.set("llmhost_unit_last_failure_timestamp_seconds", last, **mine, cause="unknown")
         host.set("llmhost_unit_unexpected_stops_total", 0, **mine)
-        if self.release_seconds:
-            host.set("llmhost_unit_last_release_seconds", self.release_seconds, **mine)
-        for state in sorted(values_of("llmhost_unit_state_seconds_total", "state") or ()):
-            spent = [(at, Rises(float(state == self._key(does)))) for at, does in self.does]
-            host.set("llmhost_unit_state_seconds_total", spent, **mine, state=state)
-
-    @staticmethod
-    def _key(does: str) -> str:
-        active, sub, _ = _DOES[does]
-        return _KEYS.get(sub, active)
 
     def _engine(self) -> None:
         if not self.traffic:
