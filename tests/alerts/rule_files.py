@@ -91,7 +91,7 @@ def changed(text: str, clause: str, instead: str, which: int | None) -> str:
     return clause.join(places[: which + 1]) + instead + clause.join(places[which + 1 :])
 
 
-def tests_of(name: str) -> dict[str, str]:
+def cases_of(name: str) -> dict[str, str]:
     """Return the parts of the tests that are about this alert: file → text."""
     found = {}
     for path in TESTS:

@@ -14,13 +14,13 @@ from tests.alerts.rule_files import (
     RULES,
     RUNBOOK,
     TESTS,
+    cases_of,
     changed,
     expected_alerts,
     promtool,
     rules,
     silent_hosts,
     source_of,
-    tests_of,
     write_alone,
 )
 
@@ -47,7 +47,7 @@ def test_the_alerts_fire_when_they_should_and_only_then(file: Path) -> None:
 
 def _unnoticed(name: str, folder: Path) -> list[str]:
     """Name the changes of the alert's clauses that its tests do not notice."""
-    text, tests, found = source_of(name), tests_of(name), []
+    text, tests, found = source_of(name), cases_of(name), []
     assert not _fails(text, tests, folder / name / "as it is"), f"{name} by itself fails its tests"
     for number, change in enumerate(CHANGES[name]):
         clause, instead, which = (*change, None)[:3]

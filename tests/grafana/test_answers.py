@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pytest
-from tests.grafana.boards import BOARDS, Json, dictionaries, targets
+from tests.grafana.boards import BOARDS, dictionaries, targets
 from tests.grafana.histories.incident import CRASH, EMBED, ENDS, GLM, RESTARTS, START
 from tests.grafana.histories.series import DAY, END
 from tests.grafana.views import Answer, View, chosen, empty, opened
@@ -39,23 +39,15 @@ VIEWS = {
 # What the board, and time, have nothing of.
 _RANKS = {f"{what} by data-parallel rank" for what in ("Tokens", "Requests", "KV cache")}
 _ENGINE_NOW = {"Generated", "Requests", "KV cache"}
-_LOOPS, _LOOPED, _STUCK, _LOST = (
-    {"Who loops"},
-    {"Units that looped"},
-    {"Where memory is stuck"},
-    {"Hours lost, time shown"},
-)
-_BLIND = {"Blind hosts"}
+_LOOPS, _LOOPED, _STUCK = {"Who loops"}, {"Units that looped"}, {"Where memory is stuck"}
+_LOST, _BLIND = {"Hours lost, time shown"}, {"Blind hosts"}
 _GUARD = {"How long the guard waited", "Runs of the guard by what it found"}
 _FIRING, _PAGES = {"Alerts that fire"}, {"annotation Pages"}
 _RESIDENT, _IN_THE_WAY = {"annotation Starts that found memory held"}, {"In the way of the last start"}
 _XIDS = {"annotation XIDs", "XID errors"}
 _DROPPED, _ORPHAN, _FAILURES = {"Series left out, per second"}, {"Oldest orphan"}, {"Failures by result/A"}
 _HOLDERS = {"Who holds GPU memory"}
-
-
-def _engine_panels() -> set[str]:
-    return {panel["title"] for panel, _ in targets(BOARDS["llmhost-engines"])}
+_ENGINES = {panel["title"] for panel, _ in targets(BOARDS["llmhost-engines"])}
 
 
 SILENT: Mapping[tuple[str, str], set[str]] = {
@@ -92,7 +84,7 @@ SILENT: Mapping[tuple[str, str], set[str]] = {
     | {"State", "Since", "Restarts, 1 h", "… resident", "Stuck", "A start now", "Engine"},
     ("fleet", "fleet"): set(),
     # No engine is found: how long loads may take is all there is, and that the units are not down.
-    ("absences", "engines"): _engine_panels() - {"Is it seen?", "Units down", "From start to first answer"}
+    ("absences", "engines"): _ENGINES - {"Is it seen?", "Units down", "From start to first answer"}
     | {"From start to first answer/A", "From start to first answer/B", "annotation Pages"},
     # Of unified memory, holders are known, and no more. A need, or what is stuck, is not told.
     ("absences", "fleet"): _BLIND
@@ -108,13 +100,7 @@ SILENT: Mapping[tuple[str, str], set[str]] = {
     | _XIDS
     | _ORPHAN
     | {"Whether engines answer", "Tokens", "Requests", "KV cache in use"}
-    | {
-        "Stuck",
-        "GPU $gpu/B",
-        "Memory that nobody holds/A",
-        "What units need, and what is free",
-        "NVLink fabric",
-    },
+    | {"Stuck", "GPU $gpu/B", "Memory that nobody holds/A", "What units need, and what is free", "NVLink fabric"},
     ("absences", "incident"): _GUARD
     | _FIRING
     | _PAGES
@@ -170,20 +156,15 @@ def test_queries_keep_the_labels_that_legends_and_annotations_show(uid: str) -> 
 def test_links_lead_to_boards_and_choose_by_columns_that_there_are(uid: str) -> None:
     found = answers_of(uid)
     for panel in BOARDS[uid]["panels"]:
-        urls = [link["url"] for link in links(panel) if link["url"].startswith("/d/")]
-        has = set[str]().union(
-            *(labels_of(found[panel["title"], target["refId"]]) for target in panel.get("targets", []))
-        )
+        has = {
+            label for (title, _), answers in found.items() if title == panel["title"] for label in labels_of(answers)
+        }
         for step in panel.get("transformations", []):
             has -= {name for name, removed in step["options"].get("excludeByName", {}).items() if removed}
-        for url in urls:
+        for url in [value["url"] for value in dictionaries(panel) if value.get("url", "").startswith("/d/")]:
             leads_to, chosen_there = url.removeprefix("/d/").partition("?")[0], re.findall(r"var-(\w+)=", url)
             assert set(chosen_there) <= {variable["name"] for variable in BOARDS[leads_to]["templating"]["list"]}, url
             assert set(re.findall(r"\$\{__data\.fields\.(\w+)\}", url)) <= has, url
-
-
-def links(panel: Json) -> list[Json]:
-    return [value for value in dictionaries(panel) if "url" in value]
 
 
 # View, board, panel (and query), the values that it shows at the end, each series', from the least.
