@@ -188,6 +188,7 @@ NOW: tuple[tuple[str, str, str, list[float]], ...] = (
     ("height", "host", "Units now/E", [0, 6]),
     ("height", "host", "Units now/F", [0, 8]),
     ("height", "host", "Units now/G", [5e9, 630e9]),
+    ("height", "host", "Units now/H", [(END - 21_600 + second) * 1000 for second in (-3 * DAY, RESTARTS[-1])]),
     ("height", "host", "Files in /dev/shm now", [11, 25]),
     ("height", "host", "Files in /dev/shm now/C", [12, 18]),
     ("height", "host", "Used in /dev/shm", [23 * 40_960 + 43 * 4096]),
