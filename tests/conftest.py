@@ -23,7 +23,7 @@ LONG = (
     "guard/test_holders.py",
     "alerts/test_quiet_days.py",
     "guard/test_clean_shm.py",
-    "grafana/test_written.py",
+    "grafana/test_histories.py",
     "guard/test_install.py",
     "act/test_removing_force.py",
     "guard/test_command.py",

@@ -77,7 +77,7 @@ def main() -> None:
     sizes.append(size())
     ordered = sorted(latencies)
     exporter.close()
-    told = {
+    found = {
         "starts": len(ordered),
         "seconds": seconds,
         "cpu_seconds": spent,
@@ -88,11 +88,11 @@ def main() -> None:
         "most_ms": ordered[-1] * 1000,
         "sizes": sizes,
     }
-    print(json.dumps(told), flush=True)
+    print(json.dumps(found), flush=True)
 
 
 def size() -> dict[str, float]:
-    """Give resident memory in MiB, and open descriptors."""
+    """Return resident memory in MiB, and open descriptors."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return {
         "rss_mib": pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20),
