@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from llmhost.config.schema import Policy
 from llmhost.derive.activation import is_up
 from llmhost.derive.command import expand_variables
-from llmhost.derive.parentage import Bond, ancestors, bond_with_creator
+from llmhost.derive.parentage import ParentLink, ancestors, parent_link
 from llmhost.model.children import is_bare_child, is_engine_child
 from llmhost.model.engine_command import is_engine_command
 from llmhost.model.ids import ProcessId, UnitId
@@ -88,17 +88,17 @@ def _in_condition(table: ProcessTable, snapshot: Snapshot, before: AbstractSet[P
     lost: dict[int, bool] = {}
     bare: list[Process] = []
     for process in table.by_pid.values():
-        bond = bond_with_creator(process, table)
-        if bond in {Bond.KEPT, Bond.UNKNOWN} or _is_excused(process, table, units):
+        link = parent_link(process, table)
+        if link in {ParentLink.KEPT, ParentLink.UNKNOWN} or _is_excused(process, table, units):
             continue
         if is_bare_child(process):
             bare.append(process)
         else:
-            lost[process.id.pid] = bond is Bond.SEEMS_LOST
+            lost[process.id.pid] = link is ParentLink.SEEMS_LOST
     if bare:
         engines = _Engines(snapshot, table, units, before)
         lost.update(
-            (one.id.pid, bond_with_creator(one, table) is Bond.SEEMS_LOST) for one in bare if engines.has_part_in(one)
+            (one.id.pid, parent_link(one, table) is ParentLink.SEEMS_LOST) for one in bare if engines.has_part_in(one)
         )
     return {
         process.id: inferred

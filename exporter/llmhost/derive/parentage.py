@@ -10,14 +10,14 @@ _STANDARD = (0, 1, 2)  # a pipe there is how anybody hears anybody, as a shell o
 _RAYLET = "raylet"
 
 
-class Bond(Enum):
+class ParentLink(Enum):
     KEPT = auto()
     LOST = auto()
     SEEMS_LOST = auto()  # told without the pipes, by who the parent is
     UNKNOWN = auto()  # the pipes would tell, but were not read for what that costs
 
 
-def bond_with_creator(child: Process, processes: ProcessTable) -> Bond:
+def parent_link(child: Process, processes: ProcessTable) -> ParentLink:
     """Judge the parent of an engine's child or of a bare child of multiprocessing. Of others: never lost.
 
     By ppid alone it cannot be told: adopters are pid 1, subreapers, shells, `systemd --user`, conmon, tmux. A creator
@@ -25,22 +25,22 @@ def bond_with_creator(child: Process, processes: ProcessTable) -> Bond:
     output. Where they may not be read, an adopter is one who leads or is in another process group, or is no Python.
     """
     if not (is_engine_child(child) or is_bare_child(child)):
-        return Bond.KEPT
+        return ParentLink.KEPT
     parent = processes.by_pid.get(child.ppid)
     if parent is not None and not parent.zombie and parent.engine:
-        return Bond.KEPT
+        return ParentLink.KEPT
     if is_ray_actor(child):
-        return Bond.KEPT if _has_raylet(child, processes) else Bond.LOST
+        return ParentLink.KEPT if _has_raylet(child, processes) else ParentLink.LOST
     if parent is None or parent.zombie:
-        return Bond.LOST
+        return ParentLink.LOST
     if not has_creators_pipes(child):
-        return Bond.LOST if _is_left_over(child, parent, processes) else Bond.KEPT
+        return ParentLink.LOST if _is_left_over(child, parent, processes) else ParentLink.KEPT
     if child.pipes is not None and parent.pipes is not None:
         shared = frozenset(child.pipes.values()) & frozenset(parent.pipes.values())
-        return Bond.KEPT if shared - _standard(child) - _standard(parent) else Bond.LOST
+        return ParentLink.KEPT if shared - _standard(child) - _standard(parent) else ParentLink.LOST
     if child.pipes_untold or parent.pipes_untold:
-        return Bond.UNKNOWN
-    return Bond.KEPT if parent.pgrp == child.pgrp and is_python(parent) else Bond.SEEMS_LOST
+        return ParentLink.UNKNOWN
+    return ParentLink.KEPT if parent.pgrp == child.pgrp and is_python(parent) else ParentLink.SEEMS_LOST
 
 
 def _is_left_over(child: Process, parent: Process, processes: ProcessTable) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
-from llmhost.derive.parentage import Bond, ancestors, bond_with_creator
+from llmhost.derive.parentage import ParentLink, ancestors, parent_link
 from llmhost.model.children import is_python
 from llmhost.model.engines import tracker_fd
 from llmhost.model.ids import ProcessId
@@ -56,21 +56,21 @@ def _state(tracker: Process, processes: ProcessTable, holders: "_Holders") -> Tr
             return TrackerState.ATTACHED if parent.engine else None
     if inode is None:
         return TrackerState.ORPHANED
-    bonds = holders.bonds_without(tracker, inode)
-    if not bonds.isdisjoint({Bond.LOST, Bond.SEEMS_LOST}):
+    links = holders.links_without(tracker, inode)
+    if not links.isdisjoint({ParentLink.LOST, ParentLink.SEEMS_LOST}):
         return TrackerState.ORPHANED
-    if Bond.UNKNOWN in bonds or tracker.id.pid in processes.holders_untold:
+    if ParentLink.UNKNOWN in links or tracker.id.pid in processes.holders_untold:
         return None
-    return TrackerState.DETACHED if bonds else TrackerState.ORPHANED
+    return TrackerState.DETACHED if links else TrackerState.ORPHANED
 
 
 class _Holders:
-    """Who holds which tracker's pipe, and whether each and all above it are bonded: looked at once, not by tracker."""
+    """Who holds which tracker's pipe, and whether each and all above it still have their parents: looked at once, not by tracker."""
 
     def __init__(self, processes: ProcessTable, orphans: AbstractSet[ProcessId], inodes: frozenset[int | None]) -> None:
         self._processes = processes
         self._orphans = orphans
-        self._bonds: dict[int, frozenset[Bond]] = {}
+        self._links: dict[int, frozenset[ParentLink]] = {}
         self._pids: dict[int, set[int]] = {}
         if inodes:
             for pid, process in processes.by_pid.items():
@@ -81,19 +81,19 @@ class _Holders:
     def holds(self, process: Process, inode: int) -> bool:
         return process.id.pid in self._pids.get(inode, ())
 
-    def bonds_without(self, tracker: Process, inode: int) -> frozenset[Bond]:
-        """Give the bonds of all holders but the tracker; none where there are none."""
+    def links_without(self, tracker: Process, inode: int) -> frozenset[ParentLink]:
+        """Give the links of all holders but the tracker; none where there are none."""
         others = self._pids.get(inode, set()) - {tracker.id.pid}
-        return frozenset().union(*(self._bonds_of(pid) for pid in others))
+        return frozenset().union(*(self._links_of(pid) for pid in others))
 
-    def _bonds_of(self, pid: int) -> frozenset[Bond]:
-        if pid not in self._bonds:
+    def _links_of(self, pid: int) -> frozenset[ParentLink]:
+        if pid not in self._links:
             holder = self._processes.by_pid[pid]
-            self._bonds[pid] = frozenset(
-                Bond.LOST if process.id in self._orphans else bond_with_creator(process, self._processes)
+            self._links[pid] = frozenset(
+                ParentLink.LOST if process.id in self._orphans else parent_link(process, self._processes)
                 for process in (holder, *ancestors(holder, self._processes))
             )
-        return self._bonds[pid]
+        return self._links[pid]
 
 
 def _inode(tracker: Process) -> int | None:
