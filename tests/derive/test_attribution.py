@@ -6,10 +6,9 @@ import pytest
 from tests.fakes.values import GIB, gpu, held, in_service, memory, process, snapshot, table, unit
 
 from llmhost.derive.attribution import GpuAttribution, HolderKind, attribute
-from llmhost.derive.unit_membership import Belongings
+from llmhost.derive.unit_membership import ProcessRuns
 from llmhost.model.gpu import Gpu, GpuHolder
-from llmhost.model.history.history import Belonging
-from llmhost.model.ids import GpuUuid, ProcessId, UnitId
+from llmhost.model.ids import GpuUuid, ProcessId, RunId, UnitId
 from llmhost.model.process import Home, Placement, Process
 from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.model.unit import Unit
@@ -20,10 +19,10 @@ def attributed(
     processes: list[Process],
     *units: Unit,
     orphans: frozenset[ProcessId] = frozenset(),
-    belongings: Belongings | None = None,
+    process_runs: ProcessRuns | None = None,
 ) -> GpuAttribution:
     by_id = {one.id: one for one in units}
-    result = attribute(snapshot(gpus=gpus, processes=processes), by_id, orphans, belongings or {})
+    result = attribute(snapshot(gpus=gpus, processes=processes), by_id, orphans, process_runs or {})
     assert isinstance(result, Ok)
     first = result.value[GpuUuid("GPU-0")]
     assert isinstance(first, Ok)
@@ -143,12 +142,12 @@ INVOKED = unit(invocation_id="now")
 ELSEWHERE = Placement(Home.SESSION)
 
 
-def known_as(invocation: str, name: str = "vllm.service") -> dict[ProcessId, Belonging]:
-    return {ProcessId(7, 950): Belonging(unit=UnitId(name), invocation_id=invocation)}
+def known_as(invocation: str, name: str = "vllm.service") -> dict[ProcessId, RunId]:
+    return {ProcessId(7, 950): RunId(unit=UnitId(name), invocation_id=invocation)}
 
 
 @pytest.mark.parametrize(
-    ("placement", "belongings", "kind", "of"),
+    ("placement", "process_runs", "kind", "of"),
     [
         # it is where it was: that beats the clock, which says present
         (in_service("vllm.service"), known_as("now"), HolderKind.CURRENT, "vllm.service"),
@@ -164,23 +163,23 @@ def known_as(invocation: str, name: str = "vllm.service") -> dict[ProcessId, Bel
     ],
 )
 def test_a_process_that_was_seen_in_an_activation_is_of_that_wherever_it_is(
-    placement: Placement, belongings: dict[ProcessId, Belonging], kind: HolderKind, of: str | None
+    placement: Placement, process_runs: dict[ProcessId, RunId], kind: HolderKind, of: str | None
 ) -> None:
     holding = gpu(holders=Ok((held(7, GIB, 950),)))
-    (holder,) = attributed([holding], [process(7, placement, start=950)], INVOKED, belongings=belongings).holders
+    (holder,) = attributed([holding], [process(7, placement, start=950)], INVOKED, process_runs=process_runs).holders
     assert (holder.kind, holder.unit) == (kind, None if of is None else UnitId(of))
 
 
 def test_of_a_unit_that_waits_to_restart_what_is_left_is_of_the_run_that_has_ended() -> None:
     waiting = unit(active="activating", sub="auto-restart", invocation_id="now")
     holding = gpu(holders=Ok((held(7, GIB, 950),)))
-    found = attributed([holding], [process(7, ELSEWHERE, start=950)], waiting, belongings=known_as("now"))
+    found = attributed([holding], [process(7, ELSEWHERE, start=950)], waiting, process_runs=known_as("now"))
     assert found.holders[0].kind is HolderKind.LEFTOVER
 
 
 def test_what_has_gone_was_a_units_if_it_was_seen_there_and_stays_gone() -> None:
     holding = gpu(holders=Ok((held(7, GIB, 950), held(8, GIB, None))))
-    found = attributed([holding], [], INVOKED, belongings=known_as("now"))
+    found = attributed([holding], [], INVOKED, process_runs=known_as("now"))
     assert [(holder.kind, holder.unit) for holder in found.holders] == [
         (HolderKind.GONE, UnitId("vllm.service")),
         (HolderKind.GONE, None),
@@ -191,4 +190,4 @@ def test_the_name_of_a_system_program_hides_no_process_that_a_unit_left() -> Non
     holding = gpu(holders=Ok((held(7, GIB, 950),)))
     hidden = process(7, ELSEWHERE, start=950, comm="Xorg")
     assert attributed([holding], [hidden], INVOKED).holders[0].kind is HolderKind.SYSTEM
-    assert attributed([holding], [hidden], INVOKED, belongings=known_as("old")).holders[0].kind is HolderKind.LEFTOVER
+    assert attributed([holding], [hidden], INVOKED, process_runs=known_as("old")).holders[0].kind is HolderKind.LEFTOVER

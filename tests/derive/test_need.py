@@ -10,8 +10,8 @@ from llmhost.derive.facts import UnitFacts, derive
 from llmhost.derive.need import needed_ratio
 from llmhost.model.engine_arguments import parse_engine_arguments
 from llmhost.model.gpu import Gpu
-from llmhost.model.history.history import Belonging, History
-from llmhost.model.ids import GpuUuid
+from llmhost.model.history.history import History
+from llmhost.model.ids import GpuUuid, RunId
 from llmhost.model.process import Home, Placement, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import Unit
@@ -151,9 +151,9 @@ def test_leftovers_are_counted_wherever_they_have_moved_to() -> None:
     up = unit(invocation_id="now")  # its activation began at tick 900
     moved, present = process(3, Placement(Home.SESSION), start=1000), process(4, Placement(Home.SESSION), start=1001)
     history = History(
-        belongings={
-            moved.id: Belonging(unit=up.id, invocation_id="before"),
-            present.id: Belonging(unit=up.id, invocation_id="now"),
+        process_runs={
+            moved.id: RunId(unit=up.id, invocation_id="before"),
+            present.id: RunId(unit=up.id, invocation_id="now"),
         }
     )
     found = derive(snapshot(processes=[moved, present], units=[up]), Config(), history).units

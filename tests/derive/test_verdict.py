@@ -9,9 +9,9 @@ from tests.fakes.values import GIB, HOST, MIB, gpu, held, in_service, memory, pr
 from llmhost.config.schema import Config, UnitGpus, UnitsConfig
 from llmhost.derive.verdict import judge
 from llmhost.model.gpu import Gpu
-from llmhost.model.history.history import Belonging, History, LearntGpus
+from llmhost.model.history.history import History, LearntGpus
 from llmhost.model.history.unit_history import Verdict
-from llmhost.model.ids import GpuUuid, ProcessId
+from llmhost.model.ids import GpuUuid, ProcessId, RunId
 from llmhost.model.process import Home, Placement, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
 from llmhost.model.unit import Unit
@@ -108,7 +108,7 @@ def test_kinds_that_are_in_the_way_add_up_on_one_gpu_and_not_over_gpus() -> None
 
 
 def test_a_pid_that_is_gone_is_in_the_way_with_the_unit_that_it_was_of() -> None:
-    history = History(belongings={ProcessId(501, 12000): Belonging(unit=ME, invocation_id="old")})
+    history = History(process_runs={ProcessId(501, 12000): RunId(unit=ME, invocation_id="old")})
     result = judged([in_use(0, 20 * GIB, held(501, 20 * GIB, 12000))], history=history)
     assert said(result) == (Verdict.RESIDENT, [("0", "gone", 20 * GIB)])
     assert isinstance(result, Ok)
@@ -324,7 +324,7 @@ def test_a_machine_that_was_suspended_does_not_tell_of_its_own_processes_and_the
     result = judged(gpus, [worker], one, host=asleep)
     why = "GPU 0: the clocks do not tell of which activation of its unit process 500 is"
     assert result == Failed(Cause.UNKNOWN, why)
-    history = History(belongings={worker.id: Belonging(unit=ME, invocation_id="old")})
+    history = History(process_runs={worker.id: RunId(unit=ME, invocation_id="old")})
     assert said(judged(gpus, [worker], one, history=history, host=asleep))[0] is Verdict.RESIDENT
 
 

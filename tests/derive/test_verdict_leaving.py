@@ -5,9 +5,9 @@ from dataclasses import replace
 from tests.fakes.judging import MAIN, ME, MINE, in_use, judged, said, starting
 from tests.fakes.values import GIB, held, in_service, process, unit
 
-from llmhost.model.history.history import Belonging, History, Holdings
+from llmhost.model.history.history import History, Holdings
 from llmhost.model.history.unit_history import Verdict
-from llmhost.model.ids import GpuUuid, UnitId
+from llmhost.model.ids import GpuUuid, RunId, UnitId
 from llmhost.model.process import Role
 from llmhost.model.reading import Cause, Failed
 
@@ -17,7 +17,7 @@ STOPPING = unit("sglang.service", "deactivating", "stop-sigterm", invocation_id=
 STOPPED = replace(STOPPING, active_state="inactive", sub_state="dead", inactive_enter_monotonic=301.0)
 SEEN = History(
     holdings={TENANT: Holdings(invocation_id="t", own_bytes={GpuUuid("GPU-0"): 40 * GIB}, others_bytes={})},
-    belongings={WORKER.id: Belonging(unit=TENANT, invocation_id="t")},
+    process_runs={WORKER.id: RunId(unit=TENANT, invocation_id="t")},
 )
 ONE = starting("vllm serve m --gpu-memory-utilization 0.45")  # its main process began at 300.01 s
 UNTOLD = Failed(Cause.UNKNOWN, "GPU 0: a unit that has gone down since may have held what nobody holds")

@@ -24,9 +24,9 @@ from llmhost.derive.history.observations import advance
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.gpu import Gpu
 from llmhost.model.history import bounds
-from llmhost.model.history.history import Belonging, History
+from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import UnitHistory
-from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.model.process import Home, Placement, Process, Role
 from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.model.snapshot import Snapshot
@@ -37,7 +37,7 @@ MINE = in_service("vllm.service")
 MAIN = process(900, MINE, start=1000, engine="vllm", role=Role.API_SERVER)
 CORE = process(901, MINE, start=1010, engine="vllm", role=Role.CORE)
 UP = unit(invocation_id="a", main_pid=900)
-NOW = Belonging(unit=ME, invocation_id="a")
+NOW = RunId(unit=ME, invocation_id="a")
 
 
 def seen(*looks: Snapshot, history: History | None = None) -> History:
@@ -57,7 +57,7 @@ def test_an_engines_processes_belong_to_the_activation_that_they_are_seen_in() -
     elsewhere = process(905, Placement(Home.SESSION), start=1014, engine="vllm", role=Role.CORE)
     holding = [gpu(holders=Ok((held(903, GIB, 1012), held(904, GIB, 999))))]  # 904 is not who held it
     history = seen(look([MAIN, CORE, tracker, holder, shell, elsewhere], gpus=holding))
-    assert history.belongings == dict.fromkeys((MAIN.id, CORE.id, tracker.id, holder.id), NOW)
+    assert history.process_runs == dict.fromkeys((MAIN.id, CORE.id, tracker.id, holder.id), NOW)
 
 
 def test_who_was_seen_in_an_activation_stays_of_that() -> None:
@@ -66,8 +66,8 @@ def test_who_was_seen_in_an_activation_stays_of_that() -> None:
     # a worker of the run before is left, and a new one has started
     worker = process(951, MINE, start=5010, engine="vllm", role=Role.WORKER)
     history = seen(look([MAIN, CORE]), look([CORE, main, worker], later))
-    new = Belonging(unit=ME, invocation_id="b")
-    assert history.belongings == {CORE.id: NOW, main.id: new, worker.id: new}
+    new = RunId(unit=ME, invocation_id="b")
+    assert history.process_runs == {CORE.id: NOW, main.id: new, worker.id: new}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_who_was_seen_in_an_activation_stays_of_that() -> None:
     ids=["older", "no main", "zombie", "ended", "pid reused", "between runs", "no invocation"],
 )
 def test_what_may_be_of_another_activation_is_taken_for_none(processes: list[Process], one: Unit) -> None:
-    found = seen(look(processes, one)).belongings
+    found = seen(look(processes, one)).process_runs
     assert {pid for pid in found if pid.pid != 900} == set()
 
 
@@ -99,19 +99,19 @@ def test_it_is_forgotten_when_it_is_neither_there_nor_listed_by_the_driver() -> 
         replace(look([MAIN]), processes=Failed(Cause.TIMEOUT)),
         replace(look([MAIN]), processes=Ok(replace(table([MAIN]), denied=frozenset({901})))),
     ):
-        assert seen(first, later).belongings == kept
+        assert seen(first, later).process_runs == kept
     another = process(901, MINE, start=7000)  # got its pid
-    assert seen(first, look([MAIN, another])).belongings == {MAIN.id: NOW}
+    assert seen(first, look([MAIN, another])).process_runs == {MAIN.id: NOW}
     without_nvml = snapshot(processes=[MAIN], units=[UP])
-    assert seen(first, without_nvml).belongings == {MAIN.id: NOW}
+    assert seen(first, without_nvml).process_runs == {MAIN.id: NOW}
 
 
 def test_an_older_reading_of_processes_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     read_late = replace(look([MAIN, CORE]), processes=Ok(replace(table([MAIN, CORE]), read_at_monotonic=100.0)))
     read_early = replace(look([]), processes=Ok(replace(table([]), read_at_monotonic=99.0)))
-    assert len(seen(read_late, read_early).belongings) == 2
-    monkeypatch.setattr("llmhost.derive.history.memberships.MAX_PROCESSES", 1)
-    assert seen(read_late).belongings == {CORE.id: NOW}
+    assert len(seen(read_late, read_early).process_runs) == 2
+    monkeypatch.setattr("llmhost.derive.history.process_runs.MAX_PROCESSES", 1)
+    assert seen(read_late).process_runs == {CORE.id: NOW}
 
 
 HELD_BY_CORE, HELD_BY_NOBODY = segment(5, CORE.id), segment(5)
@@ -130,7 +130,7 @@ def test_a_file_is_its_last_holders_units_for_as_long_as_it_is_there() -> None:
 
 def test_a_file_is_of_the_unit_that_its_holder_was_of_or_is_in() -> None:
     moved = process(901, Placement(Home.SESSION), start=1010)
-    history = History(belongings={moved.id: NOW})
+    history = History(process_runs={moved.id: NOW})
     plain = process(905, in_service("sglang.service"), start=1000)  # no engine's, no holder of GPU memory
     stranger = process(906, in_service("postgresql.service"), start=1000)
     files = shared_memory(segment(1, moved.id), segment(2, plain.id), segment(3, stranger.id), segment(4, CORE.id))
@@ -154,7 +154,7 @@ def test_a_file_that_another_unit_takes_over_is_that_units() -> None:
 
 
 def test_no_more_files_are_remembered_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llmhost.derive.history.memberships.MAX_SEGMENTS", 2)
+    monkeypatch.setattr("llmhost.derive.history.process_runs.MAX_SEGMENTS", 2)
     files = shared_memory(*(segment(inode, CORE.id) for inode in range(1, 5)))
     found = seen(look([MAIN, CORE], shm=Ok(files))).segment_units
     assert [one.inode for one in found] == [3, 4]
@@ -201,4 +201,4 @@ def test_a_look_that_failed_everywhere_changes_nothing() -> None:
     failed = Failed(Cause.TIMEOUT)
     blind = replace(look([]), nvml=failed, processes=failed, units=failed, engines=failed, host=failed)
     assert seen(blind, history=history) == history
-    assert ProcessId(901, 1010) in history.belongings
+    assert ProcessId(901, 1010) in history.process_runs

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.fakes.histories import BIG, BOOT, FILE_1, WRITTEN_DOWN, with_starts
 
-from llmhost.model.history.history import Belonging, History, LearntGpus, Readiness
-from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.history.history import History, LearntGpus, Readiness
+from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.state.history_document import UnfitError, document_of, history_of, words
 
 
@@ -170,10 +170,10 @@ def test_the_latest_start_of_a_unit_stays_and_units_unseen_for_longest_go_next()
 def test_what_can_be_seen_again_goes_before_history_where_it_is_most_of_it() -> None:
     history = replace(
         WRITTEN_DOWN,
-        belongings={ProcessId(pid, 1): Belonging(unit=BIG, invocation_id="") for pid in range(1000)},
+        process_runs={ProcessId(pid, 1): RunId(unit=BIG, invocation_id="") for pid in range(1000)},
     )
     read = history_of(written(history, len(written(WRITTEN_DOWN))))
-    assert read.belongings == {}
+    assert read.process_runs == {}
     assert (read.boot_id, read.units, read.gpu_sets, read.readiness) == (
         BOOT,
         WRITTEN_DOWN.units,

@@ -40,7 +40,7 @@ def test_what_is_of_one_boot_is_forgotten_in_the_next(tmp_path: Path) -> None:
         history = store.load("another boot")
     assert history is not None
     assert history.boot_id == "another boot"
-    assert history.belongings == {}
+    assert history.process_runs == {}
     assert history.units[BIG].starts_total == WRITTEN_DOWN.units[BIG].starts_total
     end = history.units[BIG].starts[-1].end
     assert end is not None
@@ -180,7 +180,7 @@ def test_a_reader_changes_nothing_and_needs_no_lock(tmp_path: Path) -> None:
         assert read.units[BIG].starts[0].invocation_id == SECOND_RUN
         rebooted = open_for_reading(tmp_path, "another boot")
         assert rebooted is not None
-        assert rebooted.belongings == {}
+        assert rebooted.process_runs == {}
     (tmp_path / "history.json").write_text("{")
     before = [(path.name, path.stat().st_mtime_ns) for path in (tmp_path, *sorted(tmp_path.iterdir()))]
     with pytest.raises(UnreadableHistoryError) as unreadable:

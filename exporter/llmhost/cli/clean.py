@@ -207,7 +207,7 @@ def _require_known(units: "frozenset[UnitId]", view: "HostView") -> None:
         return
     known = {facts.unit.id for facts in view.facts.units.value if facts.unit.load_state != "not-found"}
     known |= {*view.history.units, *view.history.segment_units.values()}
-    known |= {belonging.unit for belonging in view.history.belongings.values()}
+    known |= {run.unit for run in view.history.process_runs.values()}
     for unit in sorted(units - known):
         message = f"there is no unit {unit.name}"
         raise _WrongUseError(message)

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llmhost.derive.unit_membership import Belongings, Owner, Owners
+from llmhost.derive.unit_membership import ProcessRuns, UnitMembership, UnitMemberships
 from llmhost.model.gpu import Gpu, GpuHolder, GpuMemory
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Home, Process, ProcessTable
@@ -44,40 +44,40 @@ class GpuAttribution:
 
 
 def attribute(
-    snapshot: Snapshot, units: Mapping[UnitId, Unit], orphans: AbstractSet[ProcessId], belongings: Belongings
+    snapshot: Snapshot, units: Mapping[UnitId, Unit], orphans: AbstractSet[ProcessId], process_runs: ProcessRuns
 ) -> Reading[Mapping[GpuUuid, Reading[GpuAttribution]]]:
     """Attribute the memory of every GPU. Without NVML, processes or the host's clock nothing can be said.
 
     Without systemd the unit still can, from the cgroup, but not whether its activation is the present one: then the
-    kind is `other`. `belongings` tell of processes in which activation of which unit they were seen.
+    kind is `other`. `process_runs` tell of processes in which activation of which unit they were seen.
     """
     if not isinstance(snapshot.nvml, Ok):
         return snapshot.nvml
     seen = both(snapshot.processes, snapshot.host)
     if not isinstance(seen, Ok):
         return seen
-    owners = Owners(units=units, processes=seen.value[0], host=seen.value[1], belongings=belongings)
+    memberships = UnitMemberships(units=units, processes=seen.value[0], host=seen.value[1], process_runs=process_runs)
 
     def one(gpu: Gpu) -> Reading[GpuAttribution]:
         if not isinstance(gpu.holders, Ok):
             return gpu.holders
-        holders = tuple(_holder(entry, owners, orphans) for entry in gpu.holders.value)
+        holders = tuple(_holder(entry, memberships, orphans) for entry in gpu.holders.value)
         return Ok(GpuAttribution(holders=holders, unattributed_bytes=_unattributed(gpu.memory, holders)))
 
     return Ok({gpu.uuid: one(gpu) for gpu in snapshot.nvml.value.gpus})
 
 
-def _holder(entry: GpuHolder, owners: Owners, orphans: AbstractSet[ProcessId]) -> Holder:
-    process = None if entry.process is None else owners.processes.of(entry.process)
+def _holder(entry: GpuHolder, memberships: UnitMemberships, orphans: AbstractSet[ProcessId]) -> Holder:
+    process = None if entry.process is None else memberships.processes.of(entry.process)
     if process is None:
         kind, unit = HolderKind.OTHER, None
-        if not _may_be_there(entry, owners.processes):
-            known = None if entry.process is None else owners.belongings.get(entry.process)
+        if not _may_be_there(entry, memberships.processes):
+            known = None if entry.process is None else memberships.process_runs.get(entry.process)
             kind, unit = HolderKind.GONE, None if known is None else known.unit
     else:
-        owner = owners.of(process)
-        unit = process.placement.unit if owner is None else owner.unit
-        kind = _kind(process, owner, orphans)
+        membership = memberships.of(process)
+        unit = process.placement.unit if membership is None else membership.unit
+        kind = _kind(process, membership, orphans)
     return Holder(pid=entry.pid, process=entry.process, unit=unit, kind=kind, used_bytes=entry.used_bytes)
 
 
@@ -89,13 +89,13 @@ def _may_be_there(entry: GpuHolder, processes: ProcessTable) -> bool:
     return entry.process is not None and began is not None and entry.process.start_ticks >= began
 
 
-def _kind(process: Process, owner: Owner | None, orphans: AbstractSet[ProcessId]) -> HolderKind:
+def _kind(process: Process, membership: UnitMembership | None, orphans: AbstractSet[ProcessId]) -> HolderKind:
     home = process.placement.home
     # Anybody can call a process Xorg: where it is of a watched unit, or in a container, that decides.
-    if process.comm in SYSTEM_COMMS and owner is None and home is not Home.CONTAINER:
+    if process.comm in SYSTEM_COMMS and membership is None and home is not Home.CONTAINER:
         return HolderKind.SYSTEM
-    if owner is not None and owner.present is not None:
-        return HolderKind.CURRENT if owner.present else HolderKind.LEFTOVER
+    if membership is not None and membership.present is not None:
+        return HolderKind.CURRENT if membership.present else HolderKind.LEFTOVER
     if process.id in orphans:
         return HolderKind.ORPHAN
     if home is Home.CONTAINER:

@@ -15,7 +15,7 @@ from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.derive.should_run import wanted
 from llmhost.derive.start_limit import gives_up
 from llmhost.derive.trackers import TrackerState, tracker_states
-from llmhost.derive.unit_membership import Owners
+from llmhost.derive.unit_membership import UnitMemberships
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.history.history import History
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
@@ -56,10 +56,12 @@ def derive(snapshot: Snapshot, config: Config, history: History) -> Facts:
     members = mapped(snapshot.processes, members_by_unit)
     leftovers = mapped(
         both(snapshot.processes, snapshot.host),
-        lambda seen: _leftovers(Owners(units=units, processes=seen[0], host=seen[1], belongings=history.belongings)),
+        lambda seen: _leftovers(
+            UnitMemberships(units=units, processes=seen[0], host=seen[1], process_runs=history.process_runs)
+        ),
     )
     return Facts(
-        attribution=attribute(snapshot, units, orphan_ids, history.belongings),
+        attribution=attribute(snapshot, units, orphan_ids, history.process_runs),
         units=mapped(
             snapshot.units,
             lambda report: tuple(
@@ -113,21 +115,21 @@ def _leftovers_of(
     return found.value[1][unit.id] if isinstance(found, Ok) else found
 
 
-def _leftovers(owners: Owners) -> Mapping[UnitId, Reading[int]]:
+def _leftovers(memberships: UnitMemberships) -> Mapping[UnitId, Reading[int]]:
     """Count the processes of each unit's ended activations, wherever they are by now."""
     count: Counter[UnitId] = Counter()
     untold: set[UnitId] = set()
-    for process in owners.processes.by_pid.values():
-        owner = None if process.zombie else owners.of(process)
-        if owner is not None and owner.present is None:
-            untold.add(owner.unit)
-        elif owner is not None and owner.present is False:
-            count[owner.unit] += 1
+    for process in memberships.processes.by_pid.values():
+        membership = None if process.zombie else memberships.of(process)
+        if membership is not None and membership.present is None:
+            untold.add(membership.unit)
+        elif membership is not None and membership.present is False:
+            count[membership.unit] += 1
     return {
         unit: Failed(Cause.UNKNOWN, "the clocks do not tell of every process when it started")
         if unit in untold
         else Ok(count[unit])
-        for unit in owners.units
+        for unit in memberships.units
     }
 
 

@@ -65,7 +65,7 @@ def _state(tracker: Process, processes: ProcessTable, holders: "_Holders") -> Tr
 
 
 class _Holders:
-    """Who holds which tracker's pipe, and whether each and all above it still have their parents: looked at once, not by tracker."""
+    """The holders of the trackers' pipes, and the parent links of each and of those above it, found once for all."""
 
     def __init__(self, processes: ProcessTable, orphans: AbstractSet[ProcessId], inodes: frozenset[int | None]) -> None:
         self._processes = processes

@@ -4,17 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llmhost.derive.activation import is_of_present_activation, is_up, main_process
-from llmhost.model.history.history import Belonging
 from llmhost.model.host import Host
-from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.model.process import Process, ProcessTable
 from llmhost.model.unit import Unit
 
-Belongings = Mapping[ProcessId, Belonging]
+ProcessRuns = Mapping[ProcessId, RunId]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class UnitMembership:
     """The watched unit that a process is of."""
 
     unit: UnitId
@@ -22,33 +21,33 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owners:
+class UnitMemberships:
     """What tells whose a process is."""
 
     units: Mapping[UnitId, Unit]  # watched ones
     processes: ProcessTable
     host: Host
-    belongings: Belongings
+    process_runs: ProcessRuns
 
-    def of(self, process: Process) -> Owner | None:
+    def of(self, process: Process) -> UnitMembership | None:
         """Find whose process it is; None where it is of no watched unit.
 
         In the cgroup of a watched unit it is of that unit. One that was seen in an activation of the unit is of that,
         which needs no clock. Elsewhere it is of the unit that it was seen in: who moves to another cgroup leaves no
         unit.
         """
-        known = self.belongings.get(process.id)
+        known = self.process_runs.get(process.id)
         place = process.placement.unit
         here = self.units.get(place) if place is not None else None
         if here is not None and (known is None or known.unit != here.id):
             present = is_of_present_activation(process, here, self.host, main_process(here, self.processes))
-            return Owner(unit=here.id, present=present)
+            return UnitMembership(unit=here.id, present=present)
         unit = self.units.get(known.unit) if known is not None else None
         if known is None or unit is None:
             return None
-        return Owner(unit=unit.id, present=_is_present(known, unit))
+        return UnitMembership(unit=unit.id, present=_is_present(known, unit))
 
 
-def _is_present(known: Belonging, unit: Unit) -> bool:
+def _is_present(known: RunId, unit: Unit) -> bool:
     """Say whether that activation is under way. In auto-restart the InvocationID still is the ended run's."""
     return is_up(unit) and unit.invocation_id == known.invocation_id

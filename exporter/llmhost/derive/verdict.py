@@ -102,7 +102,7 @@ def judge_on(grounds: Grounds, unit: Unit, used_at_start: Mapping[GpuUuid, int])
         units_read=units_read,
         used_at_start=used_at_start,
         needed=demand.needed,
-        attribution=attribute(snapshot, units, grounds.orphan_ids, history.belongings),
+        attribution=attribute(snapshot, units, grounds.orphan_ids, history.process_runs),
         main_ticks=_main_ticks(snapshot, unit),
         leaving_bytes=_held_by(leaving, history),
         policy=config.policy,

@@ -26,3 +26,11 @@ class UnitId:
 
     name: str  # full, as systemd spells it: "vllm@a.service"
     manager: str = SYSTEM_MANAGER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunId:
+    """One run of a unit: systemd makes a new InvocationID for each."""
+
+    unit: UnitId
+    invocation_id: str

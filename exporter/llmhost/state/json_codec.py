@@ -201,10 +201,16 @@ class _Record:
         self._kind = kind
         hints = typing.get_type_hints(kind)
         fields = [field for field in dataclasses.fields(kind) if field.init]
-        self._forms = {field.name: form_of(hints[field.name], field.name.endswith(_COUNTS)) for field in fields}
-        self._heads = [(f'"{name}":', name, form) for name, form in self._forms.items()]
+        self._forms = {
+            field.metadata.get("json", field.name): (
+                field.name,
+                form_of(hints[field.name], field.name.endswith(_COUNTS)),
+            )
+            for field in fields
+        }
+        self._heads = [(f'"{member}":', name, form) for member, (name, form) in self._forms.items()]
         self._needed = [
-            field.name
+            field.metadata.get("json", field.name)
             for field in fields
             if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         ]
@@ -221,11 +227,15 @@ class _Record:
 
     def value(self, read: object) -> object:
         members = _members(read)
-        for name in self._needed:
-            if name not in members:
-                raise WrongFormError("is missing").within(f".{name}")
-        forms = self._forms
-        return self._kind(**{name: _at(f".{name}", forms[name], one) for name, one in members.items() if name in forms})
+        for member in self._needed:
+            if member not in members:
+                raise WrongFormError("is missing").within(f".{member}")
+        found = {}
+        for member, one in members.items():
+            if member in self._forms:
+                name, form = self._forms[member]
+                found[name] = _at(f".{member}", form, one)
+        return self._kind(**found)
 
 
 @cache

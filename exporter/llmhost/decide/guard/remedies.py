@@ -1,7 +1,7 @@
 """What the guard may do away with: what ended activations of its own unit have left. Pure.
 
-Whose it is has to be proven (derive.belonging), and that is enough: unlike a clean-up's, these processes need not be
-orphans, nor be watched for a while, as the activation that they are of has ended.
+Whose it is has to be proven (derive.unit_membership), and that is enough: unlike a clean-up's, these processes need not
+be orphans, nor be watched for a while, as the activation that they are of has ended.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ from llmhost.decide.cleanup.steps import Condition, Ending, Left, Removal
 from llmhost.derive.activation import activation_began, is_up
 from llmhost.derive.parentage import ancestors
 from llmhost.derive.segments import SegmentState, segment_states
-from llmhost.derive.unit_membership import Owners
+from llmhost.derive.unit_membership import UnitMemberships
 from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Home, Process, ProcessTable, Role
@@ -37,7 +37,7 @@ class Own:
     """The unit whose start is under way, and what tells of each process and file whether it is of it."""
 
     unit: Unit
-    owners: Owners
+    owners: UnitMemberships
     history: History
     at: float  # seconds since the epoch
     at_monotonic: float
@@ -73,7 +73,9 @@ def own_of(snapshot: Snapshot, history: History, unit: UnitId, own_pid: int) -> 
         raise UnprovenError("systemd does not say that a start is under way")
     return Own(
         unit=found,
-        owners=Owners(units=by_id, processes=processes.value, host=host.value, belongings=history.belongings),
+        owners=UnitMemberships(
+            units=by_id, processes=processes.value, host=host.value, process_runs=history.process_runs
+        ),
         history=history,
         at=snapshot.at,
         at_monotonic=snapshot.at_monotonic,

@@ -30,7 +30,7 @@ def advance_gpus(history: History, snapshot: Snapshot, policy: Policy) -> Histor
         return history
     up = tuple(unit for unit in snapshot.units.value.units if is_up(unit) and unit.invocation_id)
     by_id = {unit.id: unit for unit in snapshot.units.value.units}
-    attributed = attribute(snapshot, by_id, frozenset(), history.belongings)  # who is an orphan does not matter here
+    attributed = attribute(snapshot, by_id, frozenset(), history.process_runs)  # who is an orphan does not matter here
     if not isinstance(attributed, Ok):
         return history
     told: list[tuple[Gpu, GpuAttribution]] = []

@@ -6,7 +6,7 @@ from llmhost.config.schema import Policy
 from llmhost.derive.history.changes import with_changed, with_time
 from llmhost.derive.history.events import state_label
 from llmhost.derive.history.holdings import advance_gpus
-from llmhost.derive.history.memberships import advance_belongings, advance_segment_units
+from llmhost.derive.history.process_runs import advance_segment_units, next_process_runs
 from llmhost.derive.orphans import advance_orphans, processes_read_at
 from llmhost.derive.readiness import advance_readiness, first_answer_seconds
 from llmhost.derive.segments import advance_unheld, unheld_changed_at
@@ -38,7 +38,7 @@ def _with_processes(history: History, snapshot: Snapshot) -> History:
         processes_since=at if history.processes_since is None else history.processes_since,
         processes_at=at,
         orphan_since=advance_orphans(history.orphan_since, snapshot),
-        belongings=advance_belongings(history.belongings, snapshot),
+        process_runs=next_process_runs(history.process_runs, snapshot),
     )
 
 
@@ -51,7 +51,7 @@ def _with_shared_memory(history: History, snapshot: Snapshot) -> History:
     return replace(
         history,
         shm_at=snapshot.shm.value.read_at,
-        segment_units=advance_segment_units(history.segment_units, snapshot, history.belongings),
+        segment_units=advance_segment_units(history.segment_units, snapshot, history.process_runs),
         unheld_since=advance_unheld(history.unheld_since, history.unheld_changed_at, snapshot.shm.value),
         unheld_changed_at=unheld_changed_at(snapshot.shm.value),
     )

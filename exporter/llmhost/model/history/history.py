@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from llmhost.model.history.unit_history import UnitHistory
-from llmhost.model.ids import GpuUuid, ProcessId, UnitId
+from llmhost.model.ids import GpuUuid, ProcessId, RunId, UnitId
 from llmhost.model.segment import SegmentId
 
 
@@ -36,14 +36,6 @@ class Holdings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Belonging:
-    """Which activation of which unit a process was seen in."""
-
-    unit: UnitId
-    invocation_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """Times are seconds on CLOCK_MONOTONIC. What is of one boot says so, and is forgotten with it."""
 
@@ -53,7 +45,7 @@ class History:
     readiness: Mapping[UnitId, Readiness] = field(default_factory=dict)  # its past_seconds outlive the boot
     # of one boot
     holdings: Mapping[UnitId, Holdings] = field(default_factory=dict)
-    belongings: Mapping[ProcessId, Belonging] = field(default_factory=dict)
+    process_runs: Mapping[ProcessId, RunId] = field(default_factory=dict, metadata={"json": "belongings"})
     segment_units: Mapping[SegmentId, UnitId] = field(default_factory=dict)  # whose processes held it last
     shm_at: float = 0.0  # when the latest reading of shared memory that is in here began
     unheld_since: Mapping[SegmentId, float] = field(default_factory=dict)  # held by nobody at every look since

@@ -4,15 +4,14 @@ from collections.abc import Mapping
 
 from llmhost.derive.activation import is_up, main_process
 from llmhost.model.history.bounds import MAX_PROCESSES, MAX_SEGMENTS, newest
-from llmhost.model.history.history import Belonging
-from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
 from llmhost.model.reading import NotApplicable, Ok
 from llmhost.model.segment import Segment, SegmentId
 from llmhost.model.snapshot import Snapshot
 
 
-def advance_belongings(before: Mapping[ProcessId, Belonging], snapshot: Snapshot) -> Mapping[ProcessId, Belonging]:
+def next_process_runs(before: Mapping[ProcessId, RunId], snapshot: Snapshot) -> Mapping[ProcessId, RunId]:
     """Take down in which activation the processes that matter are seen for the first time.
 
     Those are an engine's processes, children of multiprocessing and who holds GPU memory. They are of the unit's
@@ -36,13 +35,13 @@ def advance_belongings(before: Mapping[ProcessId, Belonging], snapshot: Snapshot
     return newest(known, MAX_PROCESSES)
 
 
-def _mains(snapshot: Snapshot, table: ProcessTable) -> Mapping[UnitId, tuple[Process, Belonging]]:
+def _mains(snapshot: Snapshot, table: ProcessTable) -> Mapping[UnitId, tuple[Process, RunId]]:
     """Give the living main process of each unit that is up, and the activation that it is of."""
-    found: dict[UnitId, tuple[Process, Belonging]] = {}
+    found: dict[UnitId, tuple[Process, RunId]] = {}
     for unit in snapshot.watched_units:
         main = main_process(unit, table)
         if main is not None and not main.zombie and is_up(unit) and unit.invocation_id:
-            found[unit.id] = main, Belonging(unit=unit.id, invocation_id=unit.invocation_id)
+            found[unit.id] = main, RunId(unit=unit.id, invocation_id=unit.invocation_id)
     return found
 
 
@@ -64,7 +63,7 @@ def _is_there(process: ProcessId, table: ProcessTable, holders: frozenset[Proces
 
 
 def advance_segment_units(
-    before: Mapping[SegmentId, UnitId], snapshot: Snapshot, belongings: Mapping[ProcessId, Belonging]
+    before: Mapping[SegmentId, UnitId], snapshot: Snapshot, process_runs: Mapping[ProcessId, RunId]
 ) -> Mapping[SegmentId, UnitId]:
     """Take down which watched unit's processes hold a file; that stays for as long as the file is listed."""
     if not isinstance(snapshot.shm, Ok):
@@ -75,7 +74,7 @@ def advance_segment_units(
     def holding(segment: Segment) -> set[UnitId]:
         units: set[UnitId] = set()
         for holder in segment.holders or ():
-            known = belongings.get(holder)
+            known = process_runs.get(holder)
             process = table.of(holder) if table is not None else None
             if known is not None:
                 units.add(known.unit)
