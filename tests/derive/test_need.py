@@ -7,7 +7,7 @@ from tests.fakes.values import GIB, HOST, MIB, gpu, memory, process, report, set
 
 from llmhost.config.schema import Config, Policy
 from llmhost.derive.facts import UnitFacts, derive
-from llmhost.derive.need import needed_ratio
+from llmhost.derive.requirements import needed_ratio
 from llmhost.model.engine_arguments import parse_engine_arguments
 from llmhost.model.gpu import Gpu
 from llmhost.model.history.history import History

@@ -8,14 +8,14 @@ from llmhost.config.schema import Config
 from llmhost.derive.attribution import GpuAttribution, attribute
 from llmhost.derive.command import is_guard
 from llmhost.derive.gpu_set import GpuSet
-from llmhost.derive.need import Need, startable
 from llmhost.derive.orphans import Orphan, orphans
-from llmhost.derive.requirements import demand_of, members_by_unit
+from llmhost.derive.requirements import Need, requirements_of
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.derive.should_run import wanted
 from llmhost.derive.start_limit import gives_up
+from llmhost.derive.startable import startable
 from llmhost.derive.trackers import TrackerState, tracker_states
-from llmhost.derive.unit_membership import UnitMemberships
+from llmhost.derive.unit_membership import UnitMemberships, members_by_unit
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.history.history import History
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
@@ -86,23 +86,23 @@ def _unit_facts(
     mine: Reading[tuple[Process, ...]] = mapped(members, lambda by_unit: by_unit.get(unit.id, ()))
     if unit.load_state == "not-found" and isinstance(mine, Ok) and not mine.value:
         mine = NotApplicable("there is no such unit")
-    demand = demand_of(unit, mine.value if isinstance(mine, Ok) else (), snapshot, config, history)
+    requirements = requirements_of(unit, mine.value if isinstance(mine, Ok) else (), snapshot, config, history)
     record = history.units.get(unit.id)
     return UnitFacts(
         unit=unit,
-        engine=demand.run.engine,
+        engine=requirements.run.engine,
         guarded=_is_guarded(unit),
         wanted=wanted(unit, record),
         gives_up=gives_up(unit, record),
-        gpus=demand.gpus,
-        needed=demand.needed,
+        gpus=requirements.gpus,
+        needed=requirements.needed,
         startable=startable(
             unit,
-            demand.gpus,
-            demand.needed,
+            requirements.gpus,
+            requirements.needed,
             snapshot.gpus,
             snapshot.host,
-            driver_mismatch=bool(demand.run.engine) and _has_driver_mismatch(snapshot.nvml),
+            driver_mismatch=bool(requirements.run.engine) and _has_driver_mismatch(snapshot.nvml),
         ),
         processes=mapped(mine, lambda found: Counter(process.role for process in found if not process.zombie)),
         leftovers=_leftovers_of(unit, both(mine, leftovers)),

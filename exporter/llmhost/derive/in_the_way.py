@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from llmhost.config.schema import Policy
 from llmhost.derive.attribution import GpuAttribution, Holder, HolderKind
-from llmhost.derive.need import Need
+from llmhost.derive.requirements import Need
 from llmhost.model.gpu import Gpu
 from llmhost.model.history.unit_history import UNATTRIBUTED
 from llmhost.model.ids import GpuUuid, UnitId

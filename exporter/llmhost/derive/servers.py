@@ -12,7 +12,7 @@ from llmhost.model.ids import SYSTEM_MANAGER, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
 from llmhost.model.unit import Unit, UnitsReport
 
-ASKED_ENGINES = frozenset({"vllm", "sglang", "llamacpp"})  # whose metrics we can read
+SCRAPED_ENGINES = frozenset({"vllm", "sglang", "llamacpp"})  # whose metrics we can read
 _FRONTS = frozenset({Role.API_SERVER, Role.LAUNCHER})
 _BEFORE_MAIN = frozenset({"condition", "start-pre"})  # sub-states before the activation has a main process
 
@@ -76,7 +76,7 @@ def _groups(fronts: Sequence[Process]) -> list[list[Process]]:
 
 def _discovered(unit: Unit, group: list[Process], *, starting: bool) -> list[EngineServer]:
     top = group[0]
-    if top.engine not in ASKED_ENGINES or parse_listen_arguments(top.engine, top.argv).headless:
+    if top.engine not in SCRAPED_ENGINES or parse_listen_arguments(top.engine, top.argv).headless:
         return []
     ids = tuple(process.id for process in group)
     return [

@@ -51,3 +51,12 @@ class UnitMemberships:
 def _is_present(known: RunId, unit: Unit) -> bool:
     """Say whether that activation is under way. In auto-restart the InvocationID still is the ended run's."""
     return is_up(unit) and unit.invocation_id == known.invocation_id
+
+
+def members_by_unit(table: ProcessTable) -> Mapping[UnitId, tuple[Process, ...]]:
+    """Give the processes in the cgroup of each unit."""
+    members: dict[UnitId, list[Process]] = {}
+    for process in table.by_pid.values():
+        if process.placement.unit is not None:
+            members.setdefault(process.placement.unit, []).append(process)
+    return {unit: tuple(found) for unit, found in members.items()}

@@ -11,7 +11,7 @@ from llmhost.derive.attribution import HolderKind, attribute
 from llmhost.derive.gpu_set import GpuSet
 from llmhost.derive.in_the_way import Obstacle, Scene, Target, failed
 from llmhost.derive.orphans import orphans
-from llmhost.derive.requirements import demand_of, members_by_unit
+from llmhost.derive.unit_membership import members_by_unit
 from llmhost.model.gpu import Gpu
 from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import UNATTRIBUTED, InTheWay, Verdict
@@ -94,20 +94,20 @@ def judge_on(grounds: Grounds, unit: Unit, used_at_start: Mapping[GpuUuid, int])
     units[unit.id] = unit
     snapshot = replace(snapshot, units=Ok(UnitsReport(systemd_version="", units=tuple(units.values()))))
     members = grounds.members.value.get(unit.id, ()) if isinstance(grounds.members, Ok) else ()
-    demand = demand_of(unit, members, snapshot, config, history)
+    requirements = requirements_of(unit, members, snapshot, config, history)
     scene = Scene(
         snapshot=snapshot,
         unit=unit,
         units=units.keys(),
         units_read=units_read,
         used_at_start=used_at_start,
-        needed=demand.needed,
+        needed=requirements.needed,
         attribution=attribute(snapshot, units, grounds.orphan_ids, history.process_runs),
         main_ticks=_main_ticks(snapshot, unit),
         leaving_bytes=_held_by(leaving, history),
         policy=config.policy,
     )
-    found = [scene.look_at(target) for target in _targets(demand.gpus, gpus)]
+    found = [scene.look_at(target) for target in _targets(requirements.gpus, gpus)]
     certain = [one for one in found if one.target.doubt is None]
     obstacles = [obstacle for one in certain for obstacle in one.obstacles]
     resident = any(one.counted_bytes > config.policy.resident_bytes for one in certain)

@@ -9,7 +9,7 @@ from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config
 from llmhost.derive.history.events import Ended
 from llmhost.derive.memory_release import ReleaseWatch, is_back, release_target
-from llmhost.derive.requirements import demand_of
+from llmhost.derive.requirements import requirements_of
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.history.history import Holdings
 from llmhost.model.history.unit_history import Verdict
@@ -122,7 +122,7 @@ class Release:
                 unit.id,
                 start.invocation_id,
                 start.began_monotonic + (start.end.seconds if start.end is not None else 0.0),
-                gpus=demand_of(unit, (), snapshot, config, history).gpus,
+                gpus=requirements_of(unit, (), snapshot, config, history).gpus,
                 used_at_end=report.used_bytes,
                 holdings=history.holdings.get(unit.id),
                 policy=config.policy,

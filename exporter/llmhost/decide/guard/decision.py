@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 from llmhost.config.schema import MIB, Config, UnitGpus
 from llmhost.decide.guard.memory_stability import Traces
-from llmhost.derive.need import Need, free_bytes, needed, needed_ratio
-from llmhost.derive.requirements import demand_of
+from llmhost.derive.requirements import Need, free_bytes, needed, needed_ratio, requirements_of
 from llmhost.model.gpu import Gpu
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.history import History
@@ -79,7 +78,7 @@ def rule_of(unit: Unit, wanted: Wanted, snapshot: Snapshot, config: Config, hist
     if wanted.gpus:
         named = UnitGpus(pattern="*", gpus=wanted.gpus)
         config = replace(config, units=replace(config.units, gpus=(named,)))
-    demand = demand_of(unit, (), snapshot, config, history)
+    demand = requirements_of(unit, (), snapshot, config, history)
     listed = snapshot.nvml.value.gpus if isinstance(snapshot.nvml, Ok) else ()
     doubt = ""
     gpus: Reading[tuple[GpuUuid, ...]]

@@ -7,9 +7,9 @@ from llmhost.config.schema import Policy
 from llmhost.derive.activation import is_up
 from llmhost.derive.attribution import GpuAttribution, Holder, HolderKind, attribute
 from llmhost.derive.readiness import has_answered
-from llmhost.derive.requirements import members_by_unit
 from llmhost.derive.runs import run_of
-from llmhost.derive.servers import ASKED_ENGINES
+from llmhost.derive.servers import SCRAPED_ENGINES
+from llmhost.derive.unit_membership import members_by_unit
 from llmhost.model.gpu import Gpu
 from llmhost.model.history.bounds import MAX_UNITS, newest
 from llmhost.model.history.history import History, Holdings, LearntGpus
@@ -101,7 +101,7 @@ def _is_ready(
 ) -> bool:
     """Say whether the unit is as far as it will get: its engine has answered, where it is one that is asked."""
     mine = members.value.get(unit.id, ()) if isinstance(members, Ok) else ()
-    asked = run_of(unit, mine, snapshot.processes, snapshot.host).engine in ASKED_ENGINES
+    asked = run_of(unit, mine, snapshot.processes, snapshot.host).engine in SCRAPED_ENGINES
     if asked and not isinstance(snapshot.engines, NotApplicable):
         return has_answered(history.readiness.get(unit.id), unit)
     return unit.active_state == "active"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from llmhost.decide.health import Health
 from llmhost.derive.facts import UnitFacts
 from llmhost.derive.host_view import HostView
-from llmhost.derive.shortage import shortages
+from llmhost.derive.startable import shortages
 from llmhost.model.engine import EngineAnswer, EngineSample
 from llmhost.model.gpu import Gpu
 from llmhost.model.history.unit_history import Start, UnitHistory

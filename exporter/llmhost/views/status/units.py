@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.derive.facts import UnitFacts
 from llmhost.derive.host_view import HostView
-from llmhost.derive.shortage import Shortage, shortages
+from llmhost.derive.startable import Shortage, shortages
 from llmhost.model.engine import EngineAnswer
 from llmhost.model.gpu import Gpu
 from llmhost.model.guard_run import GuardVerdict
