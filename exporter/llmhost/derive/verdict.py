@@ -11,6 +11,7 @@ from llmhost.derive.attribution import HolderKind, attribute
 from llmhost.derive.gpu_set import GpuSet
 from llmhost.derive.in_the_way import Obstacle, Scene, Target, failed
 from llmhost.derive.orphans import orphans
+from llmhost.derive.requirements import requirements_of
 from llmhost.derive.unit_membership import members_by_unit
 from llmhost.model.gpu import Gpu
 from llmhost.model.history.history import History
