@@ -11,8 +11,8 @@ from llmhost.derive.gpu_set import GpuSet
 from llmhost.derive.orphans import Orphan, orphans
 from llmhost.derive.requirements import Need, requirements_of
 from llmhost.derive.segments import SegmentState, segment_states
-from llmhost.derive.should_run import wanted
-from llmhost.derive.start_limit import gives_up
+from llmhost.derive.should_run import should_run
+from llmhost.derive.start_limit import start_limit_can_trip
 from llmhost.derive.startable import startable
 from llmhost.derive.trackers import TrackerState, tracker_states
 from llmhost.derive.unit_membership import UnitMemberships, members_by_unit
@@ -31,8 +31,8 @@ class UnitFacts:
     unit: Unit
     engine: str  # "" where no engine is known to run
     guarded: bool
-    wanted: Reading[bool]
-    gives_up: Reading[bool]
+    should_run: Reading[bool]
+    start_limit_can_trip: Reading[bool]
     gpus: Reading[GpuSet]
     needed: Reading[Need]
     startable: Reading[bool]
@@ -92,8 +92,8 @@ def _unit_facts(
         unit=unit,
         engine=requirements.run.engine,
         guarded=_is_guarded(unit),
-        wanted=wanted(unit, record),
-        gives_up=gives_up(unit, record),
+        should_run=should_run(unit, record),
+        start_limit_can_trip=start_limit_can_trip(unit, record),
         gpus=requirements.gpus,
         needed=requirements.needed,
         startable=startable(

@@ -8,7 +8,7 @@ from llmhost.model.unit import Unit
 _REFUSED = "start-limit-hit"
 
 
-def wanted(unit: Unit, record: UnitHistory | None) -> Reading[bool]:
+def should_run(unit: Unit, record: UnitHistory | None) -> Reading[bool]:
     """Say whether the unit is up, failing or waiting to restart, or enabled and not stopped by an operator since.
 
     A unit that fails while it is being stopped, as engines do that answer SIGTERM with an exit status, is stopped; but

@@ -9,7 +9,7 @@ from llmhost.model.unit import Unit
 _RUNS = 10  # the last ones that ended as those do that are restarted
 
 
-def gives_up(unit: Unit, record: UnitHistory | None) -> Reading[bool]:
+def start_limit_can_trip(unit: Unit, record: UnitHistory | None) -> Reading[bool]:
     """Say whether the unit's start limit can trip.
 
     systemd refuses a start when StartLimitBurst= starts were begun in the StartLimitIntervalSec= before it

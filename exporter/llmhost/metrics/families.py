@@ -133,7 +133,7 @@ def _state(facts: UnitFacts, labels: Mapping[str, str], page: Page) -> None:
     page.add(catalog.UNIT_SUB_STATE, 1, **labels, state=unit.sub_state)
     if unit.result:
         page.add(catalog.UNIT_RESULT, 1, **labels, result=unit.result)
-    page.add(catalog.UNIT_WANTED, value_or_none(facts.wanted), **labels)
+    page.add(catalog.UNIT_WANTED, value_or_none(facts.should_run), **labels)
     page.add(catalog.UNIT_NRESTARTS, unit.nrestarts, **labels)
     page.add(catalog.UNIT_STATE_CHANGE, unit.state_change_at, **labels)
     page.add(catalog.UNIT_EXEC_MAIN_STATUS, unit.exec_main_status, **labels)

@@ -28,7 +28,7 @@ def history_series(view: View, page: Page) -> None:
         _counts(record, labels, page)
         _latest(record, labels, page)
         _in_the_way(record, indexes, labels, page)
-        page.add(catalog.UNIT_GIVES_UP, value_or_none(fact.gives_up), **labels)
+        page.add(catalog.UNIT_GIVES_UP, value_or_none(fact.start_limit_can_trip), **labels)
 
 
 def _counts(record: UnitHistory, labels: Mapping[str, str], page: Page) -> None:

@@ -69,7 +69,7 @@ def told_of(facts: UnitFacts, view: HostView) -> Iterator[tuple[str, Style]]:
     if facts.engine or facts.guarded:
         yield " · ".join(_about(facts)), Style.PLAIN
     if facts.unit.nrestarts and waits_to_restart(facts.unit):
-        forever = ", and it will never give up" if facts.gives_up == Ok(False) else ""
+        forever = ", and it will never give up" if facts.start_limit_can_trip == Ok(False) else ""
         yield f"systemd has restarted it {count(facts.unit.nrestarts, 'time')}{forever}", Style.DOUBT
     if record is not None:
         yield from _history(record, view)
