@@ -48,7 +48,7 @@ def segment(seen: Seen) -> Segment:
         changed_at=seen.changed_at,
         uid=0,
         holders=seen.holders,
-        looked_at=seen.at,
+        inspected_at=seen.at,
     )
 
 

@@ -38,7 +38,7 @@ def parent_link(child: Process, processes: ProcessTable) -> ParentLink:
     if child.pipes is not None and parent.pipes is not None:
         shared = frozenset(child.pipes.values()) & frozenset(parent.pipes.values())
         return ParentLink.KEPT if shared - _standard(child) - _standard(parent) else ParentLink.LOST
-    if child.pipes_untold or parent.pipes_untold:
+    if child.pipes_unread or parent.pipes_unread:
         return ParentLink.UNKNOWN
     return ParentLink.KEPT if parent.pgrp == child.pgrp and is_python(parent) else ParentLink.SEEMS_LOST
 

@@ -48,8 +48,8 @@ def _state(segment: Segment, unheld_since: Mapping[SegmentId, float], grace_seco
         return SegmentState.UNKNOWN
     if segment.holders:
         return SegmentState.LIVE
-    since = unheld_since.get(segment.id, segment.looked_at)
-    return SegmentState.STALE if segment.looked_at - since >= grace_seconds else SegmentState.UNHELD
+    since = unheld_since.get(segment.id, segment.inspected_at)
+    return SegmentState.STALE if segment.inspected_at - since >= grace_seconds else SegmentState.UNHELD
 
 
 def advance_unheld(
@@ -61,9 +61,9 @@ def advance_unheld(
     number of an old one.
     """
     return {
-        segment.id: min(since.get(segment.id, segment.looked_at), segment.looked_at)
+        segment.id: min(since.get(segment.id, segment.inspected_at), segment.inspected_at)
         if changed_at.get(segment.id) == segment.changed_at
-        else segment.looked_at
+        else segment.inspected_at
         for segment in shared.segments
         if segment.holders is not None and not segment.holders
     }

@@ -42,12 +42,12 @@ def tracker_states(processes: ProcessTable, orphans: AbstractSet[ProcessId]) -> 
 def _state(tracker: Process, processes: ProcessTable, holders: "_Holders") -> TrackerState | None:
     if tracker.zombie:
         return TrackerState.ZOMBIE
-    if tracker.pipes_untold:
+    if tracker.pipes_unread:
         return None
     parent = processes.by_pid.get(tracker.ppid)
     inode = _inode(tracker)
     if parent is not None and not parent.zombie:
-        if parent.pipes_untold:
+        if parent.pipes_unread:
             return None
         if inode is not None and parent.pipes is not None:
             if holders.holds(parent, inode):
@@ -59,7 +59,7 @@ def _state(tracker: Process, processes: ProcessTable, holders: "_Holders") -> Tr
     links = holders.links_without(tracker, inode)
     if not links.isdisjoint({ParentLink.LOST, ParentLink.SEEMS_LOST}):
         return TrackerState.ORPHANED
-    if ParentLink.UNKNOWN in links or tracker.id.pid in processes.holders_untold:
+    if ParentLink.UNKNOWN in links or tracker.id.pid in processes.unknown_holders:
         return None
     return TrackerState.DETACHED if links else TrackerState.ORPHANED
 

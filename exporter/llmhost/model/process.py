@@ -65,7 +65,7 @@ class Process:
         return self.state in "ZX"
 
     @property
-    def pipes_untold(self) -> bool:
+    def pipes_unread(self) -> bool:
         """Whether nothing follows from their absence: neither were they read nor was that denied."""
         return self.pipes is None and not self.pipes_denied
 
@@ -77,7 +77,7 @@ class ProcessTable:
     denied: frozenset[int] = frozenset()  # pids that are there, and of which nothing could be read
     read_from_ticks: int | None = None  # when the reading began, as start ticks: who started later may be missing
     read_at_monotonic: float | None = None  # the same in seconds on CLOCK_MONOTONIC
-    holders_untold: frozenset[int] = frozenset()  # trackers whose pipe somebody unknown may hold
+    unknown_holders: frozenset[int] = frozenset()  # trackers whose pipe somebody unknown may hold
     children: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # ppid → pids
 
     def of(self, process: ProcessId) -> Process | None:

@@ -31,7 +31,7 @@ class SegmentKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One file. `holders` are processes that have it open or mapped, as of `looked_at`; empty: there is none at all.
+    """One file. `holders` are processes that have it open or mapped, as of `inspected_at`; empty: there is none at all.
 
     Where it has any, those are told that are known: a process that was there all along and took hold of it since the
     last full scan may be missing. None: it cannot be told. It was not looked for since it appeared, changed or lost the
@@ -47,7 +47,7 @@ class Segment:
     changed_at: float  # ctime, seconds since the epoch
     uid: int
     holders: frozenset[ProcessId] | None
-    looked_at: float  # seconds on CLOCK_MONOTONIC
+    inspected_at: float  # seconds on CLOCK_MONOTONIC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
