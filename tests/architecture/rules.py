@@ -37,7 +37,7 @@ SOLE_IMPORTERS: Mapping[str, tuple[str, ...]] = {
     "pynvml": ("sources.nvml.child.worker",),
     "dbus_next": ("sources.systemd",),
     "asyncio": ("sources.systemd",),
-    "prometheus_client": ("metrics", "serve", "sources.engine.parse"),
+    "prometheus_client": ("metrics", "sources.engine.parse"),
     "yaml": ("config.load", "config.nodes"),
     "psutil": ("sources",),
 }

@@ -1,4 +1,4 @@
-"""Whether all is well on the host, and if not, what is the matter."""
+"""The health of the host: findings, unknowns, and the level that follows from them. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class HealthFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """What cannot be seen, and why. It `matters` where without it nobody can say that all is well."""
+    """Something that cannot be seen, and the cause. It `matters` if the host cannot be called healthy without it."""
 
     subject: str
     cause: str
@@ -70,7 +70,7 @@ class Health:
 
 
 def health_of(view: HostView) -> Health:
-    """Judge the host. Where there is a finding, it does not matter what else cannot be seen."""
+    """Judge the host. With a finding, unknowns change nothing."""
     return Health(
         findings=(*_driver(view), *_gpus(view), *_units(view), *_leftovers(view)), unknowns=tuple(unknowns_of(view))
     )
@@ -142,7 +142,7 @@ def _unit(facts: UnitFacts) -> tuple[str, str]:
 
 
 def _dead_engines(view: HostView) -> Iterator[HealthFinding]:
-    """Tell of units that are up for systemd while a part of their engine is a zombie, which nobody has waited for."""
+    """Find units that systemd calls active while a part of their engine is a zombie."""
     processes = view.snapshot.processes
     if not isinstance(processes, Ok) or not isinstance(view.facts.units, Ok):
         return
@@ -159,7 +159,7 @@ def _dead_engines(view: HostView) -> Iterator[HealthFinding]:
 
 
 def _servers(view: HostView) -> Iterator[HealthFinding]:
-    """Tell of units whose server does not answer though it has had the time to load.
+    """Find units whose server does not answer though it has had the time to load.
 
     An answer that is not that of an engine may be as its operator wants it (`--disable-log-stats`): that is unknown.
     """
@@ -189,8 +189,8 @@ def _leftovers(view: HostView) -> Iterator[HealthFinding]:
     facts = view.facts
     attribution = facts.attribution.value if isinstance(facts.attribution, Ok) else {}
     indexes = {gpu.uuid: gpu.index for gpu in view.snapshot.gpus}
-    for uuid, mine in attribution.items():
-        holders = mine.value.holders if isinstance(mine, Ok) else ()
+    for uuid, of_gpu in attribution.items():
+        holders = of_gpu.value.holders if isinstance(of_gpu, Ok) else ()
         gone = sum(holder.used_bytes or 0 for holder in holders if holder.kind is HolderKind.GONE)
         if gone > view.policy.resident_bytes:
             what = f"{gib(gone)} GiB are held for processes that are gone"
@@ -212,7 +212,7 @@ def _leftovers(view: HostView) -> Iterator[HealthFinding]:
 
 
 def unknowns_of(view: HostView) -> Iterator[Unknown]:
-    """Tell what cannot be seen, and why: sources, what is missing for a judgement, processes that hide."""
+    """Yield what cannot be seen, with the cause: sources, inputs of a judgement, unreadable processes."""
     snapshot = view.snapshot
     engines_here = isinstance(view.facts.units, Ok) and any(unit.engine for unit in view.facts.units.value)
     for subject, reading in (
@@ -251,7 +251,7 @@ def unknowns_of(view: HostView) -> Iterator[Unknown]:
 
 
 def _unknown_engines(view: HostView) -> Iterator[Unknown]:
-    """Tell of servers that answer without an engine's metrics; those that do not answer are findings, or loading."""
+    """Yield servers that answer without an engine's metrics; those that do not answer are findings, or loading."""
     if not isinstance(view.snapshot.engines, Ok):
         return
     for answer in view.snapshot.engines.value.answers:

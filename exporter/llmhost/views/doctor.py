@@ -34,8 +34,8 @@ def _lines(findings: Sequence[Finding], unknowns: Sequence[str], width: int) -> 
         yield ()
     if unknowns:
         yield (("not checked", Style.HEADING),)
-        for one in unknowns:
-            yield from folded(one, width=width, first=plain("  "), indent=_INDENT, whole_words=True)
+        for unknown in unknowns:
+            yield from folded(unknown, width=width, first=plain("  "), indent=_INDENT, whole_words=True)
         yield ()
     yield plain(_summary(findings) + (" in what could be checked" if unknowns and not findings else ""))
 
@@ -57,7 +57,7 @@ def _finding(finding: Finding, width: int) -> Iterator[Line]:
 
 
 def _setting(text: str, width: int) -> Iterator[Line]:
-    r"""Show a line of a unit file; one that is too long goes on after a \ (systemd.syntax(7))."""
+    r"""Show a line of a unit file, continued after a \ (systemd.syntax(7))."""
     before, words = _INDENT, text.split(" ")
     while columns(before + " ".join(words)) > width and len(words) > 1:
         taken = 1

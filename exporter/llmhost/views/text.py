@@ -143,8 +143,8 @@ def span(seconds: float) -> str:
     return f"{seconds / 86400:.0f} d"
 
 
-def count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def count(number: int, singular: str, plural: str = "") -> str:
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 def ranges(indexes: Iterable[str]) -> str:

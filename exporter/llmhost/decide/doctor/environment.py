@@ -98,7 +98,7 @@ def removed_ipc(case: Case) -> Iterator[Finding]:
 
 
 def hidden_devices(case: Case) -> Iterator[Finding]:
-    """Find a unit that may not open NVIDIA's devices; of one that is active it has been seen that it needs none.
+    """Find a unit that may not open NVIDIA's devices, unless it is active and so needs none.
 
     The policy is of the whole cgroup: neither does a guard get by it with "+" (systemd.service(5)).
     """
@@ -129,17 +129,17 @@ def hidden_devices(case: Case) -> Iterator[Finding]:
 
 
 def _is_nvidias(entry: str) -> bool:
-    """Whether an entry of DeviceAllow= may be for NVIDIA's devices: nodes, or groups of /proc/devices, with globs."""
+    """Tell if an entry of DeviceAllow= may be for NVIDIA's devices: nodes, or groups of /proc/devices, with globs."""
     if entry.startswith("char-"):
         group = entry.removeprefix("char-")
         return group.startswith("nvidia") or any(
-            fnmatchcase(one, group) for one in ("nvidia", "nvidia-frontend", "195")
+            fnmatchcase(name, group) for name in ("nvidia", "nvidia-frontend", "195")
         )
     return entry.startswith(_NODES)
 
 
 def _uid(case: Case) -> int | None:
-    """Give the user of its main process, or the one in its settings where that is a number; None where neither is."""
+    """Find the uid of its main process, or a numeric User= of its settings; None where neither is known."""
     table, user = case.view.snapshot.processes, case.settings.sandbox.user
     main = table.value.by_pid.get(case.facts.unit.main_pid) if isinstance(table, Ok) else None
     if main is not None and main.uid is not None and main.placement.unit == case.facts.unit.id:
@@ -152,7 +152,7 @@ def _gpus(case: Case) -> tuple[Gpu, ...]:
 
 
 def _tensor_parallel(case: Case) -> int | None:
-    """Give what ExecStart= says; None where it runs no vLLM, or does not tell."""
+    """Read the tensor parallel size from ExecStart=; None without vLLM or where it is unknown."""
     environment = dict(case.settings.environment)
     for command in case.settings.exec_start:
         argv = expand_variables(command, environment)

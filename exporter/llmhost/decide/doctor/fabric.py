@@ -8,11 +8,11 @@ from llmhost.model.gpu import Gpu
 from llmhost.model.ids import UnitId
 from llmhost.model.unit import Unit
 
-FABRIC_MANAGER = UnitId("nvidia-fabricmanager.service")  # looked at beside the watched units
+FABRIC_MANAGER = UnitId("nvidia-fabricmanager.service")  # read beside the watched units
 
 
 def fabric_manager(view: HostView) -> Iterator[Finding]:
-    """Find one that is missing or not running.
+    """Find a fabric manager that is missing or not running.
 
     Where all GPUs are registered none need be installed: behind NVLink switches in a rack it runs elsewhere.
     """
@@ -47,7 +47,7 @@ def fabric_manager(view: HostView) -> Iterator[Finding]:
 
 
 def fabric_order(case: Case) -> Iterator[Finding]:
-    """Find a unit that may start before the fabric manager; one with a guard waits for the fabric itself."""
+    """Find a unit that may start before the fabric manager; a guard would wait for the fabric."""
     manager = _manager(case.view)
     if not case.facts.engine or case.facts.guarded or manager is None or manager.load_state == "not-found":
         return
@@ -80,6 +80,6 @@ def _fabric(view: HostView) -> tuple[Gpu, ...]:
 
 
 def _manager(view: HostView) -> Unit | None:
-    """Give the unit; None where nobody looked."""
+    """Find the fabric manager's unit; None where it was not read."""
     units = view.snapshot.watched_units
     return next((unit for unit in units if unit.id == FABRIC_MANAGER), None)

@@ -84,7 +84,7 @@ def _sum(steps: Sequence[Step]) -> str:
     endings = [step for step in steps if isinstance(step, Ending)]
     removals = [step for step in steps if isinstance(step, Removal)]
     held = [ending.gpu_bytes for ending in endings]
-    gpu = "GPU memory not known" if None in held else f"{size(sum(one or 0 for one in held))} of GPU memory"
+    gpu = "GPU memory not known" if None in held else f"{size(sum(used or 0 for used in held))} of GPU memory"
     parts = [f"{count(len(endings), 'process', 'processes')} ({gpu})"] if endings else []
     if removals:
         parts.append(
@@ -159,8 +159,8 @@ def _rest(plan: Plan, width: int) -> Iterator[Line]:
         yield ()
     if plan.unknowns:
         yield (("CANNOT BE TOLD", Style.HEADING),)
-        for one in plan.unknowns:
-            yield from folded(one, width=width, first=plain("  "), indent="    ")
+        for unknown in plan.unknowns:
+            yield from folded(unknown, width=width, first=plain("  "), indent="    ")
         yield ()
 
 

@@ -26,7 +26,7 @@ from llmhost.views.text import clean, count
 
 PROJECT: Final = "https://github.com/llmhost/llmhost"
 RUNBOOK: Final = f"{PROJECT}/blob/main/alerts/README.md"
-# Which part of the runbook tells what to do about a finding, by its kind; where none does, none is named.
+# Runbook section by kind of finding.
 RUNBOOK_PARTS: Final[Mapping[str, str]] = {
     "unit_restarting": "llmhostrestartloop",
     "unit_failed": "llmhostunitdown",
@@ -53,7 +53,7 @@ class About:
 
     host_name: str
     version: str
-    age_seconds: float  # of the look, as the page is made
+    age_seconds: float  # of the observation
 
 
 def status_page(view: HostView, health: Health, settings: Sequence[Finding], about: About) -> str:

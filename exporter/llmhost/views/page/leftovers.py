@@ -36,10 +36,10 @@ def processes_section(view: HostView) -> Markup:
     if len(found) > _MOST:
         lines.append(tag("p", f"and {len(found) - _MOST} more"))
     states = Counter(trackers.value.values()) if isinstance(trackers, Ok) else Counter[TrackerState]()
-    told = ", ".join(f"{states[state]} {state}" for state in TrackerState if states[state])
-    if told:
+    counts = ", ".join(f"{states[state]} {state}" for state in TrackerState if states[state])
+    if counts:
         bad = Style.BAD if states[TrackerState.ORPHANED] else Style.PLAIN
-        lines.append(styled("p", (f"resource trackers: {told}", bad)))
+        lines.append(styled("p", (f"resource trackers: {counts}", bad)))
     return tag("section", tag("h2", "Processes"), lines, id="processes")
 
 
@@ -88,8 +88,8 @@ def _files(state: SegmentState, found: Mapping[tuple[SegmentState, SegmentKind],
     if not kinds:
         return Markup()
     together = size(sum(segment.allocated_bytes for kind in kinds for segment in found[state, kind]))
-    told = ", ".join(f"{len(found[state, kind])} {kind}" for kind in kinds)
-    return styled("li", (f"{state}, {together}: {told}", Style.BAD if state is SegmentState.STALE else Style.PLAIN))
+    counts = ", ".join(f"{len(found[state, kind])} {kind}" for kind in kinds)
+    return styled("li", (f"{state}, {together}: {counts}", Style.BAD if state is SegmentState.STALE else Style.PLAIN))
 
 
 def settings_section(findings: Sequence[Finding]) -> Markup:
@@ -127,8 +127,8 @@ def _lines(texts: Sequence[str]) -> Iterator[Markup]:
 
 
 def unknowns_section(unknowns: Sequence[Unknown]) -> Markup:
-    """Tell what cannot be seen; also where that is nothing, as a page that is silent about it would not tell."""
-    lines = [_unknown(one) for one in unknowns]
+    """List what cannot be seen, also when that is nothing: silence would be ambiguous."""
+    lines = [_unknown(unknown) for unknown in unknowns]
     return tag(
         "section",
         tag("h2", "Cannot be seen"),
