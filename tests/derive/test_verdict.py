@@ -27,7 +27,9 @@ def test_weights_of_the_run_before_are_in_the_way_on_each_of_its_eight_gpus() ->
     assert said(result) == (Verdict.RESIDENT, [(str(index), "leftover", 70 * GIB) for index in range(8)])
     assert isinstance(result, Ok)
     first = result.value.obstacles[0]
-    assert (first.pid, first.command, first.unit, first.gpu, first.uuid) == (500, "VLLM::Worker_TP0", ME, "0", "GPU-0")
+    assert first.holder is not None
+    assert (first.holder.pid, first.holder.command, first.holder.unit) == (500, "VLLM::Worker_TP0", ME)
+    assert (first.gpu, first.uuid) == ("0", "GPU-0")
 
 
 def test_memory_that_was_back_before_the_lists_were_read_was_in_the_way_all_the_same() -> None:
@@ -39,12 +41,16 @@ def test_the_largest_obstacle_comes_first_and_each_has_its_pid_and_name() -> Non
     holders = (held(500, 3 * GIB, 12000), held(501, 20 * GIB, None))
     result = judged([in_use(0, 24 * GIB, *holders)], [MAIN, worker])
     assert isinstance(result, Ok)
-    assert [
-        (obstacle.kind, obstacle.pid, obstacle.command, obstacle.used_bytes) for obstacle in result.value.obstacles
-    ] == [
-        ("gone", 501, "", 20 * GIB),
-        ("leftover", 500, "python3", 3 * GIB),
-        ("unattributed", 0, "", 1 * GIB),
+    assert [(obstacle.kind, obstacle.used_bytes) for obstacle in result.value.obstacles] == [
+        ("gone", 20 * GIB),
+        ("leftover", 3 * GIB),
+        ("unattributed", 1 * GIB),
+    ]
+    in_the_way = [obstacle.holder for obstacle in result.value.obstacles]
+    assert [None if holder is None else (holder.pid, holder.command) for holder in in_the_way] == [
+        (501, ""),
+        (500, "python3"),
+        None,
     ]
 
 
@@ -112,7 +118,9 @@ def test_a_pid_that_is_gone_is_in_the_way_with_the_unit_that_it_was_of() -> None
     result = judged([in_use(0, 20 * GIB, held(501, 20 * GIB, 12000))], history=history)
     assert said(result) == (Verdict.RESIDENT, [("0", "gone", 20 * GIB)])
     assert isinstance(result, Ok)
-    assert result.value.obstacles[0].unit == ME
+    holder = result.value.obstacles[0].holder
+    assert holder is not None
+    assert holder.unit == ME
 
 
 def test_an_orphan_is_in_the_way_once_it_is_known_to_be_one() -> None:

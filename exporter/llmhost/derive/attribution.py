@@ -1,6 +1,6 @@
-"""Whose is the memory on each GPU: the unit and kind of every holder, and what no visible process holds."""
+"""GPU memory by holder: the unit and kind of each process that holds some, and what no visible process holds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +16,7 @@ from llmhost.model.unit import Unit
 
 
 class HolderKind(StrEnum):
-    """What a holder of GPU memory is; the first that fits (docs/design.md: Holder)."""
+    """Kinds of holders of GPU memory; the first that fits (docs/design.md: Holder)."""
 
     GONE = "gone"  # NVML lists a pid that /proc does not have
     SYSTEM = "system"  # of the machine: a display server, say, unless it is in a watched unit or a container
@@ -30,15 +30,30 @@ class HolderKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
+    """One process's memory on one GPU."""
+
     pid: int
     process: ProcessId | None  # as GpuHolder has it
+    command: str  # comm, or the title of an engine's process; "" where the process is gone or not readable
     unit: UnitId | None
     kind: HolderKind
-    used_bytes: int | None
+    used_bytes: int | None  # None where the driver does not tell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderGroup:
+    """The holders of one kind and unit on one GPU, together."""
+
+    kind: HolderKind | None  # None: memory that no visible process holds
+    unit: UnitId | None
+    pids: tuple[int, ...]
+    used_bytes: int | None  # None where the driver does not tell it of one of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuAttribution:
+    """The memory of one GPU by holder."""
+
     holders: tuple[Holder, ...]
     unattributed_bytes: Reading[int]
 
@@ -49,7 +64,7 @@ def attribute(
     """Attribute the memory of every GPU. Without NVML, processes or the host's clock nothing can be said.
 
     Without systemd the unit still can, from the cgroup, but not whether its activation is the present one: then the
-    kind is `other`. `process_runs` tell of processes in which activation of which unit they were seen.
+    kind is `other`. `process_runs` are the runs that processes were seen in before.
     """
     if not isinstance(snapshot.nvml, Ok):
         return snapshot.nvml
@@ -58,13 +73,39 @@ def attribute(
         return seen
     memberships = UnitMemberships(units=units, processes=seen.value[0], host=seen.value[1], process_runs=process_runs)
 
-    def one(gpu: Gpu) -> Reading[GpuAttribution]:
+    def of(gpu: Gpu) -> Reading[GpuAttribution]:
         if not isinstance(gpu.holders, Ok):
             return gpu.holders
         holders = tuple(_holder(entry, memberships, orphans) for entry in gpu.holders.value)
         return Ok(GpuAttribution(holders=holders, unattributed_bytes=_unattributed(gpu.memory, holders)))
 
-    return Ok({gpu.uuid: one(gpu) for gpu in snapshot.nvml.value.gpus})
+    return Ok({gpu.uuid: of(gpu) for gpu in snapshot.nvml.value.gpus})
+
+
+def grouped(holders: Iterable[Holder]) -> tuple[HolderGroup, ...]:
+    """Sum up holders by kind and unit."""
+    groups: dict[tuple[HolderKind, UnitId | None], list[Holder]] = {}
+    for holder in holders:
+        groups.setdefault((holder.kind, holder.unit), []).append(holder)
+    return tuple(
+        HolderGroup(
+            kind=kind,
+            unit=unit,
+            pids=tuple(sorted(holder.pid for holder in group)),
+            used_bytes=sum_or_none(holder.used_bytes for holder in group),
+        )
+        for (kind, unit), group in groups.items()
+    )
+
+
+def sum_or_none(sizes: Iterable[int | None]) -> int | None:
+    """Sum up; None where one of them is not known."""
+    total = 0
+    for size in sizes:
+        if size is None:
+            return None
+        total += size
+    return total
 
 
 def _holder(entry: GpuHolder, memberships: UnitMemberships, orphans: AbstractSet[ProcessId]) -> Holder:
@@ -78,7 +119,20 @@ def _holder(entry: GpuHolder, memberships: UnitMemberships, orphans: AbstractSet
         membership = memberships.of(process)
         unit = process.placement.unit if membership is None else membership.unit
         kind = _kind(process, membership, orphans)
-    return Holder(pid=entry.pid, process=entry.process, unit=unit, kind=kind, used_bytes=entry.used_bytes)
+    return Holder(
+        pid=entry.pid,
+        process=entry.process,
+        command="" if process is None else _shown_command(process),
+        unit=unit,
+        kind=kind,
+        used_bytes=entry.used_bytes,
+    )
+
+
+def _shown_command(process: Process) -> str:
+    """Name a process as `ps` does, but an engine's part by its title, of which comm has only the beginning."""
+    title = process.argv[0].rstrip() if process.argv else ""
+    return title if process.engine and "::" in title else process.comm
 
 
 def _may_be_there(entry: GpuHolder, processes: ProcessTable) -> bool:

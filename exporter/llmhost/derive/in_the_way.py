@@ -10,7 +10,6 @@ from llmhost.derive.requirements import Need
 from llmhost.model.gpu import Gpu
 from llmhost.model.history.unit_history import UNATTRIBUTED
 from llmhost.model.ids import GpuUuid, UnitId
-from llmhost.model.process import Process
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit
@@ -21,15 +20,16 @@ _WHERE_SHORT = frozenset({HolderKind.CONTAINER, HolderKind.SESSION, HolderKind.O
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """One holder in the way, for the log; pid 0 and "" for memory that nobody holds."""
+    """Memory in the way on one GPU: a holder's, or what no visible process holds."""
 
     uuid: GpuUuid
     gpu: str  # NVML's index
-    kind: str
-    pid: int
-    command: str  # comm, or the title of an engine's process
-    unit: UnitId | None
     used_bytes: int
+    holder: Holder | None = None  # None: memory that no visible process holds
+
+    @property
+    def kind(self) -> str:
+        return UNATTRIBUTED if self.holder is None else self.holder.kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +75,14 @@ class Scene:
         in_the_way = [
             holder for holder in holders if holder.kind in _ALWAYS | _WHERE_SHORT and not self._is_doubtful(holder)
         ]
-        obstacles = [self._obstacle(gpu, one) for one in in_the_way if one.used_bytes]
+        obstacles = [
+            Obstacle(uuid=gpu.uuid, gpu=gpu.index, used_bytes=holder.used_bytes, holder=holder)
+            for holder in in_the_way
+            if holder.used_bytes
+        ]
         nobodys = _unattributed(used, holders) if isinstance(attribution, Ok) else None
         if nobodys:
-            obstacles.append(_nobodys(gpu, nobodys))
+            obstacles.append(Obstacle(uuid=gpu.uuid, gpu=gpu.index, used_bytes=nobodys))
         if used is not None and used <= self.policy.resident_bytes:
             return Found(target=target, counted_bytes=0, obstacles=tuple(obstacles))
         held_later = sum(one.used_bytes or 0 for one in listed if self._came_later(one))
@@ -155,37 +159,12 @@ class Scene:
         why = failed(self.needed)
         return Failed(why.cause, f"whether others leave the unit what it needs is not known: {why.detail or why.cause}")
 
-    def _obstacle(self, gpu: Gpu, holder: Holder) -> Obstacle:
-        table = self.snapshot.processes
-        process = table.value.of(holder.process) if isinstance(table, Ok) and holder.process is not None else None
-        return Obstacle(
-            uuid=gpu.uuid,
-            gpu=gpu.index,
-            kind=holder.kind,
-            pid=holder.pid,
-            command=shown_command(process) if process is not None else "",
-            unit=holder.unit,
-            used_bytes=holder.used_bytes or 0,
-        )
-
 
 def _unattributed(used: int | None, holders: Sequence[Holder]) -> int | None:
     """Work out what nobody held at the start; None where that is not known, and where there is no such sum."""
     held = [holder.used_bytes for holder in holders]
     known = [one for one in held if one is not None]
     return None if used is None or len(known) < len(held) else max(0, used - sum(known))
-
-
-def _nobodys(gpu: Gpu, used_bytes: int) -> Obstacle:
-    return Obstacle(
-        uuid=gpu.uuid, gpu=gpu.index, kind=UNATTRIBUTED, pid=0, command="", unit=None, used_bytes=used_bytes
-    )
-
-
-def shown_command(process: Process) -> str:
-    """Name it as `ps` does, but an engine's part by its title, of which comm has only the beginning."""
-    title = process.argv[0].rstrip() if process.argv else ""
-    return title if process.engine and "::" in title else process.comm
 
 
 def _fault(gpu: Gpu) -> Failed:

@@ -61,11 +61,13 @@ def _obstacles(obstacles: tuple[Obstacle, ...]) -> str:
 
 def _obstacle(obstacle: Obstacle) -> str:
     what = f"GPU {obstacle.gpu}: {gib(obstacle.used_bytes)} GiB {obstacle.kind}"
-    if obstacle.pid:
-        what += f" pid {obstacle.pid}"
-    if obstacle.command:
-        what += f" ({_command(obstacle.command)})"
-    return f"{what} of {obstacle.unit.name}" if obstacle.unit is not None else what
+    holder = obstacle.holder
+    if holder is None:
+        return what
+    what += f" pid {holder.pid}"
+    if holder.command:
+        what += f" ({_command(holder.command)})"
+    return f"{what} of {holder.unit.name}" if holder.unit is not None else what
 
 
 def _command(command: str) -> str:

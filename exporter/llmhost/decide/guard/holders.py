@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from llmhost.decide.holder_summary import SeenGpu, SeenHolder
 from llmhost.derive.attribution import GpuAttribution, Holder
-from llmhost.derive.in_the_way import shown_command
 from llmhost.model.ids import GpuUuid
 from llmhost.model.reading import Ok, Reading
 from llmhost.model.snapshot import Snapshot
@@ -33,8 +32,6 @@ def _size(holder: SeenHolder) -> int:
 
 
 def _seen(holder: Holder, snapshot: Snapshot) -> SeenHolder:
-    table = snapshot.processes
-    process = table.value.of(holder.process) if isinstance(table, Ok) and holder.process is not None else None
     since = None
     if holder.process is not None and isinstance(snapshot.host, Ok):
         host = snapshot.host.value
@@ -42,7 +39,7 @@ def _seen(holder: Holder, snapshot: Snapshot) -> SeenHolder:
         since = snapshot.at - (now_since_boot - holder.process.start_ticks / host.ticks_per_second)
     return SeenHolder(
         pid=holder.pid,
-        command=shown_command(process) if process is not None else "",
+        command=holder.command,
         kind=holder.kind,
         unit=holder.unit,
         used_bytes=holder.used_bytes,

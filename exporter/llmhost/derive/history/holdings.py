@@ -1,11 +1,11 @@
 """What a look adds to what is known of units' GPU memory: how much they hold, and on which GPUs they are."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from llmhost.config.schema import Policy
 from llmhost.derive.activation import is_up
-from llmhost.derive.attribution import GpuAttribution, Holder, HolderKind, attribute
+from llmhost.derive.attribution import GpuAttribution, Holder, HolderKind, attribute, sum_or_none
 from llmhost.derive.readiness import has_answered
 from llmhost.derive.runs import run_of
 from llmhost.derive.servers import SCRAPED_ENGINES
@@ -58,8 +58,8 @@ def _advance_holdings(before: Mapping[UnitId, Holdings], up: tuple[Unit, ...], g
             last = Holdings(invocation_id=unit.invocation_id, own_bytes={}, others_bytes={})
         own, others = dict(last.own_bytes), dict(last.others_bytes)
         for gpu, attribution in gpus:
-            mine = _sum(holder for holder in attribution.holders if _is_own(holder, unit))
-            ended = _sum(holder for holder in attribution.holders if holder.kind in _ENDED)
+            mine = sum_or_none(holder.used_bytes for holder in attribution.holders if _is_own(holder, unit))
+            ended = sum_or_none(holder.used_bytes for holder in attribution.holders if holder.kind in _ENDED)
             if mine is None or ended is None or not isinstance(gpu.memory, Ok):
                 continue
             beside = gpu.memory.value.used_bytes - mine - ended
@@ -82,7 +82,7 @@ def _advance_gpu_sets(
     members = mapped(snapshot.processes, members_by_unit)
     for unit in up:
         own = {
-            gpu.uuid: _sum(holder for holder in attribution.holders if _is_own(holder, unit))
+            gpu.uuid: sum_or_none(holder.used_bytes for holder in attribution.holders if _is_own(holder, unit))
             for gpu, attribution in gpus
         }
         on = tuple(uuid for uuid, held in own.items() if held is not None and held > policy.resident_bytes)
@@ -109,13 +109,3 @@ def _is_ready(
 
 def _is_own(holder: Holder, unit: Unit) -> bool:
     return holder.kind is HolderKind.CURRENT and holder.unit == unit.id
-
-
-def _sum(holders: Iterable[Holder]) -> int | None:
-    """Sum up what they hold; None where that is not known of one."""
-    total = 0
-    for holder in holders:
-        if holder.used_bytes is None:
-            return None
-        total += holder.used_bytes
-    return total
