@@ -15,10 +15,10 @@ def test_what_was_looked_at_is_saved_when_it_is_to_be_kept() -> None:
     saved: list[History] = []
     keeper = HistoryKeeper(History(), policy=Policy, save=saved.append)
     for at in (100.0, 200.0):
-        look = keeper.look(snapshot(processes=[], at_monotonic=at))
-        keeper.keep()
+        look = keeper.add_observation(snapshot(processes=[], at_monotonic=at))
+        keeper.save()
         assert saved[-1] is look
-    keeper.keep()
+    keeper.save()
     assert len(saved) == 2, "nothing is new"
 
 
@@ -34,8 +34,8 @@ def test_two_who_keep_at_once_both_have_theirs_saved() -> None:
     kept: list[bool] = []
 
     def keep(at: float) -> None:
-        look = keeper.look(snapshot(processes=[], at_monotonic=at))
-        keeper.keep(5.0)
+        look = keeper.add_observation(snapshot(processes=[], at_monotonic=at))
+        keeper.save(5.0)
         assert look.processes_at is not None
         kept.append(any((history.processes_at or 0.0) >= look.processes_at for history in saved))
 
@@ -56,9 +56,9 @@ def test_a_disk_that_hangs_is_waited_for_a_while_and_told_of_once(caplog: pytest
 
     keeper = HistoryKeeper(History(), policy=Policy, save=hang)
     for at in (100.0, 200.0):
-        keeper.look(snapshot(processes=[], at_monotonic=at))
+        keeper.add_observation(snapshot(processes=[], at_monotonic=at))
         began = time.monotonic()
-        keeper.keep(0.1)
+        keeper.save(0.1)
         assert time.monotonic() - began < 5
     assert caplog.messages == ["history is not saved yet after 0.1 s: the disk is slow, or hangs"]
     hung.set()

@@ -320,9 +320,9 @@ def test_closing_closes_the_source_though_it_hangs() -> None:
 
 def test_a_look_that_is_older_than_one_that_is_in_the_history_is_not_taken_in() -> None:
     keeper = in_memory()
-    newer = keeper.look(snapshot(processes=[], at_monotonic=200.0))
+    newer = keeper.add_observation(snapshot(processes=[], at_monotonic=200.0))
     assert newer.processes_since == 200.0
-    assert keeper.look(snapshot(processes=[], at_monotonic=100.0)) == newer
+    assert keeper.add_observation(snapshot(processes=[], at_monotonic=100.0)) == newer
 
 
 def test_a_read_that_ends_because_its_source_was_closed_is_no_news(caplog: pytest.LogCaptureFixture) -> None:

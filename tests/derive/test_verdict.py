@@ -7,7 +7,7 @@ from tests.fakes.judging import MAIN, ME, MINE, NOTEBOOK, in_use, judged, said, 
 from tests.fakes.values import GIB, HOST, MIB, gpu, held, in_service, memory, process, snapshot, table, unit
 
 from llmhost.config.schema import Config, UnitGpus, UnitsConfig
-from llmhost.derive.verdict import judge
+from llmhost.derive.verdict import StartReadings, judge
 from llmhost.model.gpu import Gpu
 from llmhost.model.history.history import History, LearntGpus
 from llmhost.model.history.unit_history import Verdict
@@ -221,7 +221,7 @@ def test_the_unit_counts_as_it_was_whatever_systemd_says_of_it_by_now() -> None:
     worker = process(901, MINE, start=30050)
     now = [in_use(0, 2 * GIB, held(901, 2 * GIB, 30050))]
     read = snapshot(gpus=now, processes=[worker], units=[gone])
-    assert said(judge(read, one, {GpuUuid("GPU-0"): 0}, Config(), History())) == (Verdict.CLEAN, [])
+    assert said(judge(StartReadings.of(read, Config(), History()), one, {GpuUuid("GPU-0"): 0})) == (Verdict.CLEAN, [])
 
 
 def test_on_unified_memory_the_holders_alone_tell() -> None:
@@ -270,7 +270,7 @@ def test_little_in_use_is_clean_without_lists_and_much_is_not_told_without() -> 
 
 def test_memory_that_was_not_read_at_the_start_is_unknown_whatever_it_is_by_now() -> None:
     read = snapshot(gpus=[in_use(0, 0)], processes=[MAIN], units=[starting()])
-    result = judge(read, starting(), {}, Config(), History())
+    result = judge(StartReadings.of(read, Config(), History()), starting(), {})
     assert result == Failed(Cause.UNKNOWN, "GPU 0: its memory was not read as the unit started")
 
 
@@ -340,7 +340,7 @@ def test_without_systemd_a_service_on_the_gpu_may_be_one_that_is_up() -> None:
     worker = process(600, in_service("sglang.service"), start=1000)
     gpus = [in_use(0, 40 * GIB, held(600, 40 * GIB))]
     read = replace(snapshot(gpus=gpus, processes=[MAIN, worker]), units=Failed(Cause.NO_BUS))
-    assert judge(read, starting(), {GpuUuid("GPU-0"): 40 * GIB}, Config(), History()) == Failed(
+    assert judge(StartReadings.of(read, Config(), History()), starting(), {GpuUuid("GPU-0"): 40 * GIB}) == Failed(
         Cause.UNKNOWN, "GPU 0: systemd does not say which units are up"
     )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tests.fakes.values import gpu, in_service, memory, process, settings, snapshot, unit
 
 from llmhost.config.schema import Config
-from llmhost.derive.verdict import Judgement, judge
+from llmhost.derive.verdict import Judgement, StartReadings, judge
 from llmhost.model.gpu import Gpu, GpuHolder
 from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import Verdict
@@ -57,7 +57,8 @@ def judged(
     by_uuid = {one.uuid: one.memory.value.used_bytes for one in gpus if isinstance(one.memory, Ok)}
     by_uuid |= {GpuUuid(f"GPU-{index}"): size for index, size in (used or {}).items()}
     read = snapshot(gpus=gpus, processes=there, units=[one, *units])
-    return judge(replace(read, **given), one, by_uuid, config or Config(), history or History())  # type: ignore[arg-type]
+    readings = StartReadings.of(replace(read, **given), config or Config(), history or History())  # type: ignore[arg-type]
+    return judge(readings, one, by_uuid)
 
 
 def said(reading: Reading[Judgement]) -> tuple[Verdict, list[tuple[str, str, int]]]:

@@ -22,7 +22,7 @@ from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.unit import UnitSettings
 from llmhost.model.unit_event import UnitEvent
 from llmhost.starts.judge import Judge
-from llmhost.starts.memory_release import Release
+from llmhost.starts.memory_release import ReleaseTimer
 from llmhost.starts.watch import Watch
 
 ON_GPU_0 = UnitSettings(service_type="simple", environment=(("CUDA_VISIBLE_DEVICES", "0"),))
@@ -71,7 +71,7 @@ def watching(
     clock, given = SystemClock(), Given(report([gpu(memory=memory(used=used))]))
     host, nvml = Worker("host", HostGiven(), clock), Worker("memory", given, clock)
     keeper = HistoryKeeper(History(), policy=Policy, save=save)
-    release = Release(keeper=keeper, host=host, memory=nvml, config=Config, clock=clock)
+    release = ReleaseTimer(keeper=keeper, host=host, memory=nvml, config=Config, clock=clock)
     judge = Judge(
         keeper=keeper,
         host=host,
@@ -108,7 +108,7 @@ def event(name: str = "vllm.service", *, gap: bool = False, **changes: Any) -> U
 
 
 def test_what_is_known_is_saved_also_while_events_never_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llmhost.starts.watch._KEEP_SECONDS", 0.1)
+    monkeypatch.setattr("llmhost.starts.watch._SAVE_SECONDS", 0.1)
     saved: list[History] = []
     with watching(saved.append) as (watch, _, _):
 

@@ -36,7 +36,7 @@ from llmhost.sources.shm.foreign_pid_namespaces import read_strangers
 from llmhost.sources.shm.source import ShmSource
 from llmhost.sources.systemd.source import SystemdSource
 from llmhost.starts.judge import Judge
-from llmhost.starts.memory_release import Release
+from llmhost.starts.memory_release import ReleaseTimer
 from llmhost.starts.watch import Watch
 from llmhost.state.driver_pause import Wish
 from llmhost.state.guard_record import GuardRecords
@@ -195,7 +195,7 @@ class Exporter:
             config=lambda: self._config,
             clock=clock,
         )
-        release = Release(
+        release = ReleaseTimer(
             keeper=self._keeper, host=self._host, memory=self._memory, config=lambda: self._config, clock=clock
         )
         return Watch(keeper=self._keeper, judge=judge, release=release)

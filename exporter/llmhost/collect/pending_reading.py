@@ -8,7 +8,7 @@ from llmhost.model.reading import Reading
 T = TypeVar("T")
 
 
-class Asked(Generic[T]):
+class PendingReading(Generic[T]):
     """What one worker is asked for, each time within so many seconds. For use by one thread."""
 
     def __init__(self, worker: Worker[T] | None, clock: Clock, *, seconds: float) -> None:

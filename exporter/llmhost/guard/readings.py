@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from llmhost.assemble.guard_sources import FIRST_SECONDS, Gpus, Surroundings
-from llmhost.collect.pending_reading import Asked
+from llmhost.collect.pending_reading import PendingReading
 from llmhost.collect.worker import Clock, Ticket
 from llmhost.config.schema import Config
 from llmhost.decide.guard.memory_stability import STEADY_BYTES
@@ -45,10 +45,10 @@ class Looks:
         self._source = gpus.source
         self._asked_at = 0.0
         self._ticket: Ticket[NvmlReport] | None = None
-        self._lists = Asked(gpus.lists, clock, seconds=FIRST_SECONDS)
-        self._tables = Asked(surroundings.processes, clock, seconds=FIRST_SECONDS)
-        self._hosts = Asked(surroundings.host, clock, seconds=_FACTS_SECONDS)
-        self._all_units = Asked(surroundings.units, clock, seconds=_FACTS_SECONDS)
+        self._lists = PendingReading(gpus.lists, clock, seconds=FIRST_SECONDS)
+        self._tables = PendingReading(surroundings.processes, clock, seconds=FIRST_SECONDS)
+        self._hosts = PendingReading(surroundings.host, clock, seconds=_FACTS_SECONDS)
+        self._all_units = PendingReading(surroundings.units, clock, seconds=_FACTS_SECONDS)
         self._units_at = -_UNITS_SECONDS
         self._listing = False  # lists or processes are under way
         self._listed: Reading[NvmlReport] | None = None
