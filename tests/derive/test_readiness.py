@@ -3,7 +3,7 @@
 from tests.fakes.values import snapshot, unit
 
 from llmhost.config.schema import Policy
-from llmhost.derive.history.observations import advance
+from llmhost.derive.history.observations import with_observation
 from llmhost.derive.readiness import ready_budget_seconds
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.history.history import History, Readiness
@@ -29,7 +29,7 @@ def look(at: float, one: Unit, *answers: EngineAnswer) -> Snapshot:
 def after(*looks: Snapshot) -> Readiness:
     history = History()
     for one in looks:
-        history = advance(history, one, Policy())
+        history = with_observation(history, one, Policy())
     return history.readiness[ME]
 
 
@@ -81,13 +81,15 @@ def test_a_look_without_engines_changes_nothing_and_of_a_unit_that_is_gone_its_p
         look(105, one, LOADING), look(120, one, SERVING), gone, look(201, again, LOADING), look(230, again, SERVING)
     ).past_seconds == (20.0, 30.0)
     # who was never timed is forgotten
-    assert advance(advance(History(), look(105, one, LOADING), Policy()), gone, Policy()).readiness == {}
+    assert (
+        with_observation(with_observation(History(), look(105, one, LOADING), Policy()), gone, Policy()).readiness == {}
+    )
 
 
 def test_the_past_of_at_most_a_thousand_units_is_remembered_and_that_of_those_that_are_there() -> None:
     past = Readiness(invocation_id="", start_seen=True, past_seconds=(5.0,))
     before = {UnitId(f"run-{number}.service"): past for number in range(1000)}
-    kept = advance(History(readiness=before), look(105, started("a", 100.0), LOADING), Policy()).readiness
+    kept = with_observation(History(readiness=before), look(105, started("a", 100.0), LOADING), Policy()).readiness
     assert len(kept) == 1000
     assert ME in kept
     assert UnitId("run-0.service") not in kept

@@ -9,7 +9,7 @@ import pytest
 from tests.fakes.values import process, snapshot, table
 
 from llmhost.config.schema import Policy
-from llmhost.derive.history.observations import advance
+from llmhost.derive.history.observations import with_observation
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId
@@ -73,7 +73,7 @@ def states(looks: Sequence[Reading[SharedMemory]]) -> list[dict[int, SegmentStat
     history = History()
     told = []
     for look in looks:
-        history = advance(history, snapshot(shm=look), Policy())
+        history = with_observation(history, snapshot(shm=look), Policy())
         found = segment_states(look, history.unheld_since, NO_PROCESSES, POLICY)
         told.append({id_.inode: state for id_, state in found.value.items()} if isinstance(found, Ok) else {})
     return told

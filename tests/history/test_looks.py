@@ -20,10 +20,10 @@ from tests.fakes.values import (
 )
 
 from llmhost.config.schema import Policy
-from llmhost.derive.history.observations import advance
+from llmhost.derive.history import bounds
+from llmhost.derive.history.observations import with_observation
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.gpu import Gpu
-from llmhost.model.history import bounds
 from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.ids import ProcessId, RunId, UnitId
@@ -43,7 +43,7 @@ NOW = RunId(unit=ME, invocation_id="a")
 def seen(*looks: Snapshot, history: History | None = None) -> History:
     history = history or History()
     for one in looks:
-        history = advance(history, one, Policy())
+        history = with_observation(history, one, Policy())
     return history
 
 
@@ -110,7 +110,7 @@ def test_an_older_reading_of_processes_tells_nothing(monkeypatch: pytest.MonkeyP
     read_late = replace(look([MAIN, CORE]), processes=Ok(replace(table([MAIN, CORE]), read_at_monotonic=100.0)))
     read_early = replace(look([]), processes=Ok(replace(table([]), read_at_monotonic=99.0)))
     assert len(seen(read_late, read_early).process_runs) == 2
-    monkeypatch.setattr("llmhost.derive.history.process_runs.MAX_PROCESSES", 1)
+    monkeypatch.setattr("llmhost.derive.history.processes.MAX_PROCESSES", 1)
     assert seen(read_late).process_runs == {CORE.id: NOW}
 
 
@@ -154,7 +154,7 @@ def test_a_file_that_another_unit_takes_over_is_that_units() -> None:
 
 
 def test_no_more_files_are_remembered_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llmhost.derive.history.process_runs.MAX_SEGMENTS", 2)
+    monkeypatch.setattr("llmhost.derive.history.segments.MAX_SEGMENTS", 2)
     files = shared_memory(*(segment(inode, CORE.id) for inode in range(1, 5)))
     found = seen(look([MAIN, CORE], shm=Ok(files))).segment_units
     assert [one.inode for one in found] == [3, 4]

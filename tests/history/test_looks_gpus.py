@@ -6,7 +6,7 @@ from dataclasses import replace
 from tests.fakes.values import GIB, MIB, gpu, held, in_service, memory, process, settings, snapshot, unit
 
 from llmhost.config.schema import Policy
-from llmhost.derive.history.observations import advance
+from llmhost.derive.history.observations import with_observation
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.gpu import Gpu
 from llmhost.model.history.history import History, Holdings, LearntGpus
@@ -43,7 +43,7 @@ def look(gpus: list[Gpu], answer: EngineAnswer | None = SERVING, one: Unit = UP,
 def seen(*looks: Snapshot, history: History | None = None) -> History:
     history = history or History()
     for one in looks:
-        history = advance(history, one, Policy())
+        history = with_observation(history, one, Policy())
     return history
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.fakes.unit_lives import SIMPLE, Life, idle
 
-from llmhost.derive.history.events import Ended, MainStarted, advance_event
+from llmhost.derive.history.events import Ended, MainStarted, with_event
 from llmhost.derive.history.resume import resumed
 from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import Trigger, UnitHistory, Verdict
@@ -324,6 +324,6 @@ def test_the_unit_that_is_told_of_is_never_the_one_that_is_forgotten() -> None:
     history = History(
         units={UnitId(f"other-{number}.service"): UnitHistory(last_seen_at=9e9) for number in range(1000)}
     )
-    history, _ = advance_event(history, UnitEvent(unit=life.unit, at=1000.0, at_monotonic=1.0, gap=True))
+    history, _ = with_event(history, UnitEvent(unit=life.unit, at=1000.0, at_monotonic=1.0, gap=True))
     assert life.unit.id in history.units
     assert len(history.units) == 1000

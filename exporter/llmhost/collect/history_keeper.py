@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from llmhost.config.schema import Policy
 from llmhost.derive.history.changes import with_verdict
-from llmhost.derive.history.events import Step, advance_event
-from llmhost.derive.history.observations import advance
+from llmhost.derive.history.events import Step, with_event
+from llmhost.derive.history.observations import with_observation
 from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import InTheWay, Start, UnitHistory, Verdict
 from llmhost.model.ids import UnitId
@@ -49,12 +49,12 @@ class HistoryKeeper:
         with self._lock:
             if snapshot.at_monotonic >= self._observed_monotonic:
                 self._observed_monotonic = snapshot.at_monotonic
-                self._history = advance(self._history, snapshot, self._policy())
+                self._history = with_observation(self._history, snapshot, self._policy())
             return self._history
 
     def add_event(self, event: UnitEvent) -> tuple[Step, ...]:
         with self._lock:
-            self._history, steps = advance_event(self._history, event)
+            self._history, steps = with_event(self._history, event)
             return steps
 
     def add_verdict(

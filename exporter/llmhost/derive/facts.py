@@ -87,13 +87,13 @@ def _unit_facts(
     if unit.load_state == "not-found" and isinstance(mine, Ok) and not mine.value:
         mine = NotApplicable("there is no such unit")
     requirements = requirements_of(unit, mine.value if isinstance(mine, Ok) else (), snapshot, config, history)
-    record = history.units.get(unit.id)
+    unit_history = history.units.get(unit.id)
     return UnitFacts(
         unit=unit,
         engine=requirements.run.engine,
         guarded=_is_guarded(unit),
-        should_run=should_run(unit, record),
-        start_limit_can_trip=start_limit_can_trip(unit, record),
+        should_run=should_run(unit, unit_history),
+        start_limit_can_trip=start_limit_can_trip(unit, unit_history),
         gpus=requirements.gpus,
         needed=requirements.needed,
         startable=startable(

@@ -68,15 +68,6 @@ def orphans(
     return mapped(found, lambda conditions: tuple(judged(conditions)))
 
 
-def advance_orphans(since: Mapping[ProcessId, float], snapshot: Snapshot) -> Mapping[ProcessId, float]:
-    """Carry on since when each process is in that condition; a look without processes changes nothing."""
-    found = orphan_conditions(snapshot, since.keys())
-    if not isinstance(found, Ok):
-        return since
-    at = processes_read_at(snapshot)
-    return {process: since.get(process, at) for process in found.value}
-
-
 def processes_read_at(snapshot: Snapshot) -> float:
     """When the processes' reading began, on CLOCK_MONOTONIC: others may have taken long after it."""
     read_at = snapshot.processes.value.read_at_monotonic if isinstance(snapshot.processes, Ok) else None
@@ -157,7 +148,7 @@ class _Engines:
         before: AbstractSet[ProcessId],
     ) -> None:
         self._table = table
-        self._holders = _gpu_holders(snapshot)
+        self._holders = snapshot.nvml.value.holders if isinstance(snapshot.nvml, Ok) else None
         self._before = before
         self._above_children = frozenset(_above_children(table))
         self._units = frozenset(
@@ -188,16 +179,3 @@ def _runs_an_engine(unit: Unit) -> bool:
     environment = dict(unit.settings.environment)
     commands: Iterable[tuple[str, ...]] = unit.settings.exec_start
     return any(is_engine_command(expand_variables(command, environment)) for command in commands)
-
-
-def _gpu_holders(snapshot: Snapshot) -> frozenset[ProcessId] | None:
-    """Find the processes that hold GPU memory; None where a GPU's cannot be told."""
-    if not isinstance(snapshot.nvml, Ok):
-        return None
-    holders: set[ProcessId] = set()
-    for gpu in snapshot.nvml.value.gpus:
-        if isinstance(gpu.holders, Ok):
-            holders.update(entry.process for entry in gpu.holders.value if entry.process is not None)
-        elif not isinstance(gpu.holders, NotApplicable):
-            return None
-    return frozenset(holders)

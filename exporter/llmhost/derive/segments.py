@@ -50,29 +50,3 @@ def _state(segment: Segment, unheld_since: Mapping[SegmentId, float], grace_seco
         return SegmentState.LIVE
     since = unheld_since.get(segment.id, segment.inspected_at)
     return SegmentState.STALE if segment.inspected_at - since >= grace_seconds else SegmentState.UNHELD
-
-
-def advance_unheld(
-    since: Mapping[SegmentId, float], changed_at: Mapping[SegmentId, float], shared: SharedMemory
-) -> Mapping[SegmentId, float]:
-    """Carry on since when each file is unheld; one that has a holder, or of which it can't be told, starts anew.
-
-    So does one that has changed since: somebody had it in hand between the looks, or it is a new file with the inode
-    number of an old one.
-    """
-    return {
-        segment.id: min(since.get(segment.id, segment.inspected_at), segment.inspected_at)
-        if changed_at.get(segment.id) == segment.changed_at
-        else segment.inspected_at
-        for segment in shared.segments
-        if segment.holders is not None and not segment.holders
-    }
-
-
-def unheld_changed_at(shared: SharedMemory) -> Mapping[SegmentId, float]:
-    """Take down when those that nobody holds last changed, for the next look."""
-    return {
-        segment.id: segment.changed_at
-        for segment in shared.segments
-        if segment.holders is not None and not segment.holders
-    }

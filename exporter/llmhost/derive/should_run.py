@@ -8,7 +8,7 @@ from llmhost.model.unit import Unit
 _REFUSED = "start-limit-hit"
 
 
-def should_run(unit: Unit, record: UnitHistory | None) -> Reading[bool]:
+def should_run(unit: Unit, history: UnitHistory | None) -> Reading[bool]:
     """Say whether the unit is up, failing or waiting to restart, or enabled and not stopped by an operator since.
 
     A unit that fails while it is being stopped, as engines do that answer SIGTERM with an exit status, is stopped; but
@@ -17,7 +17,7 @@ def should_run(unit: Unit, record: UnitHistory | None) -> Reading[bool]:
     Where nobody has watched, a stop and an end with success look the same.
     """
     # Of an earlier boot a stop says nothing: this boot has started again what is enabled.
-    of_this_boot = record if record is not None and record.invocation_id else None
+    of_this_boot = history if history is not None and history.invocation_id else None
     stopped = of_this_boot is not None and of_this_boot.stopped
     if is_up(unit) or waits_to_restart(unit):
         return Ok(True)

@@ -9,7 +9,7 @@ from llmhost.model.unit import Unit
 _RUNS = 10  # the last ones that ended as those do that are restarted
 
 
-def start_limit_can_trip(unit: Unit, record: UnitHistory | None) -> Reading[bool]:
+def start_limit_can_trip(unit: Unit, history: UnitHistory | None) -> Reading[bool]:
     """Say whether the unit's start limit can trip.
 
     systemd refuses a start when StartLimitBurst= starts were begun in the StartLimitIntervalSec= before it
@@ -31,7 +31,7 @@ def start_limit_can_trip(unit: Unit, record: UnitHistory | None) -> Reading[bool
     delay = math.inf if settings.restart_delay_seconds is None else settings.restart_delay_seconds
     if burst * delay > interval:
         return Ok(False)
-    starts = record.starts if record is not None else ()
+    starts = history.starts if history is not None else ()
     runs = [
         start.end.seconds for start in starts if start.end is not None and _is_restarted(start.end, settings.restart)
     ]

@@ -129,10 +129,10 @@ class Looks:
         self._found = None
         from llmhost.decide.guard.holders import seen_holders  # noqa: PLC0415
         from llmhost.derive.facts import derive  # noqa: PLC0415
-        from llmhost.derive.history.observations import advance  # noqa: PLC0415
+        from llmhost.derive.history.observations import with_observation  # noqa: PLC0415
 
         snapshot = self._snapshot(nvml, processes)
-        self.history = advance(self.history, snapshot, self._config.policy)
+        self.history = with_observation(self.history, snapshot, self._config.policy)
         self.holders = seen_holders(derive(snapshot, self._config, self.history).attribution, snapshot)
 
     def _snapshot(self, nvml: Reading[NvmlReport], processes: Reading[ProcessTable]) -> Snapshot:

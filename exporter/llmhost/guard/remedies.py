@@ -26,7 +26,7 @@ from llmhost.decide.guard.remedies import (
     to_ask_for_listeners,
     unheard_of,
 )
-from llmhost.derive.history.observations import advance
+from llmhost.derive.history.observations import with_observation
 from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process
@@ -214,7 +214,7 @@ class Remedies:
             processes=processes,
             shm=Ok(shared) if shared is not None else seen.shm,
         )
-        self._history = advance(self._history, snapshot, self._config.policy)
+        self._history = with_observation(self._history, snapshot, self._config.policy)
         return own_of(snapshot, self._history, self._unit, os.getpid())
 
     def _tell_once(self, line: str, about: object = None) -> None:

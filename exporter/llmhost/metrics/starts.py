@@ -24,37 +24,37 @@ def history_series(view: View, page: Page) -> None:
     nothing = UnitHistory(last_seen_at=view.observation.snapshot.at)
     for fact in facts.value:
         labels = {"unit": fact.unit.id.name, "manager": fact.unit.id.manager}
-        record = view.observation.history.units.get(fact.unit.id, nothing)
-        _counts(record, labels, page)
-        _latest(record, labels, page)
-        _in_the_way(record, indexes, labels, page)
+        history = view.observation.history.units.get(fact.unit.id, nothing)
+        _counts(history, labels, page)
+        _latest(history, labels, page)
+        _in_the_way(history, indexes, labels, page)
         page.add(catalog.UNIT_GIVES_UP, value_or_none(fact.start_limit_can_trip), **labels)
 
 
-def _counts(record: UnitHistory, labels: Mapping[str, str], page: Page) -> None:
+def _counts(history: UnitHistory, labels: Mapping[str, str], page: Page) -> None:
     for trigger in Trigger:
         for verdict in Verdict:
-            count = record.starts_total.get((trigger, verdict), 0)
+            count = history.starts_total.get((trigger, verdict), 0)
             page.add(catalog.UNIT_STARTS, count, **labels, trigger=trigger, verdict=verdict)
-    others = sorted(record.failures_total.keys() - set(_FAILURES))  # of a systemd that is newer than this list
+    others = sorted(history.failures_total.keys() - set(_FAILURES))  # of a systemd that is newer than this list
     for result in (*_FAILURES, *others):
-        page.add(catalog.UNIT_FAILURES, record.failures_total.get(result, 0), **labels, result=result)
-    page.add(catalog.UNIT_UNEXPECTED_STOPS, record.unexpected_stops_total, **labels)
-    others = sorted(record.state_seconds.keys() - set(_STATES))
+        page.add(catalog.UNIT_FAILURES, history.failures_total.get(result, 0), **labels, result=result)
+    page.add(catalog.UNIT_UNEXPECTED_STOPS, history.unexpected_stops_total, **labels)
+    others = sorted(history.state_seconds.keys() - set(_STATES))
     for state in (*_STATES, *others):
-        page.add(catalog.UNIT_STATE_SECONDS, record.state_seconds.get(state, 0.0), **labels, state=state)
+        page.add(catalog.UNIT_STATE_SECONDS, history.state_seconds.get(state, 0.0), **labels, state=state)
 
 
-def _latest(record: UnitHistory, labels: Mapping[str, str], page: Page) -> None:
-    page.add(catalog.UNIT_LAST_START, record.last_start_at, **labels)
-    page.add(catalog.UNIT_LAST_RESIDENT_START, record.last_resident_start_at, **labels)
-    page.add(catalog.UNIT_LAST_FAILURE, record.last_failure_at, **labels, cause=_CAUSE_NOT_READ)
-    page.add(catalog.UNIT_LAST_RELEASE, record.last_release_seconds, **labels)
+def _latest(history: UnitHistory, labels: Mapping[str, str], page: Page) -> None:
+    page.add(catalog.UNIT_LAST_START, history.last_start_at, **labels)
+    page.add(catalog.UNIT_LAST_RESIDENT_START, history.last_resident_start_at, **labels)
+    page.add(catalog.UNIT_LAST_FAILURE, history.last_failure_at, **labels, cause=_CAUSE_NOT_READ)
+    page.add(catalog.UNIT_LAST_RELEASE, history.last_release_seconds, **labels)
 
 
-def _in_the_way(record: UnitHistory, indexes: Mapping[GpuUuid, str], labels: Mapping[str, str], page: Page) -> None:
+def _in_the_way(history: UnitHistory, indexes: Mapping[GpuUuid, str], labels: Mapping[str, str], page: Page) -> None:
     """Show what was in the way, on each GPU by the index that it has by now."""
-    judged = record.last_judged
+    judged = history.last_judged
     for way in judged.in_the_way if judged is not None else ():
         gpu = indexes.get(way.uuid, way.gpu)
         page.add(catalog.UNIT_IN_THE_WAY, way.used_bytes, **labels, gpu=gpu, uuid=way.uuid, kind=way.kind)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from llmhost.model.ids import GpuUuid, ProcessId
-from llmhost.model.reading import Cause, Ok, Reading
+from llmhost.model.reading import Cause, NotApplicable, Ok, Reading
 
 
 class MemoryApi(StrEnum):
@@ -91,3 +91,14 @@ class NvmlReport:
     def used_bytes(self) -> Mapping[GpuUuid, int]:
         """Memory in use, of those GPUs that tell it."""
         return {gpu.uuid: gpu.memory.value.used_bytes for gpu in self.gpus if isinstance(gpu.memory, Ok)}
+
+    @property
+    def holders(self) -> frozenset[ProcessId] | None:
+        """The processes that hold GPU memory; None where those of a GPU are not known."""
+        found: set[ProcessId] = set()
+        for gpu in self.gpus:
+            if isinstance(gpu.holders, Ok):
+                found.update(entry.process for entry in gpu.holders.value if entry.process is not None)
+            elif not isinstance(gpu.holders, NotApplicable):
+                return None
+        return frozenset(found)

@@ -9,7 +9,7 @@ from pathlib import Path
 from llmhost.model.history.history import History
 from llmhost.state.directory import StoreError
 from llmhost.state.history_file import HistoryFile, UnreadableHistoryError, open_for_reading
-from llmhost.state.saving import Saving
+from llmhost.state.saving import HistorySaver
 
 USUAL = Path("/var/lib/llmhost")
 
@@ -22,7 +22,7 @@ class SavedHistory:
 
     history: History
     file: HistoryFile | None = None
-    save: Saving | None = None
+    save: HistorySaver | None = None
     fault: str = ""  # why there is no file, though there is a directory
 
     def log_where(self) -> None:
@@ -52,7 +52,7 @@ def open_history(given: Path | None, boot_id: str, environment: Mapping[str, str
         if given is not None:
             raise
         return SavedHistory(history=History(boot_id=boot_id), fault=str(error))
-    return SavedHistory(history=file.load(boot_id) or History(boot_id=boot_id), file=file, save=Saving(file))
+    return SavedHistory(history=file.load(boot_id) or History(boot_id=boot_id), file=file, save=HistorySaver(file))
 
 
 def read_history(given: Path | None, boot_id: str, environment: Mapping[str, str] | None = None) -> SavedHistory:

@@ -1,4 +1,4 @@
-"""Saving while the exporter runs: when, and what is said of it."""
+"""HistorySaver while the exporter runs: when, and what is said of it."""
 
 import logging
 import time
@@ -15,7 +15,7 @@ _SECURE_SECONDS = 300.0
 log = logging.getLogger(__name__)
 
 
-class Saving:
+class HistorySaver:
     """Saves, and says in the log when that fails and when it works again: once each, not each time.
 
     What outlives a boot is saved whenever it has changed: counters are in it. The rest, which changes with each look
