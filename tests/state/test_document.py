@@ -10,11 +10,11 @@ from tests.fakes.histories import BIG, BOOT, FILE_1, WRITTEN_DOWN, with_starts
 
 from llmhost.model.history.history import History, LearntGpus, Readiness
 from llmhost.model.ids import ProcessId, RunId, UnitId
-from llmhost.state.history_document import UnfitError, document_of, history_of, words
+from llmhost.state.history_document import NoHistoryError, document_of, encode_cache, history_of
 
 
 def written(history: History, most_bytes: int = 16 << 20) -> bytes:
-    return document_of(history, saved_at=1764468000.5, llmhost="0.1.0", written=words(), most_bytes=most_bytes)
+    return document_of(history, saved_at=1764468000.5, llmhost="0.1.0", cache=encode_cache(), most_bytes=most_bytes)
 
 
 def changed(**members: object) -> bytes:
@@ -87,7 +87,7 @@ def test_a_field_that_only_a_newer_llmhost_knows_is_no_fault() -> None:
     ],
 )
 def test_what_is_no_history_is_refused_with_the_reason(content: bytes, complaint: str) -> None:
-    with pytest.raises(UnfitError) as refused:
+    with pytest.raises(NoHistoryError) as refused:
         history_of(content)
     assert str(refused.value).startswith(complaint)
     assert "\n" not in str(refused.value)
@@ -97,7 +97,7 @@ def test_a_document_cut_off_anywhere_is_refused() -> None:
     whole = written(WRITTEN_DOWN)
     assert len(whole) > 2000
     for length in range(0, len(whole) - 2, 50):
-        with pytest.raises(UnfitError):
+        with pytest.raises(NoHistoryError):
             history_of(whole[:length])
 
 
@@ -112,7 +112,7 @@ def test_whatever_stands_in_place_of_any_one_value_it_is_read_or_refused() -> No
             container[key] = other
             try:
                 assert isinstance(history_of(json.dumps(document).encode()), History)
-            except UnfitError as refused:
+            except NoHistoryError as refused:
                 assert len(str(refused)) < 300  # noqa: PT017 - most are
         container[key] = before
     assert history_of(json.dumps(document).encode()) == WRITTEN_DOWN

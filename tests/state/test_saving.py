@@ -104,7 +104,7 @@ def test_a_copy_is_brought_to_the_disk_every_five_minutes(tmp_path: Path) -> Non
     clock = Clock()
 
     def synced() -> History:
-        saving.wait_until_secure()
+        saving.wait_until_synced()
         return history_of((tmp_path / "history.json.synced").read_bytes())
 
     with store_in(tmp_path) as store:
@@ -128,7 +128,7 @@ def test_a_copy_that_cannot_be_made_is_told_once(tmp_path: Path, caplog: pytest.
         saving = HistorySaver(store, monotonic=clock)
         for _ in range(2):
             saving(WRITTEN_DOWN)
-            saving.wait_until_secure()
+            saving.wait_until_synced()
             clock.now += 300
     assert caplog.messages == [
         f"history may be lost if the power fails: {tmp_path / 'history.json.synced'} cannot be written: Is a directory"

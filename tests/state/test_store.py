@@ -135,8 +135,8 @@ def test_a_copy_that_is_on_the_disk_is_taken_where_the_file_is_none(
 ) -> None:
     with store_in(tmp_path) as store:
         store.save(WRITTEN_DOWN, durable=False)
-        store.secure()
-        store.secure()  # of the same file
+        store.sync()
+        store.sync()  # of the same file
         assert names(tmp_path) == ["history.json", "history.json.synced", "lock"]
         store.save(History(boot_id=BOOT), durable=False)
     (tmp_path / "history.json").unlink()
