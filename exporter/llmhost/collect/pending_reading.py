@@ -1,4 +1,4 @@
-"""Readings that are waited for while other things are done."""
+"""Readings that are not waited for."""
 
 from typing import Generic, TypeVar
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class PendingReading(Generic[T]):
-    """What one worker is asked for, each time within so many seconds. For use by one thread."""
+    """A worker's next reading, within so many seconds of each request. For use by one thread."""
 
     def __init__(self, worker: Worker[T] | None, clock: Clock, *, seconds: float) -> None:
         self._worker = worker
@@ -18,7 +18,7 @@ class PendingReading(Generic[T]):
         self._ticket: Ticket[T] | None = None
 
     def take(self) -> Reading[T] | None:
-        """Give what was asked for, and None while it is under way; ask where nothing was."""
+        """Give the reading that was asked for, and None while it is under way; ask for one where none was."""
         if self._worker is None:
             return DISABLED
         if self._ticket is None:

@@ -61,10 +61,10 @@ class GpuAttribution:
 def attribute(
     snapshot: Snapshot, units: Mapping[UnitId, Unit], orphans: AbstractSet[ProcessId], process_runs: ProcessRuns
 ) -> Reading[Mapping[GpuUuid, Reading[GpuAttribution]]]:
-    """Attribute the memory of every GPU. Without NVML, processes or the host's clock nothing can be said.
+    """Attribute the memory of every GPU. That takes NVML, processes and the host's clock.
 
-    Without systemd the unit still can, from the cgroup, but not whether its activation is the present one: then the
-    kind is `other`. `process_runs` are the runs that processes were seen in before.
+    Without systemd the unit is still known, from the cgroup, but not whether its activation is the present one: then
+    the kind is `other`. `process_runs` are the runs that processes were seen in before.
     """
     if not isinstance(snapshot.nvml, Ok):
         return snapshot.nvml
@@ -136,7 +136,7 @@ def _shown_command(process: Process) -> str:
 
 
 def _may_be_there(entry: GpuHolder, processes: ProcessTable) -> bool:
-    """Say whether the process may live although it is not in the table: not readable, or younger than the table."""
+    """Say whether the process may live although it is not in the table: unreadable, or younger than the table."""
     if entry.pid in processes.denied:
         return True
     began = processes.read_from_ticks
@@ -145,7 +145,7 @@ def _may_be_there(entry: GpuHolder, processes: ProcessTable) -> bool:
 
 def _kind(process: Process, membership: UnitMembership | None, orphans: AbstractSet[ProcessId]) -> HolderKind:
     home = process.placement.home
-    # Anybody can call a process Xorg: where it is of a watched unit, or in a container, that decides.
+    # Any user can call a process Xorg: where it is of a watched unit, or in a container, that decides.
     if process.comm in SYSTEM_COMMS and membership is None and home is not Home.CONTAINER:
         return HolderKind.SYSTEM
     if membership is not None and membership.present is not None:
@@ -160,7 +160,7 @@ def _kind(process: Process, membership: UnitMembership | None, orphans: Abstract
 
 
 def _unattributed(memory: Reading[GpuMemory], holders: tuple[Holder, ...]) -> Reading[int]:
-    """Memory in use less what is held. Shared and duplicated buffers count with each process: never below 0."""
+    """Give memory in use less what is held. Shared buffers count with each of their processes: never below 0."""
     if not isinstance(memory, Ok):
         return memory
     held = 0

@@ -1,4 +1,4 @@
-"""Everything that follows from one snapshot."""
+"""The facts: all that follows from one snapshot and the history."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -118,16 +118,16 @@ def _leftovers_of(
 def _leftovers(memberships: UnitMemberships) -> Mapping[UnitId, Reading[int]]:
     """Count the processes of each unit's ended activations, wherever they are by now."""
     count: Counter[UnitId] = Counter()
-    untold: set[UnitId] = set()
+    unknown: set[UnitId] = set()
     for process in memberships.processes.by_pid.values():
         membership = None if process.zombie else memberships.of(process)
         if membership is not None and membership.present is None:
-            untold.add(membership.unit)
+            unknown.add(membership.unit)
         elif membership is not None and membership.present is False:
             count[membership.unit] += 1
     return {
         unit: Failed(Cause.UNKNOWN, "the clocks do not tell of every process when it started")
-        if unit in untold
+        if unit in unknown
         else Ok(count[unit])
         for unit in memberships.units
     }

@@ -29,7 +29,7 @@ class Requirements:
 def requirements_of(
     unit: Unit, members: tuple[Process, ...], snapshot: Snapshot, config: Config, history: History
 ) -> Requirements:
-    """Work it out from the processes in the unit's cgroup, where there are any that tell, and from its settings."""
+    """Work them out from the processes in the unit's cgroup, where there are any, and from its settings."""
     run = run_of(unit, members, snapshot.processes, snapshot.host)
     listed = snapshot.gpus
     uuids: Reading[GpuSet] = (
@@ -45,7 +45,7 @@ def requirements_of(
 
 
 def needed_ratio(engine: str, arguments: EngineArguments | None, policy: Policy) -> Reading[float]:
-    """Find which share of each GPU the engine will ask for, as its own start check does.
+    """Find the share of each GPU that the engine will ask for, as its own start check does.
 
     vLLM: --gpu-memory-utilization of its arguments, else its default, unless a config file may say otherwise. SGLang:
     --mem-fraction-static of its arguments; its default depends on too much. Other engines take what they need.
@@ -68,10 +68,10 @@ def needed(ratio: Reading[float], uuids: Reading[GpuSet], gpus: Sequence[Gpu], h
     known = both(ratio, uuids)
     if not isinstance(known, Ok):
         return known
-    share, wanted = known.value
+    share, uses = known.value
     by_uuid = {gpu.uuid: gpu for gpu in gpus}
     need: dict[GpuUuid, int] = {}
-    for uuid in wanted:
+    for uuid in uses:
         usable = _usable(by_uuid.get(uuid), host)
         if not isinstance(usable, Ok):
             return usable

@@ -1,4 +1,4 @@
-"""Whether the files of shared memory are in use, left over, or nobody can tell."""
+"""States of shared-memory segments: in use, left over, or unknown."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,9 +11,9 @@ from llmhost.model.segment import Segment, SegmentId, SharedMemory
 
 class SegmentState(StrEnum):
     LIVE = "live"  # open or mapped in some process
-    STALE = "stale"  # held by nobody at every look for at least the grace time
-    UNHELD = "unheld"  # held by nobody, not yet for that long: in flight by name, or its tree is on its way out
-    UNKNOWN = "unknown"  # it cannot be told: a process could not be inspected, or nobody looked since
+    STALE = "stale"  # unheld at every observation for at least the grace time
+    UNHELD = "unheld"  # not yet for that long: handed on by name, or its processes are just ending
+    UNKNOWN = "unknown"  # a process could not be inspected, or none was since
 
 
 def segment_states(
@@ -22,10 +22,10 @@ def segment_states(
     processes: Reading[ProcessTable],
     policy: Policy,
 ) -> Reading[Mapping[SegmentId, SegmentState]]:
-    """Say of every file in what state it is.
+    """Give the state of every segment.
 
-    A file whose name carries its creator's pid is not stale while there is a process of that pid, or nobody knows: it
-    may be handed on by name for as long (joblib's folders). A pid that is reused keeps it unheld, which does no harm.
+    A segment whose name has its creator's pid is not stale while there is a process of that pid, or may be: until then
+    it may be handed on by name (joblib's folders). A pid that is reused keeps it unheld, which does no harm.
     """
 
     def state(segment: Segment) -> SegmentState:
@@ -40,7 +40,7 @@ def segment_states(
         creator = processes.value.by_pid.get(pid)
         return (creator is None or creator.zombie) and pid not in processes.value.denied
 
-    return mapped(shared, lambda seen: {one.id: state(one) for one in seen.segments})
+    return mapped(shared, lambda found: {segment.id: state(segment) for segment in found.segments})
 
 
 def _state(segment: Segment, unheld_since: Mapping[SegmentId, float], grace_seconds: float) -> SegmentState:

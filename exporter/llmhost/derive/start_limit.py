@@ -1,4 +1,4 @@
-"""Whether systemd would ever stop restarting a unit that keeps failing."""
+"""The start limit of a unit: whether it can ever stop the restarts of one that keeps failing."""
 
 import math
 
@@ -6,7 +6,7 @@ from llmhost.model.history.unit_history import End, UnitHistory
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import Unit
 
-_RUNS = 10  # the last ones that ended as those do that are restarted
+_RUNS = 10  # the last ones that ended in a way that is restarted
 
 
 def start_limit_can_trip(unit: Unit, history: UnitHistory | None) -> Reading[bool]:
@@ -14,7 +14,7 @@ def start_limit_can_trip(unit: Unit, history: UnitHistory | None) -> Reading[boo
 
     systemd refuses a start when StartLimitBurst= starts were begun in the StartLimitIntervalSec= before it
     (systemd.unit(5)). Automatic starts are a run and RestartSec= apart, at least: timers add a little, RestartSteps=
-    more. So where that many times even the shortest known run takes longer than the interval, it restarts for ever.
+    more. So a unit restarts for ever where StartLimitBurst= times the shortest known run is longer than the interval.
     """
     settings = unit.settings
     if settings is None:
@@ -41,7 +41,7 @@ def start_limit_can_trip(unit: Unit, history: UnitHistory | None) -> Reading[boo
 
 
 def _is_restarted(end: End, restart: str) -> bool:
-    """Whether Restart= is about such an end, as far as the result tells; never about one that was asked for.
+    """Say whether Restart= restarts after such an end, by its result; never after one that a job asked for.
 
     After src/core/service.c: service_shall_restart. RestartPreventExitStatus= and RestartForceExitStatus= are not read.
     """

@@ -25,7 +25,7 @@ def startable(
     *,
     driver_mismatch: bool,
 ) -> Reading[bool]:
-    """Say whether a start now would find what it needs free, and the fabric ready, on every GPU of the set.
+    """Say whether a start now would find the memory it needs, and the fabric ready, on every GPU of the set.
 
     With a library that does not fit the loaded driver no program starts, whatever is free.
     """
@@ -40,12 +40,12 @@ def startable(
         return need
     if not need.value:
         return NotApplicable("the unit uses no GPU")
-    for uuid, wanted in need.value.items():
+    for uuid, needed in need.value.items():
         gpu = by_uuid[uuid]
         free = free_bytes(gpu, host)
         if not isinstance(free, Ok):
             return free
-        if free.value < wanted or gpu.fabric_ready is False:
+        if free.value < needed or gpu.fabric_ready is False:
             return Ok(False)
     return Ok(True)
 
@@ -65,13 +65,13 @@ def shortages(
     uuids: Reading[GpuSet], need: Reading[Need], gpus: Sequence[Gpu], host: Reading[Host]
 ) -> tuple[Shortage, ...]:
     """Give each GPU of the set on which a start now would fail, as far as that is known."""
-    wanted = need.value if isinstance(need, Ok) else {}
-    in_set = uuids.value if isinstance(uuids, Ok) else tuple(wanted)
+    needed_by_gpu = need.value if isinstance(need, Ok) else {}
+    in_set = uuids.value if isinstance(uuids, Ok) else tuple(needed_by_gpu)
     found = []
     for gpu in gpus:
         if gpu.uuid not in in_set:
             continue
-        needed = wanted.get(gpu.uuid)
+        needed = needed_by_gpu.get(gpu.uuid)
         free = free_bytes(gpu, host)
         known = free.value if isinstance(free, Ok) else None
         why = ""

@@ -1,4 +1,4 @@
-"""Python's resource trackers, and whether their creators live."""
+"""States of Python's resource trackers, by the holders of their pipes (see parentage)."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -21,13 +21,12 @@ class TrackerState(StrEnum):
 
 
 def tracker_states(processes: ProcessTable, orphans: AbstractSet[ProcessId]) -> Mapping[ProcessId, TrackerState]:
-    """Tell the state of every tracker; one of which it can't be told is not in the answer.
+    """Give the state of each tracker, but not of those whose state is unknown.
 
-    A holder of the pipe is healthy unless it, or one above it, is an orphan or a child whose creator is gone, for
-    however short a time.
-    Where pipes were not read for what that costs, or somebody unknown may hold the tracker's, there is no telling.
-    Where they may not be read, a parent in another process group, or that is neither Python nor an engine's process,
-    is an adopter. One that is an engine's is the creator. Any other Python may be either.
+    A holder of the pipe is healthy unless it, or a process above it, is an orphan or has lost its creator, for however
+    short a time. The state is unknown where pipes were not read, as that costs too much, or where an unknown process
+    may hold the tracker's. Where pipes may not be read, a parent in another process group, or that is neither Python
+    nor an engine's process, is an adopter; an engine's process is the creator; any other Python may be either.
     """
     trackers = [process for process in processes.by_pid.values() if process.role is Role.TRACKER]
     holders = _Holders(processes, orphans, frozenset(_inode(tracker) for tracker in trackers))
@@ -97,6 +96,6 @@ class _Holders:
 
 
 def _inode(tracker: Process) -> int | None:
-    """Inode of the pipe that it reads."""
+    """Give the inode of the pipe that it reads."""
     number = tracker_fd(tracker.argv)
     return None if number is None or tracker.pipes is None else tracker.pipes.get(number)

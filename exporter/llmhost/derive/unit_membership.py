@@ -1,4 +1,4 @@
-"""Which activation of which unit a process is of: by what was seen of it before, else by its cgroup and the clock."""
+"""The unit that a process is of, and whether of its present activation: by the history, else by cgroup and clock."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ class UnitMembership:
     """The watched unit that a process is of."""
 
     unit: UnitId
-    present: bool | None  # of its present activation; False: of one that has ended; None: it can't be told
+    present: bool | None  # of its present activation; False: of one that has ended; None: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitMemberships:
-    """What tells whose a process is."""
+    """Finds the membership of any process."""
 
     units: Mapping[UnitId, Unit]  # watched ones
     processes: ProcessTable
@@ -30,11 +30,11 @@ class UnitMemberships:
     process_runs: ProcessRuns
 
     def of(self, process: Process) -> UnitMembership | None:
-        """Find whose process it is; None where it is of no watched unit.
+        """Find a process's membership; None where it is of no watched unit.
 
-        In the cgroup of a watched unit it is of that unit. One that was seen in an activation of the unit is of that,
-        which needs no clock. Elsewhere it is of the unit that it was seen in: who moves to another cgroup leaves no
-        unit.
+        In the cgroup of a watched unit it is of that unit; the run that it was seen in before decides the activation,
+        without a clock. Elsewhere it is of the unit of the run that it was seen in: a process that moves to another
+        cgroup stays of its unit.
         """
         known = self.process_runs.get(process.id)
         place = process.placement.unit
@@ -49,7 +49,7 @@ class UnitMemberships:
 
 
 def _is_present(known: RunId, unit: Unit) -> bool:
-    """Say whether that activation is under way. In auto-restart the InvocationID still is the ended run's."""
+    """Say whether that run is under way. In auto-restart the InvocationID is still that of the ended run."""
     return is_up(unit) and unit.invocation_id == known.invocation_id
 
 

@@ -1,4 +1,4 @@
-"""Shared memory and helper processes: what a run leaves behind. Pure."""
+"""Shared memory, resource trackers and orphans: the leftovers of runs. Pure."""
 
 from collections import Counter
 
@@ -25,9 +25,13 @@ def shm_series(view: View, page: Page) -> None:
                 continue  # there may be some among those that are not listed
             segments = found[kind].get(state, [])
             page.add(catalog.SHM_SEGMENTS, len(segments), kind=kind, state=state)
-            page.add(catalog.SHM_SEGMENT_BYTES, sum(one.allocated_bytes for one in segments), kind=kind, state=state)
-            page.add(catalog.SHM_SEGMENT_APPARENT, sum(one.size_bytes for one in segments), kind=kind, state=state)
-    listed = sum(one.allocated_bytes for one in shared.value.segments)
+            page.add(
+                catalog.SHM_SEGMENT_BYTES, sum(segment.allocated_bytes for segment in segments), kind=kind, state=state
+            )
+            page.add(
+                catalog.SHM_SEGMENT_APPARENT, sum(segment.size_bytes for segment in segments), kind=kind, state=state
+            )
+    listed = sum(segment.allocated_bytes for segment in shared.value.segments)
     page.add(catalog.SHM_SIZE, shared.value.size_bytes)
     page.add(catalog.SHM_USED, shared.value.used_bytes)
     page.add(catalog.SHM_UNLISTED, shared.value.unlisted)
@@ -37,12 +41,12 @@ def shm_series(view: View, page: Page) -> None:
     page.add(catalog.SHM_INODES_USED, shared.value.inodes_used)
 
 
-def helper_series(view: View, page: Page) -> None:
+def process_series(view: View, page: Page) -> None:
     trackers, orphans = view.facts.trackers, view.facts.orphans
     if isinstance(trackers, Ok):
         states = Counter(trackers.value.values())
         for state in TrackerState:
-            if not states[state] and _has_untold_tracker(view):
+            if not states[state] and _has_unknown_tracker(view):
                 continue  # it may be in this state
             page.add(catalog.RESOURCE_TRACKERS, states[state], state=state)
     if isinstance(orphans, Ok):
@@ -54,8 +58,8 @@ def helper_series(view: View, page: Page) -> None:
         page.add(catalog.ORPHAN_OLDEST, max((orphan.seconds for orphan in orphans.value), default=None))
 
 
-def _has_untold_tracker(view: View) -> bool:
-    """Say whether there is a tracker that nobody can tell the state of."""
+def _has_unknown_tracker(view: View) -> bool:
+    """Say whether there is a tracker whose state is unknown."""
     processes, trackers = view.observation.snapshot.processes, view.facts.trackers
     if not isinstance(processes, Ok) or not isinstance(trackers, Ok):
         return True

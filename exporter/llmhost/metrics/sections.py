@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from llmhost.metrics.families import collector_series, gpu_series, holder_series, own_series, unit_series
 from llmhost.metrics.guard import guard_series
-from llmhost.metrics.leftovers import helper_series, shm_series
+from llmhost.metrics.leftovers import process_series, shm_series
 from llmhost.metrics.page import Page
 from llmhost.metrics.starts import history_series
 from llmhost.metrics.throughput import engine_series
@@ -19,7 +19,7 @@ SECTIONS: tuple[tuple[str, Section], ...] = (
     ("systemd", unit_series),
     ("systemd", history_series),
     ("shm", shm_series),
-    ("procfs", helper_series),
+    ("procfs", process_series),
     ("engine", engine_series),
     ("guard", guard_series),
     ("", collector_series),

@@ -20,11 +20,11 @@ def history_series(view: View, page: Page) -> None:
     if not isinstance(facts, Ok):
         return
     indexes = {gpu.uuid: gpu.index for gpu in report.value.gpus} if isinstance(report, Ok) else {}
-    # Of a unit that nobody has heard of before nothing is remembered: its counters begin at 0 on the first page.
-    nothing = UnitHistory(last_seen_at=view.observation.snapshot.at)
+    # A unit without a history has counters at 0 on its first page.
+    none = UnitHistory(last_seen_at=view.observation.snapshot.at)
     for fact in facts.value:
         labels = {"unit": fact.unit.id.name, "manager": fact.unit.id.manager}
-        history = view.observation.history.units.get(fact.unit.id, nothing)
+        history = view.observation.history.units.get(fact.unit.id, none)
         _counts(history, labels, page)
         _latest(history, labels, page)
         _in_the_way(history, indexes, labels, page)
@@ -53,7 +53,7 @@ def _latest(history: UnitHistory, labels: Mapping[str, str], page: Page) -> None
 
 
 def _in_the_way(history: UnitHistory, indexes: Mapping[GpuUuid, str], labels: Mapping[str, str], page: Page) -> None:
-    """Show what was in the way, on each GPU by the index that it has by now."""
+    """Add the memory in the way of the last judged start, with the index that each GPU has now."""
     judged = history.last_judged
     for way in judged.in_the_way if judged is not None else ():
         gpu = indexes.get(way.uuid, way.gpu)

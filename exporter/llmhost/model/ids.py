@@ -1,4 +1,4 @@
-"""What identifies things: processes by (pid, start ticks), GPUs by UUID, units by name and manager."""
+"""Identities: of processes by (pid, start ticks), GPUs by UUID, units by name and manager, runs by InvocationID."""
 
 from dataclasses import dataclass
 from typing import NewType

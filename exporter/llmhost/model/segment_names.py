@@ -1,8 +1,8 @@
-"""Who makes files of which name in shared memory: one table, which config rows go before.
+"""Kinds of shared-memory segments by name: one table, after the rows of the config.
 
 Rows are as narrow as the names that their makers give: what is not listed is `other`, which is counted and never
 cleaned (PostgreSQL.*, pulse-shm-*, mono.*, triton_python_backend_shm_region_*, people's own files). A name proves
-nothing about who uses the file, and a pid in it is of whichever PID namespace the maker ran in.
+nothing about the users of the file, and a pid in it may be of another PID namespace.
 """
 
 import re
@@ -79,7 +79,7 @@ def kind_of(path: str, extra: Iterable[NameRow] = ()) -> tuple[SegmentKind, int 
 
 
 def hidden_name(name: str, token: str) -> str:
-    """Name a file, of which `name` is the last part of its path, so that nobody finds it; `token` is 8 hex digits."""
+    """Name a file so that no other program finds it: `name` is the last part of its path, `token` 8 hex digits."""
     return f".llmhost-removing.{token}.{name}"
 
 
