@@ -1,4 +1,4 @@
-"""One long-lived daemon thread per source, asked by tickets.
+"""One long-lived daemon thread per source, which hands out tickets for its readings.
 
 A plain daemon thread and not an executor: a thread that hangs in a read keeps no executor from being shut down, and the
 process can end (docs/architecture.md, rule 1).
@@ -61,6 +61,8 @@ class Ticket(Generic[T]):
 
 
 class Worker(Generic[T]):
+    """Reads one source, one attempt at a time, which all callers share."""
+
     def __init__(self, collector: str, source: Source[T], clock: Clock) -> None:
         self.collector = collector
         self._source = source

@@ -37,7 +37,7 @@ class Holder:
     command: str  # comm, or the title of an engine's process; "" where the process is gone or not readable
     unit: UnitId | None
     kind: HolderKind
-    used_bytes: int | None  # None where the driver does not tell
+    used_bytes: int | None  # None where the driver does not say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class HolderGroup:
     kind: HolderKind | None  # None: memory that no visible process holds
     unit: UnitId | None
     pids: tuple[int, ...]
-    used_bytes: int | None  # None where the driver does not tell it of one of them
+    used_bytes: int | None  # None where the driver does not say for one of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +68,11 @@ def attribute(
     """
     if not isinstance(snapshot.nvml, Ok):
         return snapshot.nvml
-    seen = both(snapshot.processes, snapshot.host)
-    if not isinstance(seen, Ok):
-        return seen
-    memberships = UnitMemberships(units=units, processes=seen.value[0], host=seen.value[1], process_runs=process_runs)
+    known = both(snapshot.processes, snapshot.host)
+    if not isinstance(known, Ok):
+        return known
+    processes, host = known.value
+    memberships = UnitMemberships(units=units, processes=processes, host=host, process_runs=process_runs)
 
     def of(gpu: Gpu) -> Reading[GpuAttribution]:
         if not isinstance(gpu.holders, Ok):

@@ -56,8 +56,8 @@ def derive(snapshot: Snapshot, config: Config, history: History) -> Facts:
     members = mapped(snapshot.processes, members_by_unit)
     leftovers = mapped(
         both(snapshot.processes, snapshot.host),
-        lambda seen: _leftovers(
-            UnitMemberships(units=units, processes=seen[0], host=seen[1], process_runs=history.process_runs)
+        lambda known: _leftovers(
+            UnitMemberships(units=units, processes=known[0], host=known[1], process_runs=history.process_runs)
         ),
     )
     return Facts(

@@ -1,8 +1,8 @@
 """Parent links: whether a process's parent has created it, or has adopted it after its creator's end.
 
-A parent alone does not tell: when a creator ends, its children are adopted by pid 1, a subreaper, a shell, `systemd
---user`, conmon or tmux. But Python's multiprocessing (spawn, fork, fork server) makes pipes between a creator and its
-child, by which each notices the other's end, and both keep them for as long as they live (CPython:
+The parent alone does not show it. When a creator ends, its children are adopted by pid 1, a subreaper, a shell,
+`systemd --user`, conmon or tmux. But Python's multiprocessing (spawn, fork, fork server) makes pipes between a creator
+and its child, by which each notices the other's end, and both keep them for as long as they live (CPython:
 multiprocessing/popen_*.py). An adopter shares no pipe with the child, but for those of standard input and output. So:
 
 - A child that shares such a pipe with its parent still has its creator; one that does not has lost it.
@@ -70,11 +70,11 @@ def _is_left_over(child: Process, parent: Process, processes: ProcessTable) -> b
 
 def ancestors(process: Process, processes: ProcessTable) -> Iterator[Process]:
     """Give the processes above it, from the parent upwards."""
-    seen = {process.id.pid}
+    passed = {process.id.pid}
     above = processes.by_pid.get(process.ppid)
-    while above is not None and above.id.pid not in seen:  # parents are not all read at the same instant
+    while above is not None and above.id.pid not in passed:  # parents are not all read at the same instant
         yield above
-        seen.add(above.id.pid)
+        passed.add(above.id.pid)
         above = processes.by_pid.get(above.ppid)
 
 

@@ -1,4 +1,4 @@
-"""From what was observed and derived to series. Pure; each function is one section of the page and stands by itself."""
+"""Series of GPUs, holders, units, collectors and the exporter itself. Pure; each function is a section."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -168,7 +168,7 @@ def own_series(view: View, page: Page) -> None:
         *([snapshot.processes.value.unreadable] if isinstance(snapshot.processes, Ok) else []),
         *([snapshot.shm.value.uninspected] if isinstance(snapshot.shm, Ok) else []),
     ]
-    # mostly the same ones: who may not read the maps of a process may still read its command line, not the reverse
+    # mostly the same ones: a process's command line may be readable where its maps are not, never the reverse
     page.add(catalog.UNREADABLE_PROCESSES, max(unreadable, default=None))
     if isinstance(snapshot.units, Ok):
         for reason, count in snapshot.units.value.resyncs:

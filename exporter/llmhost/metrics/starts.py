@@ -1,10 +1,11 @@
-"""The history of units: starts, their ends, time in each state. Pure."""
+"""The history of units, and the runs of their guards. Pure."""
 
 from collections.abc import Mapping
 
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
 from llmhost.metrics.view import View
+from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.unit_history import Trigger, UnitHistory, Verdict
 from llmhost.model.ids import GpuUuid
 from llmhost.model.reading import Ok, value_or_none
@@ -58,3 +59,14 @@ def _in_the_way(history: UnitHistory, indexes: Mapping[GpuUuid, str], labels: Ma
     for way in judged.in_the_way if judged is not None else ():
         gpu = indexes.get(way.uuid, way.gpu)
         page.add(catalog.UNIT_IN_THE_WAY, way.used_bytes, **labels, gpu=gpu, uuid=way.uuid, kind=way.kind)
+
+
+def guard_series(view: View, page: Page) -> None:
+    runs = view.observation.snapshot.guard_runs
+    for run in runs.value if isinstance(runs, Ok) else ():
+        labels = {"unit": run.unit.name, "manager": run.unit.manager}
+        page.add(catalog.GUARD_LAST_RUN, run.at, **labels)
+        page.add(catalog.GUARD_LAST_WAIT, run.wait_seconds, **labels)
+        page.add(catalog.GUARD_LAST_VERDICT, 1, **labels, verdict=run.verdict)
+        for verdict in GuardVerdict:
+            page.add(catalog.GUARD_RUNS, run.runs_total.get(verdict, 0), **labels, verdict=verdict)

@@ -57,13 +57,13 @@ _ROWS: Final = (
     # LLVM's OpenMP runtime: pid, since LLVM 15 and uid
     (SegmentKind.OPENMP, f"__KMP_REGISTERED_LIB_{_PID}(_[0-9]+)?"),
 )
-# How act/removing calls a file for the moment before it unlinks it; one that was interrupted there leaves it so.
+# The name that act/removing gives a file for the moment before it unlinks it; it stays if that is interrupted.
 _HIDDEN: Final = re.compile(r"((?:.*/)?)[.]llmhost-removing[.][0-9a-f]{8}[.]([^/]+)", re.DOTALL)
 _TABLE: Final = tuple((kind, re.compile(expression, re.DOTALL)) for kind, expression in _ROWS)
 
 
 def kind_of(path: str, extra: Iterable[NameRow] = ()) -> tuple[SegmentKind, int | None]:
-    """Tell the kind of a file by its path below the root, and its maker's pid where such names carry it.
+    """Give the kind of a file by its path below the root, and its maker's pid where such names have it.
 
     The first of `extra` that matches decides; no pid is known of those. A hidden file is of the kind that it was.
     """

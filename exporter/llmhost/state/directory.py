@@ -118,7 +118,7 @@ class OwnDirectory:
             if durable:
                 os.fsync(fd)
         finally:
-            os.close(fd)  # NFS tells here that it has no space
+            os.close(fd)  # NFS reports a full disk here
 
 
 def sync_copy(directory: int, name: str, copy: str) -> None:

@@ -89,8 +89,8 @@ def _next_gpu_sets(
             continue
         last = found.pop(unit.id, None)
         if last is not None and last.invocation_id == unit.invocation_id:
-            seen = {*last.uuids, *on}
-            on = (*(uuid for uuid in own if uuid in seen), *(uuid for uuid in last.uuids if uuid not in own))
+            known = {*last.uuids, *on}
+            on = (*(uuid for uuid in own if uuid in known), *(uuid for uuid in last.uuids if uuid not in own))
         found[unit.id] = LearntGpus(invocation_id=unit.invocation_id, uuids=on)
     return newest(found, MAX_UNITS)
 

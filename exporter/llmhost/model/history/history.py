@@ -14,7 +14,7 @@ class Readiness:
 
     invocation_id: str
     start_seen: bool  # the run was observed without an answer yet
-    seconds: Mapping[str, float | None] = field(default_factory=dict)  # None: its start was not seen
+    seconds: Mapping[str, float | None] = field(default_factory=dict)  # None: its start was not observed
     past_seconds: tuple[float, ...] = ()  # of the last starts, the first endpoint of each
 
     def has_answered(self, invocation_id: str) -> bool:

@@ -54,8 +54,8 @@ class End:
 class Start:
     """One start attempt.
 
-    `trigger` is None for a run that was under way when the unit was first seen: it is counted nowhere. `verdict` is
-    None until it is known. `main_monotonic` is when its main process started; None before that.
+    `trigger` is None for a run that was under way when the history of the unit began: it is counted nowhere. `verdict`
+    is None until it is known. `main_monotonic` is the start of its main process; None before that.
     """
 
     invocation_id: str
@@ -69,7 +69,7 @@ class Start:
     in_the_way: tuple[InTheWay, ...] = ()
     ready_seconds: float | None = None  # until its engine's first answer
     end: End | None = None
-    # systemd first shows a start's InvocationID in the state of before; this and when that began tell it from an end.
+    # systemd first shows a start's InvocationID in the state of before; these two fields distinguish that from an end.
     seen_in_state_before: bool = False
     state_before_monotonic: float | None = None
     start_job: int = 0
