@@ -93,14 +93,6 @@ def test_what_is_no_history_is_refused_with_the_reason(content: bytes, complaint
     assert "\n" not in str(refused.value)
 
 
-def test_a_document_cut_off_anywhere_is_refused() -> None:
-    whole = written(WRITTEN_DOWN)
-    assert len(whole) > 2000
-    for length in range(0, len(whole) - 2, 50):
-        with pytest.raises(NoHistoryError):
-            history_of(whole[:length])
-
-
 def test_whatever_stands_in_place_of_any_one_value_it_is_read_or_refused() -> None:
     document = json.loads(FILE_1.read_text())
     places = list(containers(document))
@@ -124,11 +116,6 @@ def containers(value: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON
     for key in keys:
         yield value, key
         yield from containers(value[key])
-
-
-def test_a_history_with_something_that_has_no_form_is_not_written() -> None:
-    with pytest.raises(ValueError, match="no finite number"):
-        written(replace(WRITTEN_DOWN, shm_at=float("nan")))
 
 
 def without_starts(history: History, fewer: Mapping[UnitId, int]) -> History:
