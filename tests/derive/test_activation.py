@@ -38,18 +38,18 @@ def test_the_activation_began_at_the_start_attempt_and_not_when_its_first_proces
 
 
 def test_from_systemd_254_on_a_restart_does_not_check_conditions_again() -> None:
-    seen = unit(condition_monotonic=10.0, inactive_enter_monotonic=79.9, inactive_exit_monotonic=80.0)
-    assert activation_began(seen) == 79.9
+    restarted = unit(condition_monotonic=10.0, inactive_enter_monotonic=79.9, inactive_exit_monotonic=80.0)
+    assert activation_began(restarted) == 79.9
 
 
 def test_before_systemd_254_a_restart_checks_them() -> None:
-    seen = unit(condition_monotonic=90.0, inactive_enter_monotonic=79.9, inactive_exit_monotonic=90.1)
-    assert activation_began(seen) == 90.0
+    restarted = unit(condition_monotonic=90.0, inactive_enter_monotonic=79.9, inactive_exit_monotonic=90.1)
+    assert activation_began(restarted) == 90.0
 
 
 def test_with_restart_mode_direct_only_the_exit_from_active_tells() -> None:
-    seen = unit(condition_monotonic=10.0, inactive_exit_monotonic=10.1, active_exit_monotonic=70.0)
-    assert activation_began(seen) == 70.0
+    restarted = unit(condition_monotonic=10.0, inactive_exit_monotonic=10.1, active_exit_monotonic=70.0)
+    assert activation_began(restarted) == 70.0
 
 
 def test_while_deactivating_the_exit_from_active_is_no_beginning() -> None:
@@ -71,8 +71,8 @@ def test_a_start_that_waits_for_a_stop_does_not_make_the_running_processes_lefto
     assert activation_began(replace(stopping, inactive_enter_monotonic=None)) == 0.0
 
 
-def present(start: int, one: Unit = unit(), host: Host = HOST, main: Process | None = None) -> bool | None:  # noqa: B008
-    return is_of_present_activation(process(5, in_service("vllm.service"), start=start), one, host, main)
+def present(start: int, watched: Unit = unit(), host: Host = HOST, main: Process | None = None) -> bool | None:  # noqa: B008
+    return is_of_present_activation(process(5, in_service("vllm.service"), start=start), watched, host, main)
 
 
 def test_a_process_started_within_the_tick_of_the_start_is_of_the_present_activation() -> None:
@@ -103,8 +103,8 @@ def test_a_unit_without_timestamps_proves_nothing() -> None:
 
 
 def test_a_main_process_is_one_in_the_unit() -> None:
-    one = unit(main_pid=4)
+    watched = unit(main_pid=4)
     mine, other = process(4, in_service("vllm.service")), process(4, in_service("ssh.service"))
-    assert main_process(one, table([mine])) == mine
-    assert main_process(one, table([other])) is None
-    assert main_process(one, table([])) is None
+    assert main_process(watched, table([mine])) == mine
+    assert main_process(watched, table([other])) is None
+    assert main_process(watched, table([])) is None

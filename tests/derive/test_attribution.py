@@ -1,4 +1,4 @@
-"""Whose memory it is."""
+"""GPU memory by holder."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def attributed(
     orphans: frozenset[ProcessId] = frozenset(),
     process_runs: ProcessRuns | None = None,
 ) -> GpuAttribution:
-    by_id = {one.id: one for one in units}
+    by_id = {watched.id: watched for watched in units}
     result = attribute(snapshot(gpus=gpus, processes=processes), by_id, orphans, process_runs or {})
     assert isinstance(result, Ok)
     first = result.value[GpuUuid("GPU-0")]
@@ -29,9 +29,9 @@ def attributed(
     return first.value
 
 
-def kind_of(one: Process, *units: Unit, orphans: frozenset[ProcessId] = frozenset()) -> HolderKind:
-    holding = gpu(holders=Ok((held(one.id.pid, GIB, one.id.start_ticks),)))
-    (holder,) = attributed([holding], [one], *units, orphans=orphans).holders
+def kind_of(holder_process: Process, *units: Unit, orphans: frozenset[ProcessId] = frozenset()) -> HolderKind:
+    holding = gpu(holders=Ok((held(holder_process.id.pid, GIB, holder_process.id.start_ticks),)))
+    (holder,) = attributed([holding], [holder_process], *units, orphans=orphans).holders
     return holder.kind
 
 
@@ -40,7 +40,7 @@ WAITING = unit(active="activating", sub="auto-restart")
 
 
 @pytest.mark.parametrize(
-    ("one", "units", "kind"),
+    ("holder_process", "units", "kind"),
     [
         (process(7, in_service("vllm.service"), start=950), [UP], HolderKind.CURRENT),
         (process(7, in_service("vllm.service"), start=800), [UP], HolderKind.LEFTOVER),
@@ -56,12 +56,12 @@ WAITING = unit(active="activating", sub="auto-restart")
         (process(7, Placement(Home.CONTAINER), comm="Xorg"), [UP], HolderKind.CONTAINER),
     ],
 )
-def test_the_first_kind_that_fits_is_the_holders(one: Process, units: list[Unit], kind: HolderKind) -> None:
-    assert kind_of(one, *units) is kind
+def test_the_first_kind_that_fits_is_the_holders(holder_process: Process, units: list[Unit], kind: HolderKind) -> None:
+    assert kind_of(holder_process, *units) is kind
 
 
 @pytest.mark.parametrize(
-    ("one", "units", "kind"),
+    ("holder_process", "units", "kind"),
     [
         (process(7, Placement(Home.SESSION)), [UP], HolderKind.ORPHAN),
         (process(7, Placement(Home.CONTAINER, container_id="ab")), [UP], HolderKind.ORPHAN),
@@ -74,9 +74,14 @@ def test_the_first_kind_that_fits_is_the_holders(one: Process, units: list[Unit]
         (process(7, in_service("vllm.service"), start=950), [UP], HolderKind.CURRENT),
     ],
 )
-def test_an_orphan_is_one_unless_its_unit_proves_more(one: Process, units: list[Unit], kind: HolderKind) -> None:
-    assert kind_of(one, *units, orphans=frozenset({one.id})) is kind
-    assert kind_of(one, *units, orphans=frozenset({ProcessId(7, one.id.start_ticks + 1)})) is not HolderKind.ORPHAN
+def test_an_orphan_is_one_unless_its_unit_proves_more(
+    holder_process: Process, units: list[Unit], kind: HolderKind
+) -> None:
+    assert kind_of(holder_process, *units, orphans=frozenset({holder_process.id})) is kind
+    assert (
+        kind_of(holder_process, *units, orphans=frozenset({ProcessId(7, holder_process.id.start_ticks + 1)}))
+        is not HolderKind.ORPHAN
+    )
 
 
 def test_a_pid_that_proc_does_not_have_is_gone_and_its_memory_counts() -> None:
@@ -88,9 +93,9 @@ def test_a_pid_that_proc_does_not_have_is_gone_and_its_memory_counts() -> None:
 
 
 def test_a_process_that_proc_has_but_does_not_tell_of_is_not_gone() -> None:
-    seen = replace(table([]), denied=frozenset({7}), read_from_ticks=5000)
+    processes = replace(table([]), denied=frozenset({7}), read_from_ticks=5000)
     hidden = snapshot(gpus=[gpu(holders=Ok((held(7, GIB), held(8, GIB, 5000), held(9, GIB, 4999))))])
-    result = attribute(replace(hidden, processes=Ok(seen)), {}, frozenset(), {})
+    result = attribute(replace(hidden, processes=Ok(processes)), {}, frozenset(), {})
     assert isinstance(result, Ok)
     first = result.value[GpuUuid("GPU-0")]
     assert isinstance(first, Ok)
@@ -124,7 +129,7 @@ def test_a_holder_of_unknown_size_leaves_the_rest_unknown() -> None:
     assert len(result.holders) == 2
 
 
-def test_without_processes_nobody_is_blamed() -> None:
+def test_without_processes_there_is_no_attribution() -> None:
     blind = snapshot(gpus=[gpu()], processes=None)
     result = attribute(blind, {UnitId("vllm.service"): UP}, frozenset(), {})
     assert result == blind.processes

@@ -119,7 +119,7 @@ def containers(value: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON
 
 
 def without_starts(history: History, fewer: Mapping[UnitId, int]) -> History:
-    units = {unit: replace(one, starts=one.starts[fewer.get(unit, 0) :]) for unit, one in history.units.items()}
+    units = {unit: replace(kept, starts=kept.starts[fewer.get(unit, 0) :]) for unit, kept in history.units.items()}
     return replace(history, units=units)
 
 
@@ -137,21 +137,23 @@ def test_the_oldest_starts_are_left_out_first_whosever_they_are() -> None:
 
 
 def test_the_latest_start_of_a_unit_stays_and_units_unseen_for_longest_go_next() -> None:
-    unit = [UnitId(f"vllm@{number}.service") for number in range(4)]
+    units = [UnitId(f"vllm@{number}.service") for number in range(4)]
     history = replace(
         with_starts(units=4, starts=3),
-        gpu_sets={one: LearntGpus(invocation_id="", uuids=()) for one in unit},
-        readiness={one: Readiness(invocation_id="", start_seen=False) for one in unit},
+        gpu_sets={unit: LearntGpus(invocation_id="", uuids=()) for unit in units},
+        readiness={unit: Readiness(invocation_id="", start_seen=False) for unit in units},
     )
     small = written(
-        replace(history, units={one: replace(history.units[one], starts=history.units[one].starts[2:]) for one in unit})
+        replace(
+            history, units={unit: replace(history.units[unit], starts=history.units[unit].starts[2:]) for unit in units}
+        )
     )
     fits = history_of(written(history, len(small)))
     assert [record.starts for record in fits.units.values()] == [record.starts[2:] for record in history.units.values()]
     fewer = history_of(written(history, len(small) - 1))
-    assert list(fewer.units) == unit[1:]
-    assert list(fewer.gpu_sets) == unit[1:]
-    assert list(fewer.readiness) == unit[1:]
+    assert list(fewer.units) == units[1:]
+    assert list(fewer.gpu_sets) == units[1:]
+    assert list(fewer.readiness) == units[1:]
 
 
 def test_what_can_be_seen_again_goes_before_history_where_it_is_most_of_it() -> None:
