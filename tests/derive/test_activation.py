@@ -1,6 +1,7 @@
 """Up, and since when: systemd's states and timestamps as facts measured on 252 and read from the source of 254+."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.fakes.values import HOST, in_service, process, table, unit
@@ -33,23 +34,21 @@ def test_a_unit_is_up_unless_its_run_has_ended(active: str, sub: str, up: bool) 
     assert is_up(unit(active=active, sub=sub)) is up
 
 
-def test_the_activation_began_at_the_start_attempt_and_not_when_its_first_process_was_there() -> None:
-    assert activation_began(unit(condition_monotonic=49.9, inactive_exit_monotonic=50.0)) == 49.9
-
-
-def test_from_systemd_254_on_a_restart_does_not_check_conditions_again() -> None:
-    restarted = unit(condition_monotonic=10.0, inactive_enter_monotonic=79.9, inactive_exit_monotonic=80.0)
-    assert activation_began(restarted) == 79.9
-
-
-def test_before_systemd_254_a_restart_checks_them() -> None:
-    restarted = unit(condition_monotonic=90.0, inactive_enter_monotonic=79.9, inactive_exit_monotonic=90.1)
-    assert activation_began(restarted) == 90.0
-
-
-def test_with_restart_mode_direct_only_the_exit_from_active_tells() -> None:
-    restarted = unit(condition_monotonic=10.0, inactive_exit_monotonic=10.1, active_exit_monotonic=70.0)
-    assert activation_began(restarted) == 70.0
+@pytest.mark.parametrize(
+    ("times", "began"),
+    [
+        # at the start attempt, not when the first process was there
+        ({"condition_monotonic": 49.9, "inactive_exit_monotonic": 50.0}, 49.9),
+        # from systemd 254 on, a restart does not check conditions again
+        ({"condition_monotonic": 10.0, "inactive_enter_monotonic": 79.9, "inactive_exit_monotonic": 80.0}, 79.9),
+        # before 254 it does
+        ({"condition_monotonic": 90.0, "inactive_enter_monotonic": 79.9, "inactive_exit_monotonic": 90.1}, 90.0),
+        # with RestartMode=direct only the exit from active shows it
+        ({"condition_monotonic": 10.0, "inactive_exit_monotonic": 10.1, "active_exit_monotonic": 70.0}, 70.0),
+    ],
+)
+def test_an_activation_began_at_the_last_of_the_times_before_its_processes(times: dict[str, Any], began: float) -> None:
+    assert activation_began(unit(**times)) == began
 
 
 def test_while_deactivating_the_exit_from_active_is_no_beginning() -> None:
