@@ -42,7 +42,16 @@ SOLE_IMPORTERS: Mapping[str, tuple[str, ...]] = {
     "psutil": ("sources",),
 }
 
-PURE = ("model", "derive", "decide", "views", "metrics.families", "metrics.guard", "metrics.starts")
+PURE = (
+    "model",
+    "derive",
+    "decide",
+    "views",
+    "metrics.families",
+    "metrics.leftovers",
+    "metrics.starts",
+    "metrics.throughput",
+)
 # Of the standard library, what neither reads a clock nor does I/O nor keeps a state. Add to it what is like that.
 PURE_LIBRARY = frozenset(
     (

@@ -67,7 +67,7 @@ def hosts(seed: int) -> tuple[list[Process], list[Segment], list[int]]:
                 kind=kind,
                 creator_pid=maker if has_pid else None,
                 changed_at=1_767_225_600.0 - chance.randrange(0, 5000),
-                looked_at=5000.0,
+                inspected_at=5000.0,
                 uid=chance.choice([0, 1000]),
             )
         )

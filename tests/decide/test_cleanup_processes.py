@@ -6,8 +6,7 @@ from tests.fakes.orphan_trees import ADOPTER_PIPES, SERVICE, SPAWN, TRACKER, run
 from tests.fakes.values import GIB, gpu, held, process, unit
 
 from llmhost.decide.cleanup.steps import Condition, Wish
-from llmhost.model.history.history import Belonging
-from llmhost.model.ids import UnitId
+from llmhost.model.ids import RunId, UnitId
 from llmhost.model.process import Home, Placement, Process
 from llmhost.model.reading import Ok
 
@@ -105,12 +104,12 @@ def test_what_is_in_a_unit_that_is_up_is_left() -> None:
 
 def test_what_moved_out_of_the_unit_that_is_up_is_left_as_well() -> None:
     moved = run(40, "VLLM::EngineCore", pipes={24: 121})
-    belongings = {moved.id: Belonging(unit=UnitId("vllm.service"), invocation_id="a")}
+    process_runs = {moved.id: RunId(unit=UnitId("vllm.service"), invocation_id="a")}
     up = unit("vllm.service", invocation_id="a")
-    found = planned(host([moved], units=[up]), belongings=belongings)
+    found = planned(host([moved], units=[up]), process_runs=process_runs)
     assert kept(found) == {40: "of vllm.service, which is up: goes when that is stopped"}
     later = unit("vllm.service", invocation_id="b")  # of an ended activation of it
-    assert pids(planned(host([moved], units=[later]), belongings=belongings)) == [40]
+    assert pids(planned(host([moved], units=[later]), process_runs=process_runs)) == [40]
 
 
 def test_what_is_in_a_container_is_for_its_own_tools() -> None:

@@ -12,8 +12,8 @@ from llmhost.decide.cleanup.steps import Plan, Removal, Wish
 from llmhost.derive.facts import derive
 from llmhost.derive.host_view import HostView
 from llmhost.derive.orphans import orphan_conditions
-from llmhost.model.history.history import Belonging, History
-from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.history.history import History
+from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.model.process import Process
 from llmhost.model.reading import NotApplicable, Ok, Reading
 from llmhost.model.segment import Segment, SegmentId
@@ -53,7 +53,7 @@ def look_at(
     *,
     watched: float = 3600.0,
     segment_units: Mapping[SegmentId, UnitId] | None = None,
-    belongings: Mapping[ProcessId, Belonging] | None = None,
+    process_runs: Mapping[ProcessId, RunId] | None = None,
 ) -> HostView:
     """Give what is told of a host that was as it is for that many seconds."""
     conditions = orphan_conditions(seen)
@@ -63,7 +63,7 @@ def look_at(
         orphan_since=dict.fromkeys(conditions.value, NOW - watched) if isinstance(conditions, Ok) else {},
         unheld_since={segment.id: NOW - watched for segment in shm if segment.holders == frozenset()},
         segment_units=segment_units or {},
-        belongings=belongings or {},
+        process_runs=process_runs or {},
     )
     return HostView(snapshot=seen, facts=derive(seen, Config(), history), history=history, policy=Policy())
 

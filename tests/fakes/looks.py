@@ -7,7 +7,8 @@ from pathlib import Path
 from tests.fakes.values import snapshot
 
 from llmhost.config.schema import Policy
-from llmhost.derive.orphans import Orphan, advance_orphans, orphans
+from llmhost.derive.history.processes import next_orphan_since
+from llmhost.derive.orphans import Orphan, orphans
 from llmhost.derive.trackers import TrackerState, tracker_states
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import ProcessId
@@ -35,7 +36,7 @@ class Looks:
         self._now = 1000.0 + at
         self.table = self._source.read(self._now + 10)
         look = replace(snapshot(processes=(), units=units, gpus=gpus, at_monotonic=self._now), processes=Ok(self.table))
-        self._since = advance_orphans(self._since, look)
+        self._since = next_orphan_since(self._since, look)
         found = orphans(look, self._since, 0.0, Policy())  # watched since long before
         assert isinstance(found, Ok)
         self._found = frozenset(orphan.process.id for orphan in found.value)

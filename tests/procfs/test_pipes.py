@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.needs import needs_root
 from tests.fakes.procfs import INIT, ProcessEntry, write_proc, write_process
 
-from llmhost.derive.parentage import Bond, bond_with_creator
+from llmhost.derive.parentage import ParentLink, parent_link
 from llmhost.derive.trackers import TrackerState, tracker_states
 from llmhost.model.ids import ProcessId
 from llmhost.model.process import Process, ProcessTable
@@ -270,7 +270,7 @@ def test_pipes_have_a_budget_and_the_table_is_whole_all_the_same(
     untold = [tree.table.by_pid[pid] for pid in range(200, 208) if tree.table.by_pid[pid].pipes is None]
     assert len(untold) == 8 - max(0, read - 1)  # less process 1, their parent
     assert not any(process.pipes_denied for process in untold)
-    assert {bond_with_creator(process, tree.table) for process in untold} == {Bond.UNKNOWN}
+    assert {parent_link(process, tree.table) for process in untold} == {ParentLink.UNKNOWN}
 
 
 def test_services_spend_the_budget_first_and_then_each_user_in_turn(
@@ -302,7 +302,7 @@ def test_what_may_not_be_read_is_told_from_what_costs_too_much(tmp_path: Path, m
     assert (tree.table.by_pid[90].pipes_denied, tree.table.by_pid[102].pipes_denied) == (False, True)
     write_process(tmp_path, {"pid": 90, "argv": ["bash"]})
     tree.pipes()
-    assert bond_with_creator(tree.table.by_pid[102], tree.table) is Bond.SEEMS_LOST
+    assert parent_link(tree.table.by_pid[102], tree.table) is ParentLink.SEEMS_LOST
 
 
 def test_to_read_another_users_process_without_privilege_is_denied() -> None:

@@ -53,8 +53,8 @@ def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(
     assert asked._holders.full_scans == 1
     inspector.seconds = 0.0
     seen = by_path(look(asked, clock))
-    assert seen["held"].looked_at == clock.at
-    assert seen["unheld"].looked_at == 1000.0  # when the scan began
+    assert seen["held"].inspected_at == clock.at
+    assert seen["unheld"].inspected_at == 1000.0  # when the scan began
     for seconds, full_scans in ((29, 1), (30, 2)):
         clock.at = 1012.0 + seconds  # a grace time after the look at which it ended, not after that at which it began
         look(asked, clock)

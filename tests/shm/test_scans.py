@@ -41,8 +41,8 @@ class Watched:
         self.inspector.looks.clear()
         return dict(holders(look(self.asked, self.clock)))
 
-    def looked_at(self, path: str) -> float:
-        return by_path(look(self.asked, self.clock))[path].looked_at - 1000.0
+    def inspected_at(self, path: str) -> float:
+        return by_path(look(self.asked, self.clock))[path].inspected_at - 1000.0
 
     @property
     def looks(self) -> list[tuple[int, bool]]:
@@ -77,7 +77,7 @@ def test_while_all_files_have_their_known_holders_only_those_are_looked_at_and_q
     for seconds in (1, 31, 1000):
         assert watched.at(seconds) == {"file": these(holder)}
         assert watched.looks == [(holder.pid, False)]
-        assert watched.looked_at("file") == seconds
+        assert watched.inspected_at("file") == seconds
     assert watched.full_scans == 1
 
 
@@ -112,7 +112,7 @@ def test_full_scans_are_a_grace_time_apart_while_a_file_has_no_holder(watched: W
     told = []
     for seconds in range(0, 91, 15):
         assert watched.at(seconds) == {"file": NOBODY}
-        told.append((seconds, watched.looked_at("file"), watched.full_scans))
+        told.append((seconds, watched.inspected_at("file"), watched.full_scans))
     assert told == [(0, 0, 1), (15, 0, 1), (30, 30, 2), (45, 30, 2), (60, 60, 3), (75, 60, 3), (90, 90, 4)]
 
 
@@ -138,7 +138,7 @@ def test_a_file_that_loses_its_holder_is_not_known_until_the_next_scan(
     assert watched.at(30) == {"file": NOBODY}
     holder.do(f"kept = open({str(tmpfs / 'file')!r})")
     assert watched.at(31) == {"file": NOBODY}
-    assert watched.looked_at("file") == 30  # which is true: it was held by nobody then
+    assert watched.inspected_at("file") == 30  # which is true: it was held by nobody then
     assert watched.at(60) == {"file": these(holder)}
     holder.do("kept.close()")
     assert watched.at(61) == {"file": None}  # and what was found at 30 does not come back

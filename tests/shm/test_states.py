@@ -19,7 +19,7 @@ from tests.fakes.shm import (
 from tests.fakes.values import snapshot, table
 
 from llmhost.config.schema import Policy
-from llmhost.derive.history.observations import advance
+from llmhost.derive.history.observations import with_observation
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.model.history.history import History
 from llmhost.model.reading import Cause, Failed, Ok, Reading
@@ -47,7 +47,7 @@ class Looks:
 
     def take(self, shared: Reading[SharedMemory]) -> Mapping[SegmentId, SegmentState]:
         taken = replace(snapshot(at_monotonic=self.clock.at), shm=shared)
-        self.history = advance(self.history, taken, Policy())
+        self.history = with_observation(self.history, taken, Policy())
         states = segment_states(shared, self.history.unheld_since, Ok(table([])), self.policy)
         return states.value if isinstance(states, Ok) else {}
 

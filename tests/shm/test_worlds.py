@@ -120,12 +120,12 @@ def check(world: World, claims: dict[int, Claim], changed: dict[tuple[int, int],
             continue
         if claim.holders:
             assert claim.holders <= truth
-            assert claim.looked_at == world.now
+            assert claim.inspected_at == world.now
             continue
-        assert claim.looked_at <= scanned
-        assert changed[inode, world.files[inode]] <= claim.looked_at, "it is younger than the look"
+        assert claim.inspected_at <= scanned
+        assert changed[inode, world.files[inode]] <= claim.inspected_at, "it is younger than the look"
         since = [world.processes[process.pid].held_since[inode] for process in truth]
-        assert all(taken > claim.looked_at for taken in since), "somebody held it then, and does"
+        assert all(taken > claim.inspected_at for taken in since), "somebody held it then, and does"
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -160,7 +160,7 @@ def test_no_claim_is_ever_false(seed: int) -> None:
             if claim.holders:
                 last_held[inode] = world.now
             elif claim.holders is not None:
-                assert claim.looked_at > last_held.get(inode, 0.0), "it is older than the last holder that was seen"
+                assert claim.inspected_at > last_held.get(inode, 0.0), "it is older than the last holder that was seen"
     assert scans
 
 
@@ -189,6 +189,6 @@ def test_worlds_tell_everything_there_is_to_tell() -> None:
                 else:
                     told["unheld"] += 1
                     assert not truth
-                    assert claim.looked_at == world.now
+                    assert claim.inspected_at == world.now
     assert min(told.values()) > 500
     assert missing < told["held"] / 5  # who took hold of a held file since the last full scan

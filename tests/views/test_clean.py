@@ -26,7 +26,7 @@ def a_plan() -> Plan:
         run(50, "VLLM::Worker_TP0", 40, pipes={24: 122, 32: 120}),
     ]
     files = [
-        segment(inode, path=path, kind=SegmentKind.NCCL, allocated_bytes=1 << 20, looked_at=5000.0)
+        segment(inode, path=path, kind=SegmentKind.NCCL, allocated_bytes=1 << 20, inspected_at=5000.0)
         for inode, path in enumerate(PATHS, 5)
     ]
     return planned(host(tree, files, gpus=[gpu(holders=Ok((held(40, 60 * GIB),)))]))
@@ -122,7 +122,7 @@ def test_nothing_to_do_and_a_refusal_take_a_line() -> None:
 
 
 def test_no_line_is_wider_than_the_terminal_and_no_name_writes_to_it() -> None:
-    evil = segment(9, path="nccl-\x1b[2J" + "日本" * 60, kind=SegmentKind.NCCL, looked_at=5000.0)
+    evil = segment(9, path="nccl-\x1b[2J" + "日本" * 60, kind=SegmentKind.NCCL, inspected_at=5000.0)
     plan = planned(host([run(40, "VLLM::EngineCore\x1b[2J" + "x" * 200, pipes={24: 121})], [evil]))
     assert len(plan.steps) == 2
     for width in (40, 60, 80, 120):

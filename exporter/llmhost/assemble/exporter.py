@@ -22,7 +22,7 @@ from llmhost.model.unit import UnitsReport
 from llmhost.model.unit_event import UnitEvent
 from llmhost.sources.base import Source
 from llmhost.starts.judge import Judge
-from llmhost.starts.memory_release import Release
+from llmhost.starts.memory_release import ReleaseTimer
 from llmhost.starts.watch import Watch
 from llmhost.state.driver_pause import Wish
 
@@ -113,7 +113,7 @@ class Exporter:
             config=lambda: sources.config,
             clock=self._clock,
         )
-        release = Release(
+        release = ReleaseTimer(
             keeper=self._keeper,
             host=sources.host,
             memory=sources.nvml_memory,

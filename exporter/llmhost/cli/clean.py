@@ -128,6 +128,6 @@ def _require_known(request: CleanRequest, view: HostView) -> None:
         return
     known = {facts.unit.id for facts in view.facts.units.value if facts.unit.load_state != "not-found"}
     known |= {*view.history.units, *view.history.segment_units.values()}
-    known |= {belonging.unit for belonging in view.history.belongings.values()}
+    known |= {run.unit for run in view.history.process_runs.values()}
     for unit in sorted(set(request.units) - known):
         raise _WrongUseError(f"there is no unit {unit.name}")

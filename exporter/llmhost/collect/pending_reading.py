@@ -1,4 +1,4 @@
-"""Readings that are waited for while other things are done."""
+"""Readings that are not waited for."""
 
 from typing import Generic, TypeVar
 
@@ -8,8 +8,8 @@ from llmhost.model.reading import Reading
 T = TypeVar("T")
 
 
-class Asked(Generic[T]):
-    """What one worker is asked for, each time within so many seconds. For use by one thread."""
+class PendingReading(Generic[T]):
+    """A worker's next reading, within so many seconds of each request. For use by one thread."""
 
     def __init__(self, worker: Worker[T], clock: Clock, *, seconds: float) -> None:
         self._worker = worker

@@ -136,7 +136,7 @@ def _unit(facts: UnitFacts) -> tuple[str, str]:
     startable = facts.startable == Ok(False)
     if waits_to_restart(unit):
         return "unit_restarting", "waits to be restarted" + ("; that start will fail" if startable else "")
-    if not is_up(unit) and facts.wanted == Ok(True):
+    if not is_up(unit) and facts.should_run == Ok(True):
         return "unit_down", "should run and does not" + ("; a start now would fail" if startable else "")
     return "", ""
 

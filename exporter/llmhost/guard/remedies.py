@@ -25,7 +25,7 @@ from llmhost.decide.guard.remedies import (
     to_ask_for_listeners,
 )
 from llmhost.decide.guard.state import RemedyProgress
-from llmhost.derive.history.observations import advance
+from llmhost.derive.history.observations import with_observation
 from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process
@@ -188,7 +188,7 @@ class Remedies:
             processes=processes,
             shm=Ok(shared) if shared is not None else known.shm,
         )
-        self._history = advance(self._history, snapshot, self._config.policy)
+        self._history = with_observation(self._history, snapshot, self._config.policy)
         return starting_unit(snapshot, self._history, self._unit, os.getpid())
 
     def _log_once(self, line: str, about: object = None) -> None:

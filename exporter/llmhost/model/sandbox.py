@@ -1,4 +1,4 @@
-"""What a unit's settings keep its processes from: systemd.exec(5), systemd.resource-control(5)."""
+"""The sandbox of a unit's processes, and their limits: systemd.exec(5), systemd.resource-control(5)."""
 
 from dataclasses import dataclass
 

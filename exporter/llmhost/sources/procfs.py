@@ -173,7 +173,7 @@ class ProcfsSource:
             by_pid=by_pid,
             unreadable=len(denied) + sum(not each.readable for each in known),
             denied=frozenset(denied),
-            holders_untold=told.holders_untold,
+            unknown_holders=told.unknown_holders,
             children={ppid: tuple(pids) for ppid, pids in children.items()},
         )
 

@@ -98,7 +98,7 @@ def is_of_interest(process: Process) -> bool:
 class Told:
     pipes: Mapping[int, Pipes]  # by pid
     denied: frozenset[int]
-    holders_untold: frozenset[int]  # trackers whose pipe somebody may hold of whom it could not be told
+    unknown_holders: frozenset[int]  # trackers whose pipe somebody may hold of whom it could not be told
 
 
 class PipeLook:
@@ -154,7 +154,7 @@ class PipeLook:
         return Told(
             pipes=pipes,
             denied=frozenset(pid for pid, why in untold.items() if why is Untold.DENIED),
-            holders_untold=frozenset(
+            unknown_holders=frozenset(
                 trackers
                 if missed
                 else (pid for pid in _lonely(trackers, pipes) if not self._searched[by_pid[pid].id][1])

@@ -8,7 +8,7 @@ from llmhost.decide.cleanup.steps import Condition, Ending, Plan, Removal, Wish
 from llmhost.decide.process_trees import Listening
 from llmhost.derive.host_view import HostView
 from llmhost.derive.orphans import orphan_conditions
-from llmhost.derive.unit_membership import Owner, Owners
+from llmhost.derive.unit_membership import UnitMembership, UnitMemberships
 from llmhost.model.host import Host
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process, ProcessTable
@@ -42,16 +42,16 @@ class Ground:
     around: Around
     first: "Planned | None"
 
-    def owner_of(self, process: Process) -> Owner | None:
-        belongings = self.view.history.belongings
-        owners = Owners(units=self.units, processes=self.table, host=self.host, belongings=belongings)
+    def owner_of(self, process: Process) -> UnitMembership | None:
+        process_runs = self.view.history.process_runs
+        owners = UnitMemberships(units=self.units, processes=self.table, host=self.host, process_runs=process_runs)
         return owners.of(process)
 
     def unit_of(self, process: Process) -> UnitId | None:
         """Give the unit in which it runs, or was seen to."""
         if process.placement.unit is not None:
             return process.placement.unit
-        known = self.view.history.belongings.get(process.id)
+        known = self.view.history.process_runs.get(process.id)
         return known.unit if known is not None else None
 
     def started_at(self, process: Process) -> float:

@@ -86,7 +86,7 @@ class _Rules:
 
     def judged(self, segment: Segment) -> tuple[bool, frozenset[ProcessId], str]:
         """Say whether it was watched for long enough, what of the plan has to end before, and what keeps it."""
-        ripe = segment.looked_at - self._since.get(segment.id, segment.looked_at) >= self._grace_seconds
+        ripe = segment.inspected_at - self._since.get(segment.id, segment.inspected_at) >= self._grace_seconds
         uid = self._ground.wish.uid
         if uid not in (0, segment.uid):
             return ripe, frozenset(), f"user {segment.uid}'s: for root to remove"

@@ -43,7 +43,7 @@ def restart_delay(case: Case) -> Iterator[Finding]:
 def start_limit(case: Case) -> Iterator[Finding]:
     """Find a start limit that is off, or that restarts are too slow to trip (derive/start_limit): it fails for ever."""
     settings = case.settings
-    if case.facts.gives_up != Ok(False):
+    if case.facts.start_limit_can_trip != Ok(False):
         return
     burst, interval, delay = (
         settings.start_limit_burst,

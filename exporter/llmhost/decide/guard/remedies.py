@@ -16,7 +16,7 @@ from llmhost.decide.process_trees import Listening, TreePolicy, judged_trees, na
 from llmhost.derive.activation import activation_began, is_up
 from llmhost.derive.parentage import ancestors
 from llmhost.derive.segments import SegmentState, segment_states
-from llmhost.derive.unit_membership import Owners
+from llmhost.derive.unit_membership import UnitMemberships
 from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Home, Process, ProcessTable, Role
@@ -38,7 +38,7 @@ class StartingUnit:
     """The unit whose start is under way, with all by which its processes and segments are known."""
 
     unit: Unit
-    owners: Owners
+    owners: UnitMemberships
     history: History
     at: float  # seconds since the epoch
     at_monotonic: float
@@ -74,7 +74,9 @@ def starting_unit(snapshot: Snapshot, history: History, unit: UnitId, own_pid: i
         raise UnprovenError("systemd does not say that a start is under way")
     return StartingUnit(
         unit=found,
-        owners=Owners(units=by_id, processes=processes.value, host=host.value, belongings=history.belongings),
+        owners=UnitMemberships(
+            units=by_id, processes=processes.value, host=host.value, process_runs=history.process_runs
+        ),
         history=history,
         at=snapshot.at,
         at_monotonic=snapshot.at_monotonic,

@@ -41,7 +41,7 @@ REFUSED: Final = (OSError, ValueError, IndexError)  # what an Inspector raises o
 @dataclass(frozen=True, slots=True)
 class Claim:
     holders: frozenset[ProcessId] | None  # None: it cannot be told
-    looked_at: float
+    inspected_at: float
 
 
 @dataclass(frozen=True, slots=True)

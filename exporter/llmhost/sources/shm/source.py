@@ -176,7 +176,7 @@ class ShmSource:
     def _segment(self, device: int, file: File, claim: Claim) -> Segment:
         told = self._segments.get(file.inode)
         if told is not None and self._files[file.inode] is file:
-            if told.holders == claim.holders and told.looked_at == claim.looked_at:
+            if told.holders == claim.holders and told.inspected_at == claim.inspected_at:
                 return told
             identity, kind, creator_pid = told.id, told.kind, told.creator_pid
         else:
@@ -192,5 +192,5 @@ class ShmSource:
             changed_at=file.changed_ns / 1e9,
             uid=file.uid,
             holders=claim.holders,
-            looked_at=claim.looked_at,
+            inspected_at=claim.inspected_at,
         )

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from llmhost.derive.attribution import GpuAttribution, HolderKind
+from llmhost.derive.attribution import GpuAttribution, HolderGroup, HolderKind
 from llmhost.derive.host_view import HostView
 from llmhost.model.gpu import Gpu
 from llmhost.model.reading import Failed, Ok, Reading
 from llmhost.views.page.markup import Markup, identity, isolated, styled, tag
-from llmhost.views.status.gpus import Share, notes_of, shares, total_bytes, why_no_memory
+from llmhost.views.status.gpus import notes_of, shares, total_bytes, why_no_memory
 from llmhost.views.text import Style, gib
 
 # Each kind of holder, explained.
@@ -98,7 +98,7 @@ def _memory(gpu: Gpu, view: HostView) -> Markup:
     return styled("span", (why_no_memory(gpu), Style.DOUBT if isinstance(gpu.memory, Failed) else Style.PLAIN))
 
 
-def _held(share: Share) -> Markup:
+def _held(share: HolderGroup) -> Markup:
     amount = "an untold amount" if share.used_bytes is None else f"{gib(share.used_bytes)} GiB"
     key = tag("span", class_=f"key {_class(share.kind)}", aria_hidden="true")
     if share.kind is None:
@@ -110,7 +110,7 @@ def _held(share: Share) -> Markup:
     return tag("li", key, f"{amount} {share.kind} ", isolated(who), more, class_=bad)
 
 
-def _bar(name: str, gpu: Gpu, found: Sequence[Share], view: HostView) -> Markup:
+def _bar(name: str, gpu: Gpu, found: Sequence[HolderGroup], view: HostView) -> Markup:
     total = total_bytes(gpu, view)
     if gpu.fault is not None or not isinstance(gpu.memory, Ok) or not total:
         return Markup()
@@ -126,12 +126,12 @@ def _bar(name: str, gpu: Gpu, found: Sequence[Share], view: HostView) -> Markup:
     )
 
 
-def _said(share: Share) -> str:
+def _said(share: HolderGroup) -> str:
     amount = "an untold amount" if share.used_bytes is None else f"{gib(share.used_bytes)} GiB"
     return f"{amount} {_name(share.kind)}" + (f" {share.unit.name}" if share.unit is not None else "")
 
 
-def _rects(found: Sequence[Share], used: int, total: int) -> Iterator[Markup]:
+def _rects(found: Sequence[HolderGroup], used: int, total: int) -> Iterator[Markup]:
     """Draw what is held, then what is in use beside it. Holders that share memory may have more than is in use."""
     at = 0.0
     for share in found:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from llmhost.decide.health import Health
 from llmhost.derive.facts import UnitFacts
 from llmhost.derive.host_view import HostView
-from llmhost.derive.shortage import shortages
+from llmhost.derive.startable import shortages
 from llmhost.model.engine import EngineAnswer, EngineSample
 from llmhost.model.gpu import Gpu
 from llmhost.model.history.unit_history import Start, UnitHistory
@@ -125,8 +125,8 @@ def _unit(facts: UnitFacts, view: HostView) -> dict[str, Any]:
         "state_change_at": unit.state_change_at,
         "engine": facts.engine,
         "guarded": facts.guarded,
-        "wanted": value_or_none(facts.wanted),
-        "gives_up": value_or_none(facts.gives_up),
+        "wanted": value_or_none(facts.should_run),
+        "gives_up": value_or_none(facts.start_limit_can_trip),
         "processes": {str(role): number for role, number in facts.processes.value.items()}
         if isinstance(facts.processes, Ok)
         else None,

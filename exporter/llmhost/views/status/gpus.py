@@ -1,9 +1,8 @@
 """GPUs in `llmhost status`: a bar of memory by holder, and the holders. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from llmhost.derive.attribution import GpuAttribution, HolderKind
+from llmhost.derive.attribution import GpuAttribution, HolderGroup, HolderKind, grouped
 from llmhost.derive.host_view import HostView
 from llmhost.model.gpu import Gpu, GpuMemory
 from llmhost.model.ids import UnitId
@@ -26,35 +25,14 @@ _UNATTRIBUTED = ("?", Style.DOUBT_FILLED)
 _UNATTRIBUTED_SHOWN = 16 << 20  # bytes; the driver has a little of its own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """The memory of all holders of one kind and unit on a GPU; None where the driver does not report it."""
-
-    kind: HolderKind | None  # None: unattributed
-    unit: UnitId | None
-    pids: tuple[int, ...]
-    used_bytes: int | None
-
-
-def shares(attribution: GpuAttribution) -> tuple[Share, ...]:
-    """Sum up by kind and unit, largest first; unattributed memory last."""
-    found: dict[tuple[HolderKind, UnitId | None], list[tuple[int, int | None]]] = {}
-    for holder in attribution.holders:
-        found.setdefault((holder.kind, holder.unit), []).append((holder.pid, holder.used_bytes))
-    together = [
-        Share(
-            kind=kind,
-            unit=unit,
-            pids=tuple(sorted(pid for pid, _ in held)),
-            used_bytes=None if any(used is None for _, used in held) else sum(used or 0 for _, used in held),
-        )
-        for (kind, unit), held in found.items()
-    ]
-    together.sort(key=lambda share: (-(share.used_bytes or 0), str(share.kind), share.unit or UnitId(""), share.pids))
-    unattributed = attribution.unattributed_bytes
-    if isinstance(unattributed, Ok) and unattributed.value >= _UNATTRIBUTED_SHOWN:
-        together.append(Share(kind=None, unit=None, pids=(), used_bytes=unattributed.value))
-    return tuple(together)
+def shares(attribution: GpuAttribution) -> tuple[HolderGroup, ...]:
+    """Give the holders by kind and unit, largest first; what nobody holds last."""
+    found = list(grouped(attribution.holders))
+    found.sort(key=lambda group: (-(group.used_bytes or 0), str(group.kind), group.unit or UnitId(""), group.pids))
+    nobodys = attribution.unattributed_bytes
+    if isinstance(nobodys, Ok) and nobodys.value >= _UNATTRIBUTED_SHOWN:
+        found.append(HolderGroup(kind=None, unit=None, pids=(), used_bytes=nobodys.value))
+    return tuple(found)
 
 
 def gpu_lines(view: HostView) -> Iterator[Line]:
@@ -139,7 +117,7 @@ def notes_of(gpu: Gpu) -> Iterator[Piece]:
         yield f"driver errors (XID): {xids}", Style.DOUBT
 
 
-def _held(found: Sequence[Share]) -> Iterator[Piece]:
+def _held(found: Sequence[HolderGroup]) -> Iterator[Piece]:
     for share in found:
         amount = "?" if share.used_bytes is None else gib(share.used_bytes)
         if share.kind is None:
@@ -151,7 +129,7 @@ def _held(found: Sequence[Share]) -> Iterator[Piece]:
         yield clean(f"{amount} {share.kind} {who}{more}"), Style.BAD if style is Style.BAD_FILLED else Style.PLAIN
 
 
-def _bar(found: Sequence[Share], memory: GpuMemory, total: int, used: list[str]) -> tuple[Piece, ...]:
+def _bar(found: Sequence[HolderGroup], memory: GpuMemory, total: int, used: list[str]) -> tuple[Piece, ...]:
     """Draw each holder with at least one column, then other memory in use, then free memory."""
     pieces: list[Piece] = []
     left = filled = min(_BAR, -(-_BAR * memory.used_bytes // total)) if memory.used_bytes >= _UNATTRIBUTED_SHOWN else 0

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.derive.facts import UnitFacts
 from llmhost.derive.host_view import HostView
-from llmhost.derive.shortage import Shortage, shortages
+from llmhost.derive.startable import Shortage, shortages
 from llmhost.model.engine import EngineAnswer
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.unit_history import InTheWay, Start, UnitHistory, Verdict
@@ -68,7 +68,7 @@ def details_of(facts: UnitFacts, view: HostView) -> Iterator[tuple[str, Style]]:
     if facts.engine or facts.guarded:
         yield " · ".join(_about(facts)), Style.PLAIN
     if facts.unit.nrestarts and waits_to_restart(facts.unit):
-        forever = ", and it will never give up" if facts.gives_up == Ok(False) else ""
+        forever = ", and it will never give up" if facts.start_limit_can_trip == Ok(False) else ""
         yield f"systemd has restarted it {count(facts.unit.nrestarts, 'time')}{forever}", Style.DOUBT
     if record is not None:
         yield from _history(record, view)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.fakes.values import ended, started, unit
 
-from llmhost.derive.start_limit import gives_up
+from llmhost.derive.start_limit import start_limit_can_trip
 from llmhost.model.history.unit_history import Start, UnitHistory
 from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import UnitSettings
@@ -16,7 +16,7 @@ LIMIT = UnitSettings(
 
 
 def of(settings: UnitSettings | None, *starts: Start) -> Reading[bool]:
-    return gives_up(unit(settings=settings), UnitHistory(last_seen_at=0.0, starts=starts))
+    return start_limit_can_trip(unit(settings=settings), UnitHistory(last_seen_at=0.0, starts=starts))
 
 
 def failed(seconds: float) -> Start:
@@ -72,7 +72,7 @@ def test_each_restart_is_about_the_ends_that_systemd_service_says(restart: str, 
 
 def test_the_usual_delay_of_ten_seconds_never_trips_the_usual_limit_however_short_the_runs() -> None:
     assert of(replace(LIMIT, restart_delay_seconds=10.0)) == Ok(False)
-    assert gives_up(unit(settings=replace(LIMIT, restart_delay_seconds=10.0)), None) == Ok(False)
+    assert start_limit_can_trip(unit(settings=replace(LIMIT, restart_delay_seconds=10.0)), None) == Ok(False)
     assert of(replace(LIMIT, restart_delay_seconds=None), failed(1.0)) == Ok(False)  # infinite
 
 

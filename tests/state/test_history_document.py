@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from tests.fakes.histories import BIG, BOOT, FILE_1, WRITTEN_DOWN, with_starts
 
-from llmhost.model.history.history import Belonging, History, LearntGpus, Readiness
-from llmhost.model.ids import ProcessId, UnitId
-from llmhost.state.history_document import UnfitError, document_of, history_of, words
+from llmhost.model.history.history import History, LearntGpus, Readiness
+from llmhost.model.ids import ProcessId, RunId, UnitId
+from llmhost.state.history_document import NoHistoryError, document_of, encode_cache, history_of
 
 
 def written(history: History, most_bytes: int = 16 << 20) -> bytes:
-    return document_of(history, saved_at=1764468000.5, llmhost="0.1.0", written=words(), most_bytes=most_bytes)
+    return document_of(history, saved_at=1764468000.5, llmhost="0.1.0", cache=encode_cache(), most_bytes=most_bytes)
 
 
 def changed(**members: object) -> bytes:
@@ -87,18 +87,10 @@ def test_a_field_that_only_a_newer_llmhost_knows_is_no_fault() -> None:
     ],
 )
 def test_what_is_no_history_is_refused_with_the_reason(content: bytes, complaint: str) -> None:
-    with pytest.raises(UnfitError) as refused:
+    with pytest.raises(NoHistoryError) as refused:
         history_of(content)
     assert str(refused.value).startswith(complaint)
     assert "\n" not in str(refused.value)
-
-
-def test_a_document_cut_off_anywhere_is_refused() -> None:
-    whole = written(WRITTEN_DOWN)
-    assert len(whole) > 2000
-    for length in range(0, len(whole) - 2, 50):
-        with pytest.raises(UnfitError):
-            history_of(whole[:length])
 
 
 def test_whatever_stands_in_place_of_any_one_value_it_is_read_or_refused() -> None:
@@ -112,7 +104,7 @@ def test_whatever_stands_in_place_of_any_one_value_it_is_read_or_refused() -> No
             container[key] = other
             try:
                 assert isinstance(history_of(json.dumps(document).encode()), History)
-            except UnfitError as refused:
+            except NoHistoryError as refused:
                 assert len(str(refused)) < 300  # noqa: PT017 - most are
         container[key] = before
     assert history_of(json.dumps(document).encode()) == WRITTEN_DOWN
@@ -126,13 +118,8 @@ def containers(value: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON
         yield from containers(value[key])
 
 
-def test_a_history_with_something_that_has_no_form_is_not_written() -> None:
-    with pytest.raises(ValueError, match="no finite number"):
-        written(replace(WRITTEN_DOWN, shm_at=float("nan")))
-
-
 def without_starts(history: History, fewer: Mapping[UnitId, int]) -> History:
-    units = {unit: replace(one, starts=one.starts[fewer.get(unit, 0) :]) for unit, one in history.units.items()}
+    units = {unit: replace(kept, starts=kept.starts[fewer.get(unit, 0) :]) for unit, kept in history.units.items()}
     return replace(history, units=units)
 
 
@@ -150,30 +137,32 @@ def test_the_oldest_starts_are_left_out_first_whosever_they_are() -> None:
 
 
 def test_the_latest_start_of_a_unit_stays_and_units_unseen_for_longest_go_next() -> None:
-    unit = [UnitId(f"vllm@{number}.service") for number in range(4)]
+    units = [UnitId(f"vllm@{number}.service") for number in range(4)]
     history = replace(
         with_starts(units=4, starts=3),
-        gpu_sets={one: LearntGpus(invocation_id="", uuids=()) for one in unit},
-        readiness={one: Readiness(invocation_id="", start_seen=False) for one in unit},
+        gpu_sets={unit: LearntGpus(invocation_id="", uuids=()) for unit in units},
+        readiness={unit: Readiness(invocation_id="", start_seen=False) for unit in units},
     )
     small = written(
-        replace(history, units={one: replace(history.units[one], starts=history.units[one].starts[2:]) for one in unit})
+        replace(
+            history, units={unit: replace(history.units[unit], starts=history.units[unit].starts[2:]) for unit in units}
+        )
     )
     fits = history_of(written(history, len(small)))
     assert [record.starts for record in fits.units.values()] == [record.starts[2:] for record in history.units.values()]
     fewer = history_of(written(history, len(small) - 1))
-    assert list(fewer.units) == unit[1:]
-    assert list(fewer.gpu_sets) == unit[1:]
-    assert list(fewer.readiness) == unit[1:]
+    assert list(fewer.units) == units[1:]
+    assert list(fewer.gpu_sets) == units[1:]
+    assert list(fewer.readiness) == units[1:]
 
 
 def test_what_can_be_seen_again_goes_before_history_where_it_is_most_of_it() -> None:
     history = replace(
         WRITTEN_DOWN,
-        belongings={ProcessId(pid, 1): Belonging(unit=BIG, invocation_id="") for pid in range(1000)},
+        process_runs={ProcessId(pid, 1): RunId(unit=BIG, invocation_id="") for pid in range(1000)},
     )
     read = history_of(written(history, len(written(WRITTEN_DOWN))))
-    assert read.belongings == {}
+    assert read.process_runs == {}
     assert (read.boot_id, read.units, read.gpu_sets, read.readiness) == (
         BOOT,
         WRITTEN_DOWN.units,

@@ -7,11 +7,11 @@ from tests.fakes.values import GIB, HOST, MIB, gpu, memory, process, report, set
 
 from llmhost.config.schema import Config, Policy
 from llmhost.derive.facts import UnitFacts, derive
-from llmhost.derive.need import needed_ratio
+from llmhost.derive.requirements import needed_ratio
 from llmhost.model.engine_arguments import parse_engine_arguments
 from llmhost.model.gpu import Gpu
-from llmhost.model.history.history import Belonging, History
-from llmhost.model.ids import GpuUuid
+from llmhost.model.history.history import History
+from llmhost.model.ids import GpuUuid, RunId
 from llmhost.model.process import Home, Placement, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import Unit
@@ -46,8 +46,8 @@ def test_what_cannot_be_known_is_not_guessed() -> None:
 DOWN = unit(active="activating", sub="auto-restart", settings=settings("/usr/bin/vllm serve m -tp 2"))
 
 
-def facts(one: Unit, *gpus: Gpu) -> UnitFacts:
-    found = derive(snapshot(gpus=gpus, processes=[], units=[one]), Config(), History()).units
+def facts(watched: Unit, *gpus: Gpu) -> UnitFacts:
+    found = derive(snapshot(gpus=gpus, processes=[], units=[watched]), Config(), History()).units
     assert isinstance(found, Ok)
     return found.value[0]
 
@@ -56,17 +56,17 @@ def test_the_incident_is_not_startable_for_one_gpu_that_is_full() -> None:
     # 94.97 GiB with 551 MiB reserved: 0.92 of 94.43 GiB
     full = gpu(1, memory=memory(used=91 * GIB, total=95 * GIB, reserved=551 * MIB))
     free = gpu(0, memory=memory(used=0, total=95 * GIB, reserved=551 * MIB))
-    seen = facts(DOWN, free, full)
+    found_facts = facts(DOWN, free, full)
     expected = int(0.92 * (95 * GIB - 551 * MIB))
-    assert seen.needed == Ok({GpuUuid("GPU-0"): expected, GpuUuid("GPU-1"): expected})
-    assert seen.startable == Ok(False)
+    assert found_facts.needed == Ok({GpuUuid("GPU-0"): expected, GpuUuid("GPU-1"): expected})
+    assert found_facts.startable == Ok(False)
     assert facts(DOWN, free, gpu(1, memory=memory())).startable == Ok(True)
 
 
 def test_a_unit_that_is_up_has_a_need_but_no_answer() -> None:
-    seen = facts(unit(settings=settings("vllm serve m")), gpu())
-    assert seen.needed == Ok({GpuUuid("GPU-0"): int(0.92 * 79 * GIB)})
-    assert isinstance(seen.startable, NotApplicable)
+    found_facts = facts(unit(settings=settings("vllm serve m")), gpu())
+    assert found_facts.needed == Ok({GpuUuid("GPU-0"): int(0.92 * 79 * GIB)})
+    assert isinstance(found_facts.startable, NotApplicable)
 
 
 def test_a_fabric_that_is_not_ready_refuses_a_start() -> None:
@@ -95,10 +95,10 @@ def test_a_driver_that_does_not_fit_its_library_refuses_every_start() -> None:
 
 def test_unified_memory_is_the_hosts() -> None:
     spark = gpu(0, unified_memory=True, memory=Failed(Cause.NOT_SUPPORTED))
-    one = unit(active="failed", sub="failed", settings=settings("vllm serve m --gpu-memory-utilization 0.5"))
-    seen = facts(one, spark)
-    assert seen.needed == Ok({GpuUuid("GPU-0"): HOST.memory_total_bytes // 2})
-    assert seen.startable == Ok(True)  # 100 of 128 GiB available
+    watched = unit(active="failed", sub="failed", settings=settings("vllm serve m --gpu-memory-utilization 0.5"))
+    found_facts = facts(watched, spark)
+    assert found_facts.needed == Ok({GpuUuid("GPU-0"): HOST.memory_total_bytes // 2})
+    assert found_facts.startable == Ok(True)  # 100 of 128 GiB available
 
 
 def test_the_v1_call_leaves_the_reserve_in() -> None:
@@ -111,19 +111,21 @@ def test_the_running_servers_arguments_beat_exec_start_and_its_launcher_has_them
     titled = process(10, place, engine="vllm", role=Role.API_SERVER, argv=("VLLM::APIServer_0",))
     command = ("/v/bin/vllm", "serve", "m", "--gpu-memory-utilization", "0.7")
     launcher = process(11, place, engine="vllm", role=Role.LAUNCHER, argv=command)
-    one = unit(settings=settings("vllm serve m"))
-    found = derive(snapshot(gpus=[gpu()], processes=[titled, launcher], units=[one]), Config(), History()).units
+    watched = unit(settings=settings("vllm serve m"))
+    found = derive(snapshot(gpus=[gpu()], processes=[titled, launcher], units=[watched]), Config(), History()).units
     assert isinstance(found, Ok)
-    (seen,) = found.value
-    assert seen.needed == Ok({GpuUuid("GPU-0"): int(0.7 * 79 * GIB)})
-    assert seen.processes == Ok({Role.API_SERVER: 1, Role.LAUNCHER: 1})
+    (found_facts,) = found.value
+    assert found_facts.needed == Ok({GpuUuid("GPU-0"): int(0.7 * 79 * GIB)})
+    assert found_facts.processes == Ok({Role.API_SERVER: 1, Role.LAUNCHER: 1})
 
 
 def test_variables_of_the_environment_are_expanded() -> None:
-    one = unit(settings=settings("vllm serve m $ARGS -tp ${TP}", {"ARGS": "--gpu-memory-utilization 0.6", "TP": "2"}))
-    seen = facts(one, gpu(0), gpu(1))
-    assert seen.needed == Ok({GpuUuid("GPU-0"): int(0.6 * 79 * GIB), GpuUuid("GPU-1"): int(0.6 * 79 * GIB)})
-    assert seen.engine == "vllm"
+    watched = unit(
+        settings=settings("vllm serve m $ARGS -tp ${TP}", {"ARGS": "--gpu-memory-utilization 0.6", "TP": "2"})
+    )
+    found_facts = facts(watched, gpu(0), gpu(1))
+    assert found_facts.needed == Ok({GpuUuid("GPU-0"): int(0.6 * 79 * GIB), GpuUuid("GPU-1"): int(0.6 * 79 * GIB)})
+    assert found_facts.engine == "vllm"
 
 
 def test_a_changed_exec_start_beats_the_arguments_of_a_leftover_server() -> None:
@@ -144,21 +146,21 @@ def test_leftovers_are_counted_and_zombies_are_not() -> None:
     ]
     found = derive(snapshot(processes=members, units=[unit(), unit("vllm@b.service")]), Config(), History()).units
     assert isinstance(found, Ok)
-    assert [one.leftovers for one in found.value] == [Ok(1), Ok(0)]
+    assert [unit_facts.leftovers for unit_facts in found.value] == [Ok(1), Ok(0)]
 
 
 def test_leftovers_are_counted_wherever_they_have_moved_to() -> None:
     up = unit(invocation_id="now")  # its activation began at tick 900
     moved, present = process(3, Placement(Home.SESSION), start=1000), process(4, Placement(Home.SESSION), start=1001)
     history = History(
-        belongings={
-            moved.id: Belonging(unit=up.id, invocation_id="before"),
-            present.id: Belonging(unit=up.id, invocation_id="now"),
+        process_runs={
+            moved.id: RunId(unit=up.id, invocation_id="before"),
+            present.id: RunId(unit=up.id, invocation_id="now"),
         }
     )
     found = derive(snapshot(processes=[moved, present], units=[up]), Config(), history).units
     assert isinstance(found, Ok)
-    assert [one.leftovers for one in found.value] == [Ok(1)]
+    assert [unit_facts.leftovers for unit_facts in found.value] == [Ok(1)]
 
 
 def test_leftovers_are_not_counted_where_the_clocks_do_not_tell_of_one() -> None:

@@ -1,4 +1,4 @@
-"""How much is remembered at most: names of units, processes and files are anybody's to make."""
+"""Bounds of the history: users can make any number of names of units, processes and segments."""
 
 from collections.abc import Mapping
 from itertools import islice

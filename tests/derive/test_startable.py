@@ -5,8 +5,8 @@ from dataclasses import replace
 from tests.fakes.values import GIB, HOST, gpu, memory
 
 from llmhost.derive.gpu_set import GpuSet
-from llmhost.derive.need import Need
-from llmhost.derive.shortage import Shortage, shortages
+from llmhost.derive.requirements import Need
+from llmhost.derive.startable import Shortage, shortages
 from llmhost.model.ids import GpuUuid
 from llmhost.model.reading import Cause, Failed, Ok, Reading
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from tests.fakes.values import GIB, MIB, unit
 
+from llmhost.derive.attribution import Holder, HolderKind
 from llmhost.derive.history.events import Ended
 from llmhost.derive.in_the_way import Obstacle
 from llmhost.model.history.unit_history import End, Start, Trigger, Verdict
@@ -22,22 +23,28 @@ START = Start(
 VLLM = UnitId("vllm.service")
 
 
-def obstacle(**given: object) -> Obstacle:
-    values: dict[str, object] = {
-        "uuid": GpuUuid("GPU-0"),
-        "gpu": "0",
-        "kind": "leftover",
-        "pid": 4711,
-        "command": "VLLM::Worker_TP0",
-        "unit": VLLM,
-        "used_bytes": 80 * GIB + GIB // 10,
-    }
-    return Obstacle(**(values | given))  # type: ignore[arg-type]
+WORKER = Holder(
+    pid=4711,
+    process=None,
+    command="VLLM::Worker_TP0",
+    unit=VLLM,
+    kind=HolderKind.LEFTOVER,
+    used_bytes=80 * GIB + GIB // 10,
+)
+
+
+def held(used_bytes: int = 80 * GIB + GIB // 10, **given: object) -> Obstacle:
+    """Memory that a leftover holds on GPU 0."""
+    holder = replace(WORKER, used_bytes=used_bytes, **given)  # type: ignore[arg-type]
+    return Obstacle(uuid=GpuUuid("GPU-0"), gpu="0", used_bytes=used_bytes, holder=holder)
+
+
+def unattributed(gpu: str, used_bytes: int) -> Obstacle:
+    return Obstacle(uuid=GpuUuid(f"GPU-{gpu}"), gpu=gpu, used_bytes=used_bytes)
 
 
 def test_a_start_tells_who_is_in_the_way() -> None:
-    nobodys = obstacle(gpu="6", kind="unattributed", pid=0, command="", unit=None, used_bytes=2 * GIB)
-    assert start_line(VLLM, START, (obstacle(), nobodys)) == (
+    assert start_line(VLLM, START, (held(), unattributed("6", 2 * GIB))) == (
         "start unit=vllm.service attempt=3 trigger=auto verdict=resident in_the_way="
         '"GPU 0: 80.1 GiB leftover pid 4711 (VLLM::Worker_TP0) of vllm.service; GPU 6: 2.0 GiB unattributed" '
         "invocation_id=0123abcd"
@@ -45,7 +52,7 @@ def test_a_start_tells_who_is_in_the_way() -> None:
 
 
 def test_many_in_the_way_are_cut_short() -> None:
-    line = start_line(VLLM, START, tuple(obstacle(pid=pid) for pid in range(1, 12)))
+    line = start_line(VLLM, START, tuple(held(pid=pid) for pid in range(1, 12)))
     assert line.count("pid ") == 8
     assert '; and 3 more"' in line
 
@@ -55,9 +62,9 @@ def test_a_clean_start_is_short() -> None:
     line = "start unit=vllm.service attempt=1 trigger=manual verdict=clean invocation_id=0123abcd"
     assert start_line(VLLM, clean, ()) == line
     # also on GPUs that nobody uses, each of which has a few MiB in use; 0.05 GiB is the least that shows
-    few = [obstacle(gpu=str(index), kind="unattributed", pid=0, command="", used_bytes=4 * MIB) for index in range(8)]
+    few = [unattributed(str(index), 4 * MIB) for index in range(8)]
     assert start_line(VLLM, clean, tuple(few)) == line
-    some = (obstacle(kind="unattributed", pid=0, command="", unit=None, used_bytes=100 * MIB), *few)
+    some = (unattributed("0", 100 * MIB), *few)
     assert 'in_the_way="GPU 0: 0.1 GiB unattributed" invocation_id' in start_line(VLLM, clean, some)
 
 
@@ -87,15 +94,15 @@ def test_an_attempt_that_never_started_says_so() -> None:
 
 
 def test_what_is_in_a_name_cannot_forge_a_field() -> None:
-    line = start_line(VLLM, START, (obstacle(command='x" verdict=clean\nstart unit=other'),))
+    line = start_line(VLLM, START, (held(command='x" verdict=clean\nstart unit=other'),))
     assert "\n" not in line
     assert r"x\" verdict=clean\nstart" in line
 
 
 def test_what_is_in_a_name_cannot_forge_another_in_the_way() -> None:
     short = "x) of y.service"  # what fits into comm
-    assert "leftover pid 4711 (x] of y.service) of vllm.service" in start_line(VLLM, START, (obstacle(command=short),))
+    assert "leftover pid 4711 (x] of y.service) of vllm.service" in start_line(VLLM, START, (held(command=short),))
     forged = "VLLM::Worker_TP0) of a.service; GPU 1: 80.0 GiB leftover pid 1 (nginx) of nginx.service"
-    line = start_line(VLLM, START, (obstacle(command=forged + "A" * 100_000),))
+    line = start_line(VLLM, START, (held(command=forged + "A" * 100_000),))
     assert "pid 4711 (VLLM::Worker_TP0] of a.service, GPU 1: 8...) of vllm.service" in line
     assert len(line) < 250

@@ -8,8 +8,7 @@ from typing import NewType
 
 import pytest
 
-from llmhost.state.encode_cache import Written
-from llmhost.state.json_codec import WrongFormError, form_of
+from llmhost.state.json_codec import DecodeError, EncodeCache, codec_of
 
 Name = NewType("Name", str)
 
@@ -65,11 +64,11 @@ RICH_TEXT = (
 
 
 def read(text: str) -> object:
-    return form_of(Outer).value(json.loads(text))
+    return codec_of(Outer).decode(json.loads(text))
 
 
 def test_a_value_is_written_as_the_module_says() -> None:
-    assert form_of(Outer).text(RICH, Written()) == RICH_TEXT
+    assert codec_of(Outer).encode(RICH, EncodeCache()) == RICH_TEXT
 
 
 def test_what_is_written_is_read_as_the_same_value() -> None:
@@ -113,7 +112,7 @@ def test_a_field_that_is_not_there_takes_its_default_and_an_unknown_one_is_left_
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_place(text: str, complaint: str) -> None:
-    with pytest.raises(WrongFormError) as refused:
+    with pytest.raises(DecodeError) as refused:
         read(text)
     assert str(refused.value) == complaint
 
@@ -121,24 +120,24 @@ def test_what_does_not_fit_is_refused_with_its_place(text: str, complaint: str) 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_number_that_is_none_is_not_written(number: float) -> None:
     with pytest.raises(ValueError, match="no finite number"):
-        form_of(Inner).text(Inner(at=number), Written())
+        codec_of(Inner).encode(Inner(at=number), EncodeCache())
 
 
 @pytest.mark.parametrize("hint", [object, int | str, list[int], bytes])
 def test_a_type_without_a_form_is_told_when_the_form_is_asked_for(hint: object) -> None:
     with pytest.raises(TypeError, match="has no form in JSON"):
-        form_of(hint)
+        codec_of(hint)
 
 
 def test_an_object_that_was_written_before_is_not_put_in_words_again() -> None:
-    written = Written(Inner)
+    cache = EncodeCache(Inner)
     one, other = Inner(at=1.0, note="one"), Inner(at=2.0)
-    form = form_of(tuple[Inner, ...])
-    assert form.text((one, other), written) == '[{"at":1.0,"note":"one"},{"at":2.0,"note":""}]'
+    codec = codec_of(tuple[Inner, ...])
+    assert codec.encode((one, other), cache) == '[{"at":1.0,"note":"one"},{"at":2.0,"note":""}]'
     object.__setattr__(one, "note", "nobody does this to a frozen one")
-    written.forget_unused()
-    assert form.text((one, Inner(at=3.0)), written) == '[{"at":1.0,"note":"one"},{"at":3.0,"note":""}]'
-    written.forget_unused()
-    form.text((), written)
-    written.forget_unused()  # and what was not in the last writing is
-    assert form.text((one,), written) == '[{"at":1.0,"note":"nobody does this to a frozen one"}]'
+    cache.drop_unused()
+    assert codec.encode((one, Inner(at=3.0)), cache) == '[{"at":1.0,"note":"one"},{"at":3.0,"note":""}]'
+    cache.drop_unused()
+    codec.encode((), cache)
+    cache.drop_unused()  # and what was not in the last writing is
+    assert codec.encode((one,), cache) == '[{"at":1.0,"note":"nobody does this to a frozen one"}]'
