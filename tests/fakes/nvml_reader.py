@@ -62,8 +62,8 @@ class Reader:
 
     @property
     def child_pid(self) -> int:
-        assert self.source._child is not None
-        return self.source._child.pid
+        assert self.source._state.child is not None
+        return self.source._state.child.pid
 
 
 NewReader = Callable[..., Reader]

@@ -201,10 +201,10 @@ def test_a_driver_without_gpus_is_no_report_and_its_first_gpu_is_found_later(
     for wait in (100, 200, 400):  # rarer each time
         error = reader.fail()
         assert (error.cause, error.detail) == (Cause.NO_GPU, "the driver 570.86.16 lists no GPU")
-        assert reader.source._child is None
+        assert reader.source._state.child is None
         reader.clock.advance(wait - 50)
         assert reader.fail().detail == error.detail
-        assert reader.source._child is None
+        assert reader.source._state.child is None
         reader.clock.advance(50)
     fake_nvml.write(FOUR)
     assert reader.read().listed == 4

@@ -204,7 +204,7 @@ def test_two_children_that_cannot_be_killed_are_enough(
         assert error.cause is Cause.TIMEOUT
         assert error.detail == f"NVML children {hung[0]} and {hung[1]} hang in the driver and cannot be killed"
         reader.clock.advance(300)
-    assert reader.source._child is None
+    assert reader.source._state.child is None
     reader.source.close()
 
 
@@ -262,7 +262,7 @@ def test_the_child_ends_with_its_parent_also_while_it_hangs(fake_nvml: FakeNvml)
         "try: source.read(time.monotonic())\n"
         "except SourceError: pass\n"
         "while 'on GPU 3' not in source.doing(): time.sleep(0.01)\n"
-        "print(source._child.pid, flush=True)\n"
+        "print(source._state.child.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
     parent = subprocess.Popen(
@@ -298,9 +298,9 @@ def test_many_children_leave_neither_descriptors_nor_zombies(fake_nvml: FakeNvml
 
     def one_of_each() -> None:
         fake_nvml.write(["system x init=9"])
-        if reader.source._child is not None:
+        if reader.source._state.child is not None:
             os.kill(reader.child_pid, signal.SIGKILL)
-            eventually(lambda: reader.source._child is not None and not reader.source._child.alive())
+            eventually(lambda: reader.source._state.child is not None and not reader.source._state.child.alive())
         reader.fail()  # ends by itself
         fake_nvml.write([*FOUR, "delay nvmlDeviceGetCount_v2 * hang"])
         reader.fail(0.0)  # hangs

@@ -6,8 +6,7 @@ import sys
 
 from tests.fakes.nvml import FakeNvml, fake_nvml
 
-from llmhost.sources.nvml import current_call as crumb
-from llmhost.sources.nvml import xid_counters as tally
+from llmhost.sources.nvml import current_call, xid_counters
 
 __all__ = ["fake_nvml"]
 
@@ -17,8 +16,9 @@ QUESTION = b'{"id": 1, "extent": "everything", "skip": [], "listed": 0}\n'
 def test_an_answer_that_nobody_waits_for_ends_it_without_a_word(fake_nvml: FakeNvml) -> None:
     """As where a guard ends by a mistake in its config: what it then says must be its last line."""
     fake_nvml.write(["gpu 0"])
-    descriptors = crumb.create(), tally.create()
-    options = ["--procfs", "/proc", "--crumb-fd", str(descriptors[0]), "--tally-fd", str(descriptors[1])]
+    descriptors = current_call.create(), xid_counters.create()
+    options = ["--procfs", "/proc", "--unsupported-seconds", "600"]
+    options += ["--current-call-fd", str(descriptors[0]), "--xid-counters-fd", str(descriptors[1])]
     with subprocess.Popen(
         [sys.executable, "-m", "llmhost.sources.nvml.child.worker", *options],
         stdin=subprocess.PIPE,

@@ -22,7 +22,7 @@ from tests.fakes.nvml_reader import (
 from llmhost.model.gpu import Gpu
 from llmhost.model.reading import Cause, Failed, NotApplicable
 from llmhost.sources.base import Source, SourceError
-from llmhost.sources.nvml.memory import NvmlMemorySource
+from llmhost.sources.nvml.source import NvmlMemorySource
 
 __all__ = ["fake_nvml", "new_reader"]
 

@@ -1,19 +1,12 @@
 import pytest
 
-from llmhost.sources.nvml.patience import Accused, Backoff, Suspects, Whereabouts
+from llmhost.sources.nvml.suspects import GpuIndexes, SuspectGpu, Suspects
 
-ONE, THREE = Accused("GPU-1"), Accused(None, 3)
-
-
-def test_waits_double_up_to_the_most_and_start_over() -> None:
-    backoff = Backoff(5.0, 30.0)
-    assert [backoff.next_seconds() for _ in range(5)] == [5.0, 10.0, 20.0, 30.0, 30.0]
-    backoff.reset()
-    assert backoff.next_seconds() == 5.0
+ONE, THREE = SuspectGpu("GPU-1"), SuspectGpu(None, 3)
 
 
 @pytest.mark.parametrize("gpu", [ONE, THREE])
-def test_a_suspect_is_left_out_once_and_cleared_by_an_answer(gpu: Accused) -> None:
+def test_a_suspect_is_left_out_once_and_cleared_by_an_answer(gpu: SuspectGpu) -> None:
     suspects = Suspects(skip_seconds=300.0)
     suspects.accuse(gpu, now=1000.0)
     assert suspects.to_skip(1000.0) == [gpu]
@@ -50,13 +43,13 @@ def test_suspects_are_apart() -> None:
 
 
 def test_a_gpu_is_where_it_was_last_seen() -> None:
-    where = Whereabouts()
+    where = GpuIndexes()
     assert (where.listed, where.uuid_of(0)) == (0, None)
-    assert where.described(ONE) == {"uuid": "GPU-1", "index": None}
+    assert where.to_wire(ONE) == {"uuid": "GPU-1", "index": None}
     where.answered(3, {0: "GPU-0", 1: "GPU-1", 2: "GPU-2"})
     where.answered(3, {0: "GPU-0", 2: "GPU-2"})  # 1 was not touched
-    assert where.described(ONE) == {"uuid": "GPU-1", "index": 1}
-    assert where.described(THREE) == {"uuid": None, "index": 3}
+    assert where.to_wire(ONE) == {"uuid": "GPU-1", "index": 1}
+    assert where.to_wire(THREE) == {"uuid": None, "index": 3}
     where.answered(3, {0: "GPU-1", 2: "GPU-2"})  # and now another one was not
     assert (where.uuid_of(0), where.uuid_of(1)) == ("GPU-1", None)
     where.answered(2, {1: "GPU-2"})

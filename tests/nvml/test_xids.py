@@ -26,8 +26,8 @@ def counts(report: NvmlReport) -> Counts:
 
 def seen_by_child(reader: Reader) -> Counts:
     """Return what the child has counted, without asking it."""
-    assert reader.source._child is not None
-    return {(key.gpu_uuid, key.number): seen.count for key, seen in reader.source._child.xids().items()}
+    assert reader.source._state.child is not None
+    return {(key.gpu_uuid, key.number): seen.count for key, seen in reader.source._state.child.xids().items()}
 
 
 class Host:
@@ -242,10 +242,10 @@ def test_a_library_that_has_only_the_older_wait_is_asked_by_that(host: Host) -> 
 def test_a_waiting_thread_does_not_delay_the_childs_end(host: Host) -> None:
     host.begin()
     host.fake.add("delay nvmlEventSetWait_v2 * hang")
-    child = host.reader.source._child
+    child = host.reader.source._state.child
     assert child is not None
     end = os.pidfd_open(child.pid)
-    child._questions.close()
+    child._process._questions.close()
     assert select.select([end], [], [], 5.0)[0] == [end]
     os.close(end)
 

@@ -29,8 +29,7 @@ from llmhost.sources.driver_users import read_driver_users
 from llmhost.sources.engine.listening import read_listening
 from llmhost.sources.engine.source import EngineSource
 from llmhost.sources.host import HostSource, read_boot_id
-from llmhost.sources.nvml.memory import NvmlMemorySource
-from llmhost.sources.nvml.source import NvmlSource
+from llmhost.sources.nvml.source import NvmlMemorySource, NvmlSource
 from llmhost.sources.procfs import ProcfsSource
 from llmhost.sources.shm.foreign_pid_namespaces import read_strangers
 from llmhost.sources.shm.source import ShmSource
@@ -38,7 +37,7 @@ from llmhost.sources.systemd.source import SystemdSource
 from llmhost.starts.judge import Judge
 from llmhost.starts.memory_release import Release
 from llmhost.starts.watch import Watch
-from llmhost.state.driver_pause import Wish
+from llmhost.state.driver_pause import PauseRequest
 from llmhost.state.guard_record import GuardRecords
 
 _CLOSE_SECONDS = 1.2  # of a source; each promises a second
@@ -94,9 +93,9 @@ class Exporter:
             NvmlSource(procfs=paths.procfs, environment=environment, monotonic=clock.monotonic) if on.nvml else None
         )
         self._nvml = Worker("nvml", self._nvml_source, clock) if self._nvml_source is not None else None
-        wish = Wish(paths.run, boot_id=boot_id(paths), boottime=boottime)
+        request = PauseRequest(paths.run, boot_id=boot_id(paths), boottime=boottime)
         self._driver_pause = (
-            DriverPause(self._nvml_source, wish.seconds_left) if self._nvml_source is not None else None
+            DriverPause(self._nvml_source, request.seconds_left) if self._nvml_source is not None else None
         )
         self._procfs = (
             ProcfsSource(

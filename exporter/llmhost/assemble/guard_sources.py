@@ -17,8 +17,7 @@ from llmhost.model.reading import Reading
 from llmhost.model.segment import SharedMemory
 from llmhost.model.unit import UnitsReport
 from llmhost.sources.base import Source
-from llmhost.sources.nvml.memory import NvmlMemorySource
-from llmhost.sources.nvml.source import NvmlSource
+from llmhost.sources.nvml.source import NvmlMemorySource, NvmlSource
 
 FIRST_SECONDS = 5.0  # for the first answer: a machine that boots has much to do
 _DRIVER_BACKOFF_SECONDS = (0.2, 1.0)  # a driver that is not loaded yet is waited for

@@ -1,4 +1,4 @@
-"""Letting go of the driver, and coming back."""
+"""Driver pauses: no read touches the driver until it is resumed."""
 
 import os
 import signal
@@ -15,6 +15,7 @@ from tests.fakes.unkillable import keep_from_dying
 
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
+from llmhost.sources.nvml.source import _Waiting
 
 __all__ = ["fake_nvml", "keep_from_dying", "new_reader"]
 
@@ -32,13 +33,13 @@ def test_no_read_touches_the_driver_until_it_is_taken_back(fake_nvml: FakeNvml, 
     reader = new_reader()
     reader.read()
     child = reader.child_pid
-    assert reader.source.release(WHY) == ()
+    assert reader.source.pause(WHY) == ()
     assert gone(child)
     for read in (reader.read, reader.read_memory):
         with pytest.raises(SourceError) as caught:
             read()
         assert (caught.value.cause, caught.value.detail, caught.value.stuck) == (Cause.RELEASED, WHY, None)
-    assert reader.source.release("until 13:00:00") == ()
+    assert reader.source.pause("until 13:00:00") == ()
     assert reader.fail().detail == "until 13:00:00"
     assert reader.source.doing() == "no NVML child runs"
     assert children_of() == before
@@ -52,7 +53,7 @@ def test_what_was_released_before_the_first_read_never_starts_a_child(
 ) -> None:
     fake_nvml.write([*FOUR, f"system x trace={fake_nvml.directory}/trace"])
     reader = new_reader()
-    assert reader.source.release(WHY) == ()
+    assert reader.source.pause(WHY) == ()
     assert reader.fail().cause is Cause.RELEASED
     assert not (fake_nvml.directory / "trace").exists()
     reader.source.resume()
@@ -75,9 +76,9 @@ def test_a_read_that_waits_for_the_child_ends_at_once_and_the_child_with_it(
     errors: list[SourceError] = []
     waiting = threading.Thread(target=lambda: errors.append(reader.fail(60)))
     waiting.start()
-    eventually(lambda: reader.source._pending is not None)
+    eventually(lambda: isinstance(reader.source._state, _Waiting))
     began = time.monotonic()
-    assert reader.source.release(WHY) == ()
+    assert reader.source.pause(WHY) == ()
     waiting.join(10)
     assert time.monotonic() - began < 10, "and not 60 s"
     assert [error.cause for error in errors] == [Cause.RELEASED]
@@ -95,11 +96,11 @@ def test_a_child_that_does_not_die_is_named_until_it_does(
     reader.read()
     child = reader.child_pid
     let_die = keep_from_dying(child)
-    assert reader.source.release(WHY) == (child,)
-    assert reader.source.release(WHY) == (child,)
+    assert reader.source.pause(WHY) == (child,)
+    assert reader.source.pause(WHY) == (child,)
     assert reader.fail().cause is Cause.RELEASED
     let_die()
-    eventually(lambda: reader.source.release(WHY) == ())
+    eventually(lambda: reader.source.pause(WHY) == ())
     assert gone(child)
 
 
@@ -108,7 +109,7 @@ def test_what_failed_before_is_not_waited_for_after(fake_nvml: FakeNvml, new_rea
     assert reader.fail().cause is Cause.NO_DRIVER
     fake_nvml.write(FOUR)
     assert reader.fail().cause is Cause.NO_DRIVER  # the clock stands still: too early for another try
-    reader.source.release(WHY)
+    reader.source.pause(WHY)
     reader.source.resume()
     assert reader.read().listed == 4
 
@@ -125,7 +126,7 @@ def test_a_gpu_that_hung_before_is_asked_again_after(fake_nvml: FakeNvml, new_re
     reader.clock.advance(60)
     assert "killed" in reader.fail().detail
     fake_nvml.write(FOUR)  # reset
-    reader.source.release(WHY)
+    reader.source.pause(WHY)
     reader.source.resume()
     assert [gpu.up for gpu in reader.read().gpus] == [True] * 4
 
@@ -155,7 +156,7 @@ def test_reads_from_all_sides_never_outlive_a_release(fake_nvml: FakeNvml, new_r
         for _ in range(12):
             had = len(good)
             eventually(lambda had=had: len(good) > had)  # type: ignore[misc]
-            assert reader.source.release(WHY) == ()
+            assert reader.source.pause(WHY) == ()
             assert children_of() == before
             time.sleep(0.01)  # for reads to go wrong in
             assert children_of() == before
@@ -171,8 +172,8 @@ def test_a_closed_source_stays_closed(fake_nvml: FakeNvml, new_reader: NewReader
     fake_nvml.write(FOUR)
     reader = new_reader()
     reader.read()
-    reader.source.release(WHY)
+    reader.source.pause(WHY)
     reader.source.close()
-    assert reader.source.release(WHY) == ()
+    assert reader.source.pause(WHY) == ()
     reader.source.resume()
     assert (reader.fail().cause, reader.fail().detail) == (Cause.UNKNOWN, "closed")

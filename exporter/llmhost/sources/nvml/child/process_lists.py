@@ -1,11 +1,11 @@
-"""Which processes hold memory of a GPU: NVML's three lists made one.
+"""The processes that hold memory of a GPU: NVML's three lists merged.
 
-Each comes with its start time, which tells it from the next process that gets its pid.
+Each process comes with its start time, which tells it from the next one that gets its pid.
 """
 
 from pathlib import Path
 
-from llmhost.sources.nvml.child.asking import NO_SUCH_CALL, Asking, Subject
+from llmhost.sources.nvml.child.checked_calls import NO_SUCH_CALL, CheckedCalls, Subject
 from llmhost.sources.nvml.child.driver import Driver, Handle, ListedProcess
 from llmhost.sources.nvml.codes import Code, NvmlCallError
 from llmhost.sources.nvml.wire import WireHolder
@@ -15,8 +15,8 @@ COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
 _OTHERS = ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")
 
 
-def are_still_there(procfs: Path, holders: list[WireHolder]) -> bool:
-    """Whether each process of a list is as it was when the list was read: the same one, or still none."""
+def are_unchanged(procfs: Path, holders: list[WireHolder]) -> bool:
+    """Tell if each process of a list is as it was when the list was read: the same one, or still none."""
     return all(read_start_ticks(procfs, holder["pid"]) == holder["start_ticks"] for holder in holders)
 
 
@@ -29,10 +29,10 @@ def read_start_ticks(procfs: Path, pid: int) -> int | None:
 
 
 class ProcessLists:
-    def __init__(self, driver: Driver, procfs: Path, asking: Asking) -> None:
+    def __init__(self, driver: Driver, procfs: Path, calls: CheckedCalls) -> None:
         self._driver = driver
         self._procfs = procfs
-        self._asking = asking
+        self._calls = calls
         self._defective: set[str] = set()  # lists whose _v3 call writes what nvml.h does not say
 
     def merged(self, device: Handle, subject: Subject, total_bytes: int | None) -> list[WireHolder] | NvmlCallError:
@@ -83,7 +83,7 @@ class ProcessLists:
     ) -> list[ListedProcess] | NvmlCallError:
         """Settle a list that looks garbled: drivers 535.43 to 535.86 write wider entries in _v3.
 
-        Seen in XuehaiPan/nvitop#79.
+        XidCount in XuehaiPan/nvitop#79.
         """
         second = self._ask(f"{name}_v2", device, subject)
         if isinstance(second, NvmlCallError):
@@ -96,7 +96,7 @@ class ProcessLists:
         return NvmlCallError(f"{name}_v2", Code.NO_SENSE)
 
     def _ask(self, call: str, device: Handle, subject: Subject) -> list[ListedProcess] | NvmlCallError:
-        return self._asking.ask(subject, call, lambda: self._driver.processes(call, device))
+        return self._calls.ask(subject, call, lambda: self._driver.processes(call, device))
 
 
 def _plausible(listed: list[ListedProcess], total_bytes: int | None) -> bool:

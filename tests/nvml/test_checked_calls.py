@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.nvml_reader import NewReader, fake_nvml, new_reader
 
-from llmhost.sources.nvml.child.asking import Asking, Subject
+from llmhost.sources.nvml.child.checked_calls import CheckedCalls, Subject
 from llmhost.sources.nvml.codes import Code, NvmlCallError
 
 __all__ = ["fake_nvml", "new_reader"]
@@ -37,31 +37,31 @@ class Now:
 @pytest.mark.parametrize("code", [3, 13, 25])
 def test_what_is_not_supported_is_asked_again_after_its_time(code: int) -> None:
     now, calls = Now(), Calls(code)
-    asking = Asking(600.0, now)
+    checked = CheckedCalls(600.0, now)
     for second, made in [(0.0, 1), (1.0, 1), (599.0, 1), (600.0, 2), (1199.0, 2), (1200.0, 3)]:
         now.seconds = 1000.0 + second
-        answer = asking.ask(ONE, "power", calls)
+        answer = checked.ask(ONE, "power", calls)
         assert isinstance(answer, NvmlCallError)
         assert (answer.code, calls.made) == (code, made)
 
 
 def test_a_call_may_have_a_shorter_time_and_never_a_longer_one() -> None:
     now, short, long = Now(), Calls(Code.NOT_SUPPORTED), Calls(Code.NOT_SUPPORTED)
-    asking = Asking(600.0, now)
+    checked = CheckedCalls(600.0, now)
     for second, made in [(0.0, 1), (59.0, 1), (60.0, 2), (119.0, 2), (600.0, 3)]:
         now.seconds = 1000.0 + second
-        assert asking.optional(ONE, "fabric", short, 60.0) is None
-        assert asking.optional(ONE, "other", long, 900.0) is None
+        assert checked.optional(ONE, "fabric", short, 60.0) is None
+        assert checked.optional(ONE, "other", long, 900.0) is None
         assert (short.made, long.made) == (made, 2 if second == 600.0 else 1)
 
 
 def test_what_one_does_not_support_another_may() -> None:
     now, calls = Now(), Calls(Code.NOT_SUPPORTED)
-    asking = Asking(600.0, now)
-    assert asking.optional(ONE, "power", calls) is None
-    assert asking.optional(OTHER, "power", lambda: 90.0) == 90.0
+    checked = CheckedCalls(600.0, now)
+    assert checked.optional(ONE, "power", calls) is None
+    assert checked.optional(OTHER, "power", lambda: 90.0) == 90.0
     now.seconds += 600.0
-    assert asking.optional(ONE, "power", lambda: 80.0) == 80.0
+    assert checked.optional(ONE, "power", lambda: 80.0) == 80.0
 
 
 def test_what_becomes_supported_is_read(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
@@ -78,19 +78,19 @@ def test_what_becomes_supported_is_read(fake_nvml: FakeNvml, new_reader: NewRead
 ONE_LOOK_A_TIME = """
 import sys
 from pathlib import Path
-from llmhost.sources.nvml import current_call as crumb
-from llmhost.sources.nvml.child.asking import Asking
+from llmhost.sources.nvml import current_call
+from llmhost.sources.nvml.child.checked_calls import CheckedCalls
 from llmhost.sources.nvml.child.driver import Driver
-from llmhost.sources.nvml.child.gpu_scan import Skip, Survey
+from llmhost.sources.nvml.child.gpu_scan import Skip, GpuScan
 from llmhost.sources.nvml.child.worker import Pynvml
 
 seconds = 0.0
-driver = Driver(Pynvml(), crumb.CrumbWriter(crumb.create()))
+driver = Driver(Pynvml(), current_call.CurrentCallWriter(current_call.create()))
 driver.init()
-survey = Survey(driver, Path("/proc"), Asking(monotonic=lambda: seconds), on_gpu=lambda uuid, device: None)
+scan = GpuScan(driver, Path("/proc"), CheckedCalls(600.0, lambda: seconds), on_gpu=lambda uuid, device: None)
 for line in sys.stdin:
     seconds = float(line)
-    (gpu,) = survey.look(1, Skip())
+    (gpu,) = scan.scan(1, Skip(), "everything")
     print(gpu["fabric_ready"], gpu["power_watts"], flush=True)
 """
 
