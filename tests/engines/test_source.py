@@ -22,7 +22,7 @@ from tests.fakes.needs import needs, needs_root
 
 from llmhost.model.engine import EngineAnswer, EngineSample
 from llmhost.model.reading import Cause, Ok
-from llmhost.sources.engine import server_client as visit
+from llmhost.sources.engine import server_client
 from llmhost.sources.engine.source import EngineSource
 
 __all__ = ["run_engine", "source"]
@@ -148,7 +148,7 @@ def test_the_other_sockets_of_a_busy_server_are_not_asked(run_engine: Starter) -
 def test_what_no_argument_points_at_is_asked_for_a_moment_alone_though_it_be_all_there_is(
     run_engine: Starter, source: EngineSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visit, "PROBE_SECONDS", 0.3)
+    monkeypatch.setattr(server_client, "PROBE_SECONDS", 0.3)
     running = run_engine("hang")
     for _ in range(2):
         answer = ask_one(source, running.server())
@@ -157,9 +157,9 @@ def test_what_no_argument_points_at_is_asked_for_a_moment_alone_though_it_be_all
 
 
 def test_no_more_than_a_few_sockets_are_tried(run_engine: Starter, source: EngineSource) -> None:
-    running = run_engine(*["status 500 No"] * (visit.MOST_PROBED + 2))
+    running = run_engine(*["status 500 No"] * (server_client.MOST_PROBED + 2))
     assert cause(ask_one(source, running.server())) is Cause.HTTP_STATUS
-    assert len(set(running.visited())) == len(running.visited()) == visit.MOST_PROBED
+    assert len(set(running.visited())) == len(running.visited()) == server_client.MOST_PROBED
 
 
 def test_until_a_server_that_starts_listens_where_its_arguments_say_nothing_is_asked(
@@ -277,7 +277,7 @@ from llmhost.sources.engine.source import EngineSource
 
 def ask(server):
     source = EngineSource(procfs=PROC)
-    source.aim((server,))
+    source.set_servers((server,))
     (answer,) = source.read(time.monotonic() + 5).answers
     source.close()
     print(answer.endpoint, type(answer.samples).__name__, getattr(answer.samples, "cause", ""))

@@ -13,8 +13,7 @@ from llmhost.model.engine import EngineAnswer, EngineServer
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Ok
 from llmhost.sources.base import SourceError
-from llmhost.sources.engine import discover as locate
-from llmhost.sources.engine import server_client as visit
+from llmhost.sources.engine import discover, server_client
 from llmhost.sources.engine.discover import Candidate
 from llmhost.sources.engine.source import MOST_PER_UNIT, MOST_SERVERS, EngineSource
 
@@ -153,11 +152,11 @@ def test_threads_that_do_not_end_count_as_long_as_they_are_there(
 ) -> None:
     gate = threading.Event()
 
-    def candidates(_procfs: Path, _server: EngineServer) -> tuple[Candidate, ...]:
+    def found(_procfs: Path, _server: EngineServer) -> tuple[Candidate, ...]:
         gate.wait(10.0)
         raise SourceError(Cause.REFUSED)
 
-    monkeypatch.setattr(visit, "candidates", candidates)
+    monkeypatch.setattr(server_client, "discover", found)
 
     def crowd(run: str) -> list[EngineServer]:
         return [
@@ -222,12 +221,12 @@ def test_a_bug_in_one_visit_is_that_servers_unknown_answer(
 ) -> None:
     good, bad = run_engine("metrics"), run_engine("metrics")
 
-    def candidates(procfs: Path, server: EngineServer) -> tuple[Candidate, ...]:
+    def found(procfs: Path, server: EngineServer) -> tuple[Candidate, ...]:
         if server == bad.server():
             raise RuntimeError("a bug")
         return real(procfs, server)
 
-    real = locate.candidates
-    monkeypatch.setattr(visit, "candidates", candidates)
+    real = discover.discover
+    monkeypatch.setattr(server_client, "discover", found)
     answers = ask(source, good.server(), bad.server())
     assert sorted(isinstance(answer.samples, Ok) for answer in answers) == [False, True]

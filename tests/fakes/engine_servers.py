@@ -131,7 +131,7 @@ def process_id(pid: int) -> ProcessId:
 
 
 def ask(source: EngineSource, *servers: EngineServer, within: float = WAIT_SECONDS) -> tuple[EngineAnswer, ...]:
-    source.aim(servers)
+    source.set_servers(servers)
     return source.read(time.monotonic() + within).answers
 
 

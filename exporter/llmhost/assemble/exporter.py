@@ -250,7 +250,7 @@ class Exporter:
             self._config.engines,
             young_from_ticks=young_from * os.sysconf("SC_CLK_TCK"),
         )
-        self._engine_source.aim(servers)
+        self._engine_source.set_servers(servers)
 
     def _workers(self) -> tuple[Worker[object], ...]:
         workers = (

@@ -1,4 +1,4 @@
-"""Who is at the other end: before anything is said to it."""
+"""Checks of the process at the other end of a connection, before anything is sent to it."""
 
 import ipaddress
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from llmhost.model.ids import ProcessId
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
-from llmhost.sources.engine.sockets import Held, owner_of, read_listeners, sockets_of
+from llmhost.sources.engine.sockets import HeldSocket, owner_of, read_listeners, sockets_of
 
 _ACCEPTS = 0x10000  # include/uapi/linux/net.h: __SO_ACCEPTCON
 _UCRED = struct.Struct("=iII")  # unix(7): pid, uid, gid
@@ -65,11 +65,11 @@ def require_unix_listener(procfs: Path, processes: Sequence[ProcessId], path: st
     if not there:
         raise SourceError(Cause.REFUSED, "it does not listen at the socket of its arguments")
     held = [sockets for process in processes if (sockets := _sockets_if_alive(procfs, process)) is not None]
-    if held and there.isdisjoint(one.inode for sockets in held for one in sockets):
+    if held and there.isdisjoint(found.inode for sockets in held for found in sockets):
         raise SourceError(Cause.UNKNOWN, "another process listens at the socket of its arguments")
 
 
-def _sockets_if_alive(procfs: Path, process: ProcessId) -> tuple[Held, ...] | None:
+def _sockets_if_alive(procfs: Path, process: ProcessId) -> tuple[HeldSocket, ...] | None:
     """None where it takes privilege to see them: then the end of a connection tells alone, once there is one."""
     try:
         return sockets_of(procfs, process)

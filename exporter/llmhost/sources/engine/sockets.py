@@ -35,7 +35,7 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldSocket:
     """A socket as a process's file descriptor."""
 
     process: ProcessId
@@ -76,7 +76,7 @@ def _address(text: str) -> str:
     return str(mapped or address)
 
 
-def sockets_of(procfs: Path, process: ProcessId) -> tuple[Held, ...] | None:
+def sockets_of(procfs: Path, process: ProcessId) -> tuple[HeldSocket, ...] | None:
     """List a process's sockets; None where we may not. Raises ProcessLookupError when it is gone."""
     directory = _open(procfs, process)
     try:
@@ -95,11 +95,11 @@ def sockets_of(procfs: Path, process: ProcessId) -> tuple[Held, ...] | None:
         os.close(descriptors)
 
 
-def _sockets(process: ProcessId, descriptors: int) -> Iterator[Held]:
+def _sockets(process: ProcessId, descriptors: int) -> Iterator[HeldSocket]:
     for name in os.listdir(descriptors):
         inode = _socket_inode(name, descriptors)
         if inode is not None:
-            yield Held(process, int(name), inode)
+            yield HeldSocket(process, int(name), inode)
 
 
 def _socket_inode(name: str, directory: int | None) -> int | None:
@@ -111,8 +111,8 @@ def _socket_inode(name: str, directory: int | None) -> int | None:
     return int(inode) if inode != link and inode.isdecimal() else None
 
 
-def still_holds(procfs: Path, held: Held) -> bool:
-    """Whether that descriptor of that process still is that socket: one cheap look."""
+def still_holds(procfs: Path, held: HeldSocket) -> bool:
+    """Tell if that descriptor of that process still is that socket: one cheap read."""
     try:
         directory = _open(procfs, held.process)
     except OSError:
@@ -125,7 +125,7 @@ def still_holds(procfs: Path, held: Held) -> bool:
         os.close(directory)
 
 
-def lives(procfs: Path, process: ProcessId) -> bool:
+def is_alive(procfs: Path, process: ProcessId) -> bool:
     try:
         os.close(_open(procfs, process))
     except ProcessLookupError:
@@ -146,7 +146,7 @@ def owner_of(procfs: Path, process: ProcessId) -> int:
 
 
 def in_our_network(procfs: Path, process: ProcessId) -> bool | None:
-    """Whether a process is in our network namespace; None where that cannot be told."""
+    """Tell if a process is in our network namespace; None where that cannot be told."""
     try:
         theirs = (procfs / str(process.pid) / "ns/net").readlink()
         ours = (procfs / "self/ns/net").readlink()

@@ -22,7 +22,7 @@ def test_who_is_asked_stays_when_one_look_fails(monkeypatch: pytest.MonkeyPatch)
     given: dict[str, Any] = {}
 
     class Source(EngineSource):
-        def aim(self, servers: tuple[EngineServer, ...]) -> None:
+        def set_servers(self, servers: tuple[EngineServer, ...]) -> None:
             aims.append(servers)
 
     class Seen(Observer):
