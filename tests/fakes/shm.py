@@ -21,7 +21,7 @@ from tests.fakes.needs import needs, needs_root
 from llmhost.config.schema import SegmentNames
 from llmhost.model.ids import ProcessId
 from llmhost.model.segment import Segment, SharedMemory
-from llmhost.sources.shm.process import Held, Inspector
+from llmhost.sources.shm.process import HeldInodes, Inspector
 from llmhost.sources.shm.source import MOST_FILES, ShmSource
 
 # Does what it is told, line by line, and answers with what it calls `told`.
@@ -181,15 +181,15 @@ def processes(tmp_path: Path) -> Iterator[ShownProcesses]:
 
 
 class CountingInspector(Inspector):
-    """Keeps what was looked at, in order."""
+    """Keeps what was inspected, in order."""
 
     def __init__(self, procfs: Path) -> None:
         super().__init__(procfs)
-        self.looks: list[tuple[int, bool]] = []  # pid, thorough
+        self.inspected: list[tuple[int, bool]] = []  # pid, thorough
 
-    def look(self, pid: int, device: int, *, thorough: bool) -> Held | None:
-        self.looks.append((pid, thorough))
-        return super().look(pid, device, thorough=thorough)
+    def inspect(self, pid: int, device: int, *, thorough: bool) -> HeldInodes | None:
+        self.inspected.append((pid, thorough))
+        return super().inspect(pid, device, thorough=thorough)
 
 
 class Hand:
@@ -203,7 +203,7 @@ class Hand:
 
 
 class Stopping(CountingInspector):
-    """Lets time pass at every look, and does something before one of them."""
+    """Lets time pass at every inspection, and does something before one of them."""
 
     def __init__(self, procfs: Path, clock: Hand, before: Callable[[int], None] = lambda _pid: None) -> None:
         super().__init__(procfs)
@@ -211,10 +211,10 @@ class Stopping(CountingInspector):
         self.seconds = 0.0
         self.before = before
 
-    def look(self, pid: int, device: int, *, thorough: bool) -> Held | None:
+    def inspect(self, pid: int, device: int, *, thorough: bool) -> HeldInodes | None:
         self.clock.at += self.seconds
         self.before(pid)
-        return super().look(pid, device, thorough=thorough)
+        return super().inspect(pid, device, thorough=thorough)
 
 
 def source(

@@ -16,7 +16,7 @@ from llmhost.model.ids import ProcessId
 from llmhost.model.process import Process, ProcessTable
 from llmhost.sources import procfs
 from llmhost.sources.procfs import ProcfsSource
-from llmhost.sources.procfs_pipes import MOST_DESCRIPTORS, MOST_SECONDS, SEARCH_SECONDS, Pipes, Untold, read_pipes
+from llmhost.sources.procfs_pipes import MOST_DESCRIPTORS, MOST_SECONDS, SEARCH_SECONDS, NoPipes, Pipes, read_pipes
 
 NOW = 100_000.0
 PIPE = 7001
@@ -38,7 +38,7 @@ class Tree:
             procfs=root, trust_pid_namespace=False, clock=lambda: self.now, monotonic=lambda: self.monotonic
         )
 
-        def counting(path: str, start_ticks: int) -> Pipes | Untold:
+        def counting(path: str, start_ticks: int) -> Pipes | NoPipes:
             self.looked_at.append(int(path.rsplit("/", 1)[-1]))
             self.monotonic += self.seconds_each
             return read_pipes(path, start_ticks)
@@ -218,10 +218,10 @@ def test_a_holder_that_was_found_and_is_not_read_now_is_not_forgotten(
 def test_a_process_with_too_many_descriptors_is_not_told_of_at_all(tmp_path: Path) -> None:
     root = write_process(tmp_path, one(100, 1, ["vllm"], dict.fromkeys(range(MOST_DESCRIPTORS), PIPE)))
     found = read_pipes(str(root), 10_000)
-    assert not isinstance(found, Untold)
+    assert not isinstance(found, NoPipes)
     assert len(found) == MOST_DESCRIPTORS
     (root / "fd" / str(MOST_DESCRIPTORS)).symlink_to("/dev/null")
-    assert read_pipes(str(root), 10_000) is Untold.TOO_MUCH
+    assert read_pipes(str(root), 10_000) is NoPipes.TOO_MUCH
 
 
 def test_only_pipes_of_that_very_process_are_told(tmp_path: Path) -> None:
@@ -229,8 +229,8 @@ def test_only_pipes_of_that_very_process_are_told(tmp_path: Path) -> None:
     for number, target in enumerate(["/dev/null", "socket:[7]", "anon_inode:[eventpoll]", "/tmp/pipe:[8]"], 10):
         (root / "fd" / str(number)).symlink_to(target)
     assert read_pipes(str(root), 10_000) == {3: PIPE}
-    assert read_pipes(str(root), 10_001) is Untold.GONE
-    assert read_pipes(str(tmp_path / "101"), 10_000) is Untold.GONE
+    assert read_pipes(str(root), 10_001) is NoPipes.GONE
+    assert read_pipes(str(tmp_path / "101"), 10_000) is NoPipes.GONE
 
 
 def test_what_a_real_process_holds_is_what_it_was_given() -> None:
@@ -243,7 +243,7 @@ def test_what_a_real_process_holds_is_what_it_was_given() -> None:
         assert child.stdin is not None
         stat = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
         found = read_pipes(f"/proc/{child.pid}", int(stat[19]))
-        assert not isinstance(found, Untold)
+        assert not isinstance(found, NoPipes)
         assert found[0] == os.fstat(child.stdin.fileno()).st_ino
         assert found[writing] == inode
         assert reading not in found
@@ -252,7 +252,7 @@ def test_what_a_real_process_holds_is_what_it_was_given() -> None:
         child.communicate()
         os.close(reading)
         os.close(writing)
-    assert read_pipes(f"/proc/{child.pid}", int(stat[19])) is Untold.GONE
+    assert read_pipes(f"/proc/{child.pid}", int(stat[19])) is NoPipes.GONE
 
 
 CORES = [one(200 + number, 1, ["VLLM::EngineCore"]) for number in range(8)]
@@ -313,7 +313,7 @@ def test_to_read_another_users_process_without_privilege_is_denied() -> None:
             os.setgid(65534)
             os.setuid(65534)
             stat = Path("/proc/1/stat").read_text().rpartition(")")[2].split()
-            os._exit(0 if read_pipes("/proc/1", int(stat[19])) is Untold.DENIED else 1)
+            os._exit(0 if read_pipes("/proc/1", int(stat[19])) is NoPipes.DENIED else 1)
         finally:
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0

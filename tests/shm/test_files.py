@@ -14,8 +14,7 @@ from llmhost.model.reading import Cause
 from llmhost.model.segment import SegmentId, SegmentKind
 from llmhost.sources.base import SourceError
 from llmhost.sources.shm.files import list_files
-from llmhost.sources.shm.mountinfo import filesystem_of
-from llmhost.sources.shm.source import ShmSource
+from llmhost.sources.shm.source import ShmSource, filesystem_of
 
 __all__ = ["processes", "tmpfs"]
 

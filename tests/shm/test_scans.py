@@ -38,15 +38,15 @@ class Watched:
     def at(self, seconds: float) -> dict[str, object]:
         """Look, so many seconds on; gives the holders by path."""
         self.clock.at = 1000.0 + seconds
-        self.inspector.looks.clear()
+        self.inspector.inspected.clear()
         return dict(holders(look(self.asked, self.clock)))
 
     def looked_at(self, path: str) -> float:
         return by_path(look(self.asked, self.clock))[path].looked_at - 1000.0
 
     @property
-    def looks(self) -> list[tuple[int, bool]]:
-        return self.inspector.looks
+    def inspected(self) -> list[tuple[int, bool]]:
+        return self.inspector.inspected
 
     @property
     def full_scans(self) -> int:
@@ -61,7 +61,7 @@ def watched(tmpfs: Path, processes: ShownProcesses) -> Watched:
 
 def test_without_files_no_process_is_looked_at(watched: Watched) -> None:
     assert watched.at(0) == watched.at(100) == {}
-    assert (watched.looks, watched.full_scans) == ([], 0)
+    assert (watched.inspected, watched.full_scans) == ([], 0)
 
 
 def test_while_all_files_have_their_known_holders_only_those_are_looked_at_and_quickly(
@@ -73,10 +73,10 @@ def test_while_all_files_have_their_known_holders_only_those_are_looked_at_and_q
     path.write_bytes(b"x")
     holder.do(f"import mmap; file = open({str(path)!r}, 'r+b'); kept = mmap.mmap(file.fileno(), 0)")
     assert watched.at(0) == {"file": these(holder)}
-    assert {pid for pid, _ in watched.looks} == {1, holder.pid, bystander.pid}
+    assert {pid for pid, _ in watched.inspected} == {1, holder.pid, bystander.pid}
     for seconds in (1, 31, 1000):
         assert watched.at(seconds) == {"file": these(holder)}
-        assert watched.looks == [(holder.pid, False)]
+        assert watched.inspected == [(holder.pid, False)]
         assert watched.looked_at("file") == seconds
     assert watched.full_scans == 1
 
@@ -95,15 +95,15 @@ def test_what_an_engine_makes_and_who_joins_it_is_found_without_a_full_scan(
     processes.show(worker)
     worker.do(f"third = open({str(tmpfs / 'third')!r}, 'w')")
     assert watched.at(2)["third"] == these(worker)  # of a process that is new
-    assert old.pid not in {pid for pid, _ in watched.looks}
+    assert old.pid not in {pid for pid, _ in watched.inspected}
     later = children()
     processes.show(later)
     watched.at(3)
-    assert (later.pid, False) in watched.looks
+    assert (later.pid, False) in watched.inspected
     watched.at(122)
-    assert (later.pid, False) in watched.looks  # it may be an engine that still loads
+    assert (later.pid, False) in watched.inspected  # it may be an engine that still loads
     watched.at(123.5)
-    assert later.pid not in {pid for pid, _ in watched.looks}
+    assert later.pid not in {pid for pid, _ in watched.inspected}
     assert watched.full_scans == 1
 
 
@@ -194,10 +194,10 @@ def test_a_holder_that_has_no_mapping_costs_a_thorough_look_at_itself_alone(
     opens.do(f"kept = open({str(tmpfs / 'opened')!r})")
     watched.at(0)
     assert watched.at(1) == {"mapped": these(maps), "opened": these(opens)}
-    assert watched.looks == [(maps.pid, False), (opens.pid, False), (opens.pid, True)]
+    assert watched.inspected == [(maps.pid, False), (opens.pid, False), (opens.pid, True)]
     (tmpfs / "unheld").touch()
     assert watched.at(31)["unheld"] == NOBODY
-    thorough = [pid for pid, how in watched.looks if how]
+    thorough = [pid for pid, how in watched.inspected if how]
     assert sorted(thorough) == sorted({1, maps.pid, opens.pid})  # once each, though it was a full scan
 
 

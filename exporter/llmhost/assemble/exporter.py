@@ -31,7 +31,7 @@ from llmhost.sources.engine.source import EngineSource
 from llmhost.sources.host import HostSource, read_boot_id
 from llmhost.sources.nvml.source import NvmlMemorySource, NvmlSource
 from llmhost.sources.procfs import ProcfsSource
-from llmhost.sources.shm.foreign_pid_namespaces import read_strangers
+from llmhost.sources.shm.foreign_pid_namespaces import read_foreign_pids
 from llmhost.sources.shm.source import ShmSource
 from llmhost.sources.systemd.source import SystemdSource
 from llmhost.starts.judge import Judge
@@ -58,7 +58,7 @@ def read_around(paths: Paths, asked: Sequence[Process], everybody: Iterable[Proc
     return Around(
         own_pid=os.getpid(),
         listening=read_listening(paths.procfs, asked),
-        strangers=read_strangers(paths.procfs, paths.shm, everybody),
+        strangers=read_foreign_pids(paths.procfs, paths.shm, everybody),
     )
 
 
@@ -133,7 +133,7 @@ class Exporter:
             if on.shm
             else None
         )
-        self._segments = Worker("shm", self._shm, clock) if self._shm is not None else None
+        self._last_segments = Worker("shm", self._shm, clock) if self._shm is not None else None
         self._engine_source = EngineSource(procfs=paths.procfs) if on.engine else None
         self._engines = Worker("engine", self._engine_source, clock) if self._engine_source is not None else None
         self._guard_runs = Worker("guard", GuardRecords(paths.run), clock)
@@ -146,11 +146,11 @@ class Exporter:
             nvml=self._nvml,
             processes=self._processes,
             units=self._units,
-            shm=self._segments,
+            shm=self._last_segments,
             engines=self._engines,
             guard_runs=self._guard_runs,
             discover=units_of_interest,
-            watch=self._watch,
+            watch=self._scan_likely,
             aim=self._aim,
             attempt_seconds=lambda: self._config.web.deadline_seconds,
             keeper=self._keeper,
@@ -234,7 +234,7 @@ class Exporter:
         for thread in closing:
             thread.join(_CLOSE_SECONDS)
 
-    def _watch(self, names: Iterable[str]) -> None:
+    def _scan_likely(self, names: Iterable[str]) -> None:
         if self._systemd is not None and self._config.units.discover:
             self._systemd.watch(names)
 
@@ -259,7 +259,7 @@ class Exporter:
             self._memory,
             self._processes,
             self._units,
-            self._segments,
+            self._last_segments,
             self._engines,
             self._guard_runs,
         )

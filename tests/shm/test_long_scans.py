@@ -48,7 +48,7 @@ def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(
     unknown = {"held": None, "unheld": None}
     known = {"held": these(holder), "unheld": NOBODY}
     assert told == [unknown, unknown, unknown, known]
-    assert inspector.looks == [(pid, True) for pid in sorted([1, *(child.pid for child in many)])]
+    assert inspector.inspected == [(pid, True) for pid in sorted([1, *(child.pid for child in many)])]
     assert asked._holders is not None
     assert asked._holders.full_scans == 1
     inspector.seconds = 0.0
@@ -106,9 +106,9 @@ def test_a_scan_whose_files_are_gone_is_given_up(tmpfs: Path, processes: ShownPr
     asked._inspector = inspector
     asked.read(clock.at + 4)
     (tmpfs / "old").unlink()
-    inspector.looks.clear()
+    inspector.inspected.clear()
     assert look(asked, clock).segments == ()
-    assert inspector.looks == []
+    assert inspector.inspected == []
     (tmpfs / "new").touch()
     inspector.seconds = 0.0
     assert dict(holders(look(asked, clock))) == {"new": NOBODY}
@@ -129,7 +129,7 @@ def test_a_pid_that_comes_back_while_a_scan_lasts_is_looked_at_again(
     inspector.seconds = 1.0
     asked._inspector = inspector
     asked.read(clock.at + 2.5)
-    assert inspector.looks == [(1, True), (2, True), (min(child.pid for child in many[2:]), True)]
+    assert inspector.inspected == [(1, True), (2, True), (min(child.pid for child in many[2:]), True)]
     shown.unlink()
     asked.read(clock.at + 0.5)
     shown.symlink_to(f"/proc/{second.pid}")
@@ -156,9 +156,9 @@ def test_holders_that_there_was_no_time_for_are_looked_at_the_next_time(
     inspector.seconds = 1.0
     assert sorted(map(bool, holders(asked.read(clock.at + 2)).values())) == [False, False, True, True]
     inspector.seconds = 0.0
-    inspector.looks.clear()
+    inspector.inspected.clear()
     assert dict(holders(look(asked, clock))) == all_held
-    assert sorted(inspector.looks) == sorted((child.pid, False) for child in many)
+    assert sorted(inspector.inspected) == sorted((child.pid, False) for child in many)
 
 
 def test_a_child_that_takes_over_while_all_processes_are_looked_at_is_found(
