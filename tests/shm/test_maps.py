@@ -187,7 +187,7 @@ def test_a_file_that_is_mapped_and_closed_in_the_middle_of_a_look_is_found(
 
         return called
 
-    for name in ("opened", "mapped_by_query", "mapped_by_text"):
+    for name in ("open_inodes", "mapped_by_query", "mapped_by_text"):
         monkeypatch.setattr(process, name, between(getattr(process, name)))
     held = Inspector(Path("/proc")).inspect(child.pid, path.stat().st_dev, thorough=True)
     assert held is not None
