@@ -4,14 +4,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.fakes.certificates import certificate
-from tests.fakes.engine_servers import Starter, ask_one, cause, failure, run_engine, source
+from tests.fakes.engine_servers import Starter, ask_one, cause, failure
 
 from llmhost.model.engine import EngineSample
 from llmhost.model.reading import Cause, Ok
 from llmhost.sources.engine.source import EngineSource
-
-__all__ = ["certificate", "run_engine", "source"]
 
 FIVE_TOKENS = Ok((EngineSample(model="m", engine_index="0", generation_tokens=5.0),))
 

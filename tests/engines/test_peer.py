@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.fakes.engine_servers import PROC, Starter, ask_one, cause, failure, process_id, run_engine, source
+from tests.fakes.engine_servers import PROC, Starter, ask_one, cause, failure, process_id
 from tests.fakes.needs import needs_root
 
 from llmhost.model.engine import EngineSample, EngineServer
@@ -20,8 +20,6 @@ from llmhost.sources.base import SourceError
 from llmhost.sources.engine.discover import expected_endpoint
 from llmhost.sources.engine.peer import UnixListener, parse_unix_listeners, require_trusted_port
 from llmhost.sources.engine.source import EngineSource
-
-__all__ = ["run_engine", "source"]
 
 FIVE_TOKENS = Ok((EngineSample(model="m", engine_index="0", generation_tokens=5.0),))
 

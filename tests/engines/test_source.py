@@ -15,8 +15,6 @@ from tests.fakes.engine_servers import (
     cause,
     failure,
     process_id,
-    run_engine,
-    source,
 )
 from tests.fakes.needs import needs, needs_root
 
@@ -24,8 +22,6 @@ from llmhost.model.engine import EngineAnswer, EngineSample
 from llmhost.model.reading import Cause, Ok
 from llmhost.sources.engine import server_client
 from llmhost.sources.engine.source import EngineSource
-
-__all__ = ["run_engine", "source"]
 
 FIVE_TOKENS = Ok((EngineSample(model="m", engine_index="0", generation_tokens=5.0),))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.fakes.engine_servers import Starter, ask, ask_one, cause, failure, process_id, run_engine, source, until
+from tests.fakes.engine_servers import Starter, ask, ask_one, cause, failure, process_id, until
 
 from llmhost.model.engine import EngineAnswer, EngineServer
 from llmhost.model.ids import UnitId
@@ -16,8 +16,6 @@ from llmhost.sources.base import SourceError
 from llmhost.sources.engine import discover, server_client
 from llmhost.sources.engine.discover import Candidate
 from llmhost.sources.engine.source import MOST_PER_UNIT, MOST_SERVERS, EngineSource
-
-__all__ = ["run_engine", "source"]
 
 
 def threads() -> int:

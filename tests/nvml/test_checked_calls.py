@@ -6,12 +6,10 @@ import sys
 
 import pytest
 from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader, fake_nvml, new_reader
+from tests.fakes.nvml_reader import NewReader
 
 from llmhost.sources.nvml.child.checked_calls import CheckedCalls, Subject
 from llmhost.sources.nvml.codes import Code, NvmlCallError
-
-__all__ = ["fake_nvml", "new_reader"]
 
 ONE, OTHER = Subject("GPU-1"), Subject("GPU-2")
 

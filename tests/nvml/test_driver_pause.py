@@ -10,14 +10,11 @@ from pathlib import Path
 import pytest
 from tests.fakes.children import children_of
 from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader, eventually, fake_nvml, new_reader
-from tests.fakes.unkillable import keep_from_dying
+from tests.fakes.nvml_reader import NewReader, eventually
 
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 from llmhost.sources.nvml.source import _Waiting
-
-__all__ = ["fake_nvml", "keep_from_dying", "new_reader"]
 
 FOUR = [f"gpu {i} uuid=GPU-{i}" for i in range(4)]
 WHY = "until 12:00:00"

@@ -11,15 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.fakes.children import children_of
 from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader, Reader, eventually, fake_nvml, memory_of, new_reader
-from tests.fakes.unkillable import keep_from_dying
+from tests.fakes.nvml_reader import NewReader, Reader, eventually, memory_of
 
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 from llmhost.sources.nvml.source import NvmlSource
-
-__all__ = ["fake_nvml", "keep_from_dying", "new_reader"]
 
 FOUR = [f"gpu {i} uuid=GPU-{i}" for i in range(4)]
 HANG = "delay nvmlDeviceGetMemoryInfo_v2 3 hang"
@@ -27,11 +25,6 @@ HANG = "delay nvmlDeviceGetMemoryInfo_v2 3 hang"
 
 def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
-
-
-def children() -> list[str]:
-    """Children of this process, zombies too."""
-    return sorted(pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split())
 
 
 def descriptors_now() -> list[str]:
@@ -208,22 +201,6 @@ def test_two_children_that_cannot_be_killed_are_enough(
     reader.source.close()
 
 
-def test_a_child_that_dies_at_last_makes_room_for_another(
-    fake_nvml: FakeNvml, new_reader: NewReader, keep_from_dying: Callable[[int], object]
-) -> None:
-    fake_nvml.write([*FOUR, HANG])
-    reader = new_reader(kill_after_seconds=60.0, reap_seconds=0.05, hang_backoff=(5.0, 5.0))
-    reader.fail(0.0)
-    eventually(lambda: "on GPU 3" in reader.source.doing())
-    child = reader.child_pid
-    keep_from_dying(child)
-    reader.clock.advance(60)
-    reader.fail(0.1)
-    assert not gone(child)
-    reader.clock.advance(5)
-    assert [gpu.up for gpu in reader.read().gpus] == [True, True, True, False]
-
-
 def test_close_ends_a_stuck_read_and_the_hung_child_within_a_second(hung: Reader, fake_nvml: FakeNvml) -> None:
     fake_nvml.write([*FOUR, "delay nvmlDevice* * hang"])
     os.kill(hung.child_pid, signal.SIGKILL)
@@ -308,14 +285,14 @@ def test_many_children_leave_neither_descriptors_nor_zombies(fake_nvml: FakeNvml
         fake_nvml.write(FOUR)
         reader.read()
 
-    before = children()
+    before = children_of()
     one_of_each()
     descriptors = descriptors_now()
     for _ in range(4):
         one_of_each()
     assert descriptors_now() == descriptors
     reader.source.close()
-    assert children() == before
+    assert children_of() == before
     assert len(descriptors_now()) < len(descriptors)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader, fake_nvml, holders_of, new_reader
+from tests.fakes.nvml_reader import NewReader, holders_of
 
 from llmhost.model.ids import ProcessId
 from llmhost.model.reading import Cause
@@ -12,8 +12,6 @@ from llmhost.sources.base import SourceError
 from llmhost.sources.nvml.known_gpus import KnownGpus
 from llmhost.sources.nvml.report import parse_report
 from llmhost.sources.nvml.wire import NO_INSTANCE, Answer, WireError, WireGpu, WireHolder, WireMemory
-
-__all__ = ["fake_nvml", "new_reader"]
 
 GIB = 1 << 30
 PID = 4242

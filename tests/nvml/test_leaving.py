@@ -4,11 +4,9 @@ import os
 import subprocess
 import sys
 
-from tests.fakes.nvml import FakeNvml, fake_nvml
+from tests.fakes.nvml import FakeNvml
 
 from llmhost.sources.nvml import current_call, xid_counters
-
-__all__ = ["fake_nvml"]
 
 QUESTION = b'{"id": 1, "extent": "everything", "skip": [], "listed": 0}\n'
 

@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader, fake_nvml, holders_of, memory_of, new_reader
+from tests.fakes.nvml_reader import NewReader, holders_of, memory_of
 
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import ProcessId
 from llmhost.model.reading import Cause, Failed
-
-__all__ = ["fake_nvml", "new_reader"]
 
 GIB = 1 << 30
 PID = 4242
@@ -92,19 +90,6 @@ def test_a_list_is_not_given_once_a_process_of_it_has_ended(fake_nvml: FakeNvml,
         gpu = reader.gpu()
     assert memory_of(gpu).used_bytes == 80 * GIB
     assert is_changing(gpu)
-
-
-def test_a_list_is_not_given_once_a_pid_of_it_is_somebody_elses(
-    fake_nvml: FakeNvml, new_reader: NewReader, tmp_path: Path
-) -> None:
-    write_start(tmp_path, 500)
-    fake_nvml.write(["gpu 0 used=60G", f"proc 0 {PID} mem=60G"])
-    reader = new_reader(list_interval_seconds=100.0, procfs=tmp_path)
-    reader.read()
-    write_start(tmp_path, 77_000)
-    assert is_changing(reader.gpu())
-    write_start(tmp_path, 500)
-    assert holders_of(reader.gpu())[PID].process == ProcessId(PID, 500)
 
 
 @pytest.mark.parametrize("total", ["80G", "na"])

@@ -13,18 +13,14 @@ from tests.fakes.nvml_reader import (
     Reader,
     calls_in,
     eventually,
-    fake_nvml,
     holders_of,
     memory_of,
-    new_reader,
 )
 
 from llmhost.model.gpu import Gpu
 from llmhost.model.reading import Cause, Failed, NotApplicable
 from llmhost.sources.base import Source, SourceError
 from llmhost.sources.nvml.source import NvmlMemorySource
-
-__all__ = ["fake_nvml", "new_reader"]
 
 GIB = 1 << 30
 FOUR = [f"gpu {i} uuid=GPU-{i}" for i in range(4)]

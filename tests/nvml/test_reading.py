@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader, fake_nvml, holders_of, memory_of, new_reader
+from tests.fakes.nvml_reader import NewReader, holders_of, memory_of
 
 from llmhost.model.gpu import MemoryApi
 from llmhost.model.ids import GpuUuid, ProcessId
 from llmhost.model.reading import Cause, Failed, NotApplicable
-
-__all__ = ["fake_nvml", "new_reader"]
 
 MIB = 1 << 20
 GIB = 1 << 30

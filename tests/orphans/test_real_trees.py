@@ -103,26 +103,6 @@ def test_workers_of_a_killed_core_are_none_while_they_are_on_their_way_out(tmp_p
         assert not tree.members[CORE].segment.exists()  # the tracker's last act
 
 
-def test_nothing_is_left_of_a_tree_that_was_killed_as_a_whole(tmp_path: Path) -> None:
-    with Tree(tmp_path / "tree", TP2, PYTHON) as tree:
-        looks = looks_at(tree)
-        looks.orphans(0)
-        tree.kill("vllm", "tracker", *TP2_ORPHANS)
-        assert looks.orphans(2) == {}
-        assert looks.orphans(60) == {}
-        assert set(looks.trackers().values()) <= {TrackerState.ZOMBIE}
-
-
-def test_a_killed_tracker_is_a_zombie_and_makes_no_orphans(tmp_path: Path) -> None:
-    with Tree(tmp_path / "tree", TP2) as tree:
-        looks = looks_at(tree)
-        assert looks.orphans(0) == {}
-        tree.kill("tracker")
-        assert looks.orphans(2) == {}
-        assert looks.orphans(60) == {}
-        assert looks.trackers() == {"tracker": TrackerState.ZOMBIE}
-
-
 def test_a_killed_server_and_tracker_leave_orphans_without_a_tracker(tmp_path: Path) -> None:
     with Tree(tmp_path / "tree", TP2, PYTHON) as tree:
         looks = looks_at(tree)
@@ -131,17 +111,6 @@ def test_a_killed_server_and_tracker_leave_orphans_without_a_tracker(tmp_path: P
         looks.orphans(2)
         assert sorted(looks.orphans(20)) == TP2_ORPHANS
         assert set(looks.trackers().values()) <= {TrackerState.ZOMBIE}
-
-
-def test_a_server_that_is_asked_to_end_leaves_nothing(tmp_path: Path) -> None:
-    with Tree(tmp_path / "tree", TP2) as tree:
-        looks = looks_at(tree)
-        looks.orphans(0)
-        tree.members["vllm"].signal(signal.SIGTERM)
-        for name in tree.members:
-            tree.wait_for_end_of(name)
-        assert looks.orphans(2) == {}
-        assert looks.orphans(60) == {}
 
 
 def test_a_wedged_server_keeps_its_children(tmp_path: Path) -> None:

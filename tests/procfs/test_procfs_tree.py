@@ -166,11 +166,6 @@ def test_a_procfs_that_does_not_know_us_is_not_the_one_of_our_pid_namespace(tmp_
     assert error.cause is Cause.PID_NAMESPACE
 
 
-def test_an_operator_who_trusts_the_pids_gets_the_table(tmp_path: Path) -> None:
-    write_proc(tmp_path, [old(10)], pid_namespace=4026532281)
-    assert set(ProcfsSource(procfs=tmp_path, trust_pid_namespace=True).read(float("inf")).by_pid) == {1, 10}
-
-
 @pytest.mark.parametrize(("broken", "how"), [("1", "is not listed"), ("1/stat", "cannot be read")])
 def test_a_procfs_that_hides_process_1_hides_others_too_and_gives_no_table(
     tmp_path: Path, broken: str, how: str
@@ -302,11 +297,6 @@ def test_a_zombie_keeps_the_role_and_unit_that_it_was_seen_with_but_no_arguments
         assert [by_pid[pid].argv for pid in (10, 11)] == [(), ()]
         assert [by_pid[pid].role for pid in (10, 11)] == [Role.TRACKER, Role.CORE]
         assert {by_pid[pid].placement.unit for pid in (10, 11)} == {UnitId("here.service")}
-
-
-def test_a_zombie_seen_only_as_such_is_told_by_its_comm(tmp_path: Path) -> None:
-    by_pid = Tree(tmp_path, [old(10, state="Z", argv=[], comm="VLLM::EngineCor")]).read().by_pid
-    assert (by_pid[10].engine, by_pid[10].role, by_pid[10].argv) == ("vllm", Role.CORE, ())
 
 
 def test_an_ended_process_leaves_the_table(tmp_path: Path) -> None:

@@ -6,11 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.fakes.needs import needs, needs_root
-from tests.fakes.shm import (  # noqa: F401 - a fixture
+from tests.fakes.shm import (
     Children,
-    children,
     mounted,
-    tmpfs,
 )
 from tests.fakes.values import process
 
@@ -35,9 +33,9 @@ def in_a_namespace(*how: str) -> Iterator[int]:
 
 
 def test_a_container_with_the_hosts_tmpfs_shares_it_and_one_without_does_not(
-    tmpfs: Path,  # noqa: F811
+    tmpfs: Path,
     tmp_path: Path,
-    children: Children,  # noqa: F811
+    children: Children,
 ) -> None:
     beside = children()
     with in_a_namespace("--mount") as sharing, mounted(tmp_path / "other") as other:
@@ -47,7 +45,7 @@ def test_a_container_with_the_hosts_tmpfs_shares_it_and_one_without_does_not(
         assert read_foreign_pids(PROC, other, everybody) == Ok(frozenset())
 
 
-def test_of_one_who_cannot_be_looked_at_nothing_follows(tmpfs: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_of_one_who_cannot_be_looked_at_nothing_follows(tmpfs: Path, tmp_path: Path) -> None:
     proc = tmp_path / "proc"
     (proc / "self/ns").mkdir(parents=True)
     (proc / "self/ns/pid").symlink_to("pid:[1]")

@@ -15,19 +15,14 @@ from tests.fakes.shm import (
     Children,
     ShownProcesses,
     by_path,
-    children,
     holders,
     look,
     mounted,
-    processes,
     source,
     these,
-    tmpfs,
 )
 
 from llmhost.model.segment import SegmentKind
-
-__all__ = ["children", "processes", "tmpfs"]
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534

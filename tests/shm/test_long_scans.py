@@ -10,20 +10,25 @@ from tests.fakes.shm import (
     ShownProcesses,
     Stopping,
     by_path,
-    children,
     holders,
     look,
-    processes,
     source,
     these,
-    tmpfs,
 )
 
 from llmhost.model.ids import ProcessId
-
-__all__ = ["children", "processes", "tmpfs"]
+from llmhost.sources.shm.source import ShmSource
 
 NOBODY: frozenset[ProcessId] = frozenset()
+
+
+def slow(shm: Path, processes: ShownProcesses, seconds: float = 1.0) -> tuple[Hand, ShmSource, Stopping]:
+    """Give a source whose every inspection takes that long on its clock."""
+    clock = Hand()
+    asked = source(shm, processes, clock=clock)
+    inspector = asked._inspector = Stopping(processes.path, clock)
+    inspector.seconds = seconds
+    return clock, asked, inspector
 
 
 def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(
@@ -35,11 +40,7 @@ def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(
     for name in ("held", "unheld"):
         (tmpfs / name).touch()
     holder.do(f"kept = open({str(tmpfs / 'held')!r})")
-    clock = Hand()
-    asked = source(tmpfs, processes, clock=clock)
-    inspector = Stopping(processes.path, clock)
-    inspector.seconds = 1.0
-    asked._inspector = inspector
+    clock, asked, inspector = slow(tmpfs, processes)
     told = []
     for _ in range(4):
         began = clock.at
@@ -61,49 +62,10 @@ def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(
         assert asked._holders.full_scans == full_scans
 
 
-def test_a_file_found_held_in_the_first_part_of_a_scan_and_let_go_in_the_second_is_not_told_to_be_unheld(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
-    first, *others = sorted((children() for _ in range(6)), key=lambda child: child.pid)
-    processes.show(first, *others)
-    (tmpfs / "file").touch()
-    first.do(f"kept = open({str(tmpfs / 'file')!r})")
-    (tmpfs / "unheld").touch()
-    clock = Hand()
-    asked = source(tmpfs, processes, clock=clock)
-    inspector = Stopping(processes.path, clock)
-    inspector.seconds = 1.0
-    asked._inspector = inspector
-    assert asked.read(clock.at + 4).segments[0].holders == these(first)
-    first.do("kept.close()")
-    inspector.seconds = 0.0
-    assert dict(holders(look(asked, clock))) == {"file": None, "unheld": NOBODY}
-
-
-def test_a_file_that_appears_in_the_middle_of_a_scan_is_not_told_to_be_unheld(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
-    processes.show(*(children() for _ in range(5)))
-    (tmpfs / "old").touch()
-    clock = Hand()
-    asked = source(tmpfs, processes, clock=clock)
-    inspector = Stopping(processes.path, clock)
-    inspector.seconds = 1.0
-    asked._inspector = inspector
-    asked.read(clock.at + 4)
-    (tmpfs / "new").touch()
-    inspector.seconds = 0.0
-    assert dict(holders(look(asked, clock))) == {"new": None, "old": NOBODY}
-
-
 def test_a_scan_whose_files_are_gone_is_given_up(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:
     processes.show(*(children() for _ in range(5)))
     (tmpfs / "old").touch()
-    clock = Hand()
-    asked = source(tmpfs, processes, clock=clock)
-    inspector = Stopping(processes.path, clock)
-    inspector.seconds = 1.0
-    asked._inspector = inspector
+    clock, asked, inspector = slow(tmpfs, processes)
     asked.read(clock.at + 4)
     (tmpfs / "old").unlink()
     inspector.inspected.clear()
@@ -123,11 +85,7 @@ def test_a_pid_that_comes_back_while_a_scan_lasts_is_looked_at_again(
     second.do(f"kept = open({str(tmpfs / 'file')!r})")
     shown = processes.path / "2"  # after process 1, before all others
     shown.symlink_to(f"/proc/{first.pid}")
-    clock = Hand()
-    asked = source(tmpfs, processes, clock=clock)
-    inspector = Stopping(processes.path, clock)
-    inspector.seconds = 1.0
-    asked._inspector = inspector
+    clock, asked, inspector = slow(tmpfs, processes)
     asked.read(clock.at + 2.5)
     assert inspector.inspected == [(1, True), (2, True), (min(child.pid for child in many[2:]), True)]
     shown.unlink()
@@ -147,10 +105,7 @@ def test_holders_that_there_was_no_time_for_are_looked_at_the_next_time(
         path = tmpfs / str(number)
         path.write_bytes(b"x")
         child.do(f"import mmap; file = open({str(path)!r}, 'r+b'); kept = mmap.mmap(file.fileno(), 0)")
-    clock = Hand()
-    asked = source(tmpfs, processes, clock=clock)
-    inspector = Stopping(processes.path, clock)
-    asked._inspector = inspector
+    clock, asked, inspector = slow(tmpfs, processes, 0.0)
     all_held = {str(number): these(child) for number, child in enumerate(many)}
     assert dict(holders(look(asked, clock))) == all_held
     inspector.seconds = 1.0

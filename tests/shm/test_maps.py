@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.needs import missing
-from tests.fakes.shm import Child, Children, children, tmpfs
+from tests.fakes.shm import Child, Children
 
 from llmhost.sources.shm import descriptors, process
 from llmhost.sources.shm.maps import NoQueryError, mapped_by_query, mapped_by_text, parse_maps
 from llmhost.sources.shm.process import Inspector
-
-__all__ = ["children", "tmpfs"]
 
 # mmap(2) itself: Python's keeps a descriptor of its own.
 MMAP = """

@@ -10,18 +10,13 @@ from tests.fakes.shm import (
     Hand,
     ShownProcesses,
     by_path,
-    children,
     holders,
     look,
-    processes,
     source,
     these,
-    tmpfs,
 )
 
 from llmhost.sources.shm.source import ShmSource
-
-__all__ = ["children", "processes", "tmpfs"]
 
 NOBODY: frozenset[object] = frozenset()
 
@@ -116,15 +111,6 @@ def test_full_scans_are_a_grace_time_apart_while_a_file_has_no_holder(watched: W
     assert told == [(0, 0, 1), (15, 0, 1), (30, 30, 2), (45, 30, 2), (60, 60, 3), (75, 60, 3), (90, 90, 4)]
 
 
-def test_a_file_that_appears_after_the_scan_is_not_known_until_the_next(watched: Watched, tmpfs: Path) -> None:
-    (tmpfs / "old").touch()
-    watched.at(0)
-    (tmpfs / "new").touch()
-    assert watched.at(1) == {"old": NOBODY, "new": None}
-    assert watched.at(29) == {"old": NOBODY, "new": None}
-    assert watched.at(30) == {"old": NOBODY, "new": NOBODY}
-
-
 def test_a_file_that_loses_its_holder_is_not_known_until_the_next_scan(
     watched: Watched, tmpfs: Path, processes: ShownProcesses, children: Children
 ) -> None:
@@ -166,23 +152,6 @@ def test_a_file_that_was_in_somebodys_hands_since_the_scan_is_not_known(
     assert watched.at(30) == {"file": NOBODY}
 
 
-def test_a_recycled_inode_number_is_another_file(watched: Watched, tmpfs: Path) -> None:
-    path = tmpfs / "file"
-    path.touch()
-    assert watched.at(0) == {"file": NOBODY}
-    assert watched.asked._holders is not None
-    unheld = watched.asked._holders._unheld[path.stat().st_ino]
-    path.unlink()
-    path.touch()
-    # a tmpfs counts on, and wraps after 2³² files at the earliest: stand the old one's number in for it
-    watched.asked._holders._unheld = {path.stat().st_ino: unheld}
-    while unheld.changed_ns == path.stat().st_ctime_ns:
-        path.unlink()
-        path.touch()
-        watched.asked._holders._unheld = {path.stat().st_ino: unheld}
-    assert watched.at(1) == {"file": None}
-
-
 def test_a_holder_that_has_no_mapping_costs_a_thorough_look_at_itself_alone(
     watched: Watched, tmpfs: Path, processes: ShownProcesses, children: Children
 ) -> None:
@@ -199,21 +168,6 @@ def test_a_holder_that_has_no_mapping_costs_a_thorough_look_at_itself_alone(
     assert watched.at(31)["unheld"] == NOBODY
     thorough = [pid for pid, how in watched.inspected if how]
     assert sorted(thorough) == sorted({1, maps.pid, opens.pid})  # once each, though it was a full scan
-
-
-def test_what_could_not_be_told_at_a_later_scan_is_not_told_of_an_earlier_one(
-    watched: Watched, tmpfs: Path, processes: ShownProcesses
-) -> None:
-    (tmpfs / "file").touch()
-    assert watched.at(0) == {"file": NOBODY}
-    (processes.path / "77").mkdir()
-    (processes.path / "77" / "stat").write_text("no such thing", encoding="utf-8")
-    assert watched.at(29) == {"file": NOBODY}
-    assert watched.at(30) == {"file": None}
-    assert look(watched.asked, watched.clock).uninspected == 1
-    (processes.path / "77" / "stat").unlink()
-    (processes.path / "77").rmdir()
-    assert watched.at(60) == {"file": NOBODY}
 
 
 def test_nothing_stays_open_between_reads(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:

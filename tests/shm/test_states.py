@@ -10,11 +10,8 @@ from tests.fakes.shm import (
     Children,
     Hand,
     ShownProcesses,
-    children,
     look,
-    processes,
     source,
-    tmpfs,
 )
 from tests.fakes.values import snapshot, table
 
@@ -22,10 +19,8 @@ from llmhost.config.schema import Policy
 from llmhost.derive.history.observations import advance
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.model.history.history import History
-from llmhost.model.reading import Cause, Failed, Ok, Reading
+from llmhost.model.reading import Ok, Reading
 from llmhost.model.segment import SegmentId, SharedMemory
-
-__all__ = ["children", "processes", "tmpfs"]
 
 LIVE, STALE, UNHELD, UNKNOWN = SegmentState.LIVE, SegmentState.STALE, SegmentState.UNHELD, SegmentState.UNKNOWN
 
@@ -109,27 +104,3 @@ def test_a_segment_that_is_taken_again_in_time_never_was_stale(
         UNHELD,
         STALE,
     ]
-
-
-def test_another_file_in_a_stale_ones_place_starts_anew(looks: Looks, tmpfs: Path) -> None:
-    path = tmpfs / "psm_e1a2b3c4"
-    path.touch()
-    assert [looks.at(seconds)["psm_e1a2b3c4"] for seconds in (0, 30)] == [UNHELD, STALE]
-    changed = path.stat().st_ctime_ns
-    while path.stat().st_ctime_ns == changed:
-        path.touch()
-    assert [looks.at(seconds)["psm_e1a2b3c4"] for seconds in (60, 75, 90)] == [UNHELD, UNHELD, STALE]
-
-
-def test_a_look_that_came_too_late_may_have_told_of_a_holder(looks: Looks, tmpfs: Path) -> None:
-    (tmpfs / "psm_e1a2b3c4").touch()
-    assert looks.at(0) == {"psm_e1a2b3c4": UNHELD}
-    looks.take(Failed(Cause.TIMEOUT))
-    assert [looks.at(seconds)["psm_e1a2b3c4"] for seconds in (30, 60)] == [UNHELD, STALE]
-
-
-def test_a_look_that_failed_is_no_look(looks: Looks, tmpfs: Path) -> None:
-    (tmpfs / "psm_e1a2b3c4").touch()
-    assert looks.at(0) == {"psm_e1a2b3c4": UNHELD}
-    looks.take(Failed(Cause.NO_SHM))
-    assert looks.at(30) == {"psm_e1a2b3c4": STALE}
