@@ -1,16 +1,36 @@
 """Every way of answering that is none has its cause, and nobody else is ever asked."""
 
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from tests.fakes.engine_servers import Starter, ask_one, cause, failure
+from tests.fakes.needs import needs
 
 from llmhost.model.engine import EngineSample
 from llmhost.model.reading import Cause, Ok
 from llmhost.sources.engine.source import EngineSource
 
 FIVE_TOKENS = Ok((EngineSample(model="m", engine_index="0", generation_tokens=5.0),))
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a certificate that nobody has signed, with its key, as PEM."""
+    directory = tmp_path_factory.mktemp("certificate")
+    subprocess.run(
+        [
+            *(needs("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-subj", "/CN=llm.example", "-days", "30", "-keyout", "key.pem", "-out", "certificate.pem"),
+        ],
+        cwd=directory,
+        capture_output=True,
+        check=True,
+    )
+    both = directory / "both.pem"
+    both.write_text((directory / "key.pem").read_text() + (directory / "certificate.pem").read_text())
+    return both
 
 
 @pytest.mark.parametrize(

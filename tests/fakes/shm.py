@@ -157,16 +157,24 @@ class ShownProcesses:
         (self.path / "self").symlink_to("/proc/self")
         self._init = subprocess.Popen([needs("sleep"), "1000"])
         (self.path / "1").symlink_to(f"/proc/{self._init.pid}")
+        self._children = Children()
+
+    def child(self, shm: Path | None = None) -> Child:
+        """Make a child, and show it."""
+        made = self._children(shm)
+        self.show(made)
+        return made
 
     def show(self, *shown: Child | int) -> None:
-        for one in shown:
-            pid = one if isinstance(one, int) else one.pid
+        for process in shown:
+            pid = process if isinstance(process, int) else process.pid
             (self.path / str(pid)).symlink_to(f"/proc/{pid}")
 
     def hide(self, pid: int) -> None:
         (self.path / str(pid)).unlink()
 
     def end(self) -> None:
+        self._children.end()
         self._init.kill()
         self._init.wait()
 

@@ -1,6 +1,6 @@
-"""Fixtures of this folder: the fake driver, readers of it, and processes that SIGKILL does not end."""
+"""Fixtures of this folder: the fake driver with readers of it, and processes that SIGKILL does not end."""
 
-from tests.fakes.nvml_reader import fake_nvml, new_reader
+from tests.fakes.nvml_reader import driver
 from tests.fakes.unkillable import keep_from_dying
 
-__all__ = ["fake_nvml", "keep_from_dying", "new_reader"]
+__all__ = ["driver", "keep_from_dying"]

@@ -5,8 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader
+from tests.fakes.nvml_reader import Driver
 
 from llmhost.sources.nvml.child.checked_calls import CheckedCalls, Subject
 from llmhost.sources.nvml.codes import Code, NvmlCallError
@@ -62,12 +61,12 @@ def test_what_one_does_not_support_another_may() -> None:
     assert checked.optional(ONE, "power", lambda: 80.0) == 80.0
 
 
-def test_what_becomes_supported_is_read(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write(["gpu 0 temp=-1 power=-1"])
-    reader = new_reader(unsupported_seconds=0.0)
+def test_what_becomes_supported_is_read(driver: Driver) -> None:
+    driver.write(["gpu 0 temp=-1 power=-1"])
+    reader = driver.reader(unsupported_seconds=0.0)
     gpu = reader.gpu()
     assert (gpu.fabric_ready, gpu.temperature_celsius, gpu.power_watts) == (None, None, None)
-    fake_nvml.write(["gpu 0 temp=50 power=90000 fabric=2:0"])
+    driver.write(["gpu 0 temp=50 power=90000 fabric=2:0"])
     reader.clock.advance(1)
     gpu = reader.gpu()
     assert (gpu.fabric_ready, gpu.temperature_celsius, gpu.power_watts) == (False, 50.0, 90.0)
@@ -93,9 +92,9 @@ for line in sys.stdin:
 """
 
 
-def test_a_fabric_manager_that_starts_later_is_seen_within_a_minute(fake_nvml: FakeNvml) -> None:
-    fake_nvml.write(["gpu 0 power=-1"])
-    environment = {**os.environ, **fake_nvml.environment()}
+def test_a_fabric_manager_that_starts_later_is_seen_within_a_minute(driver: Driver) -> None:
+    driver.write(["gpu 0 power=-1"])
+    environment = {**os.environ, **driver.environment()}
     with subprocess.Popen(
         [sys.executable, "-c", ONE_LOOK_A_TIME], stdin=-1, stdout=-1, text=True, env=environment
     ) as looking:
@@ -107,5 +106,5 @@ def test_a_fabric_manager_that_starts_later_is_seen_within_a_minute(fake_nvml: F
             return looking.stdout.readline().strip() if looking.stdout else ""
 
         assert look(0) == "None None"
-        fake_nvml.write(["gpu 0 power=90000 fabric=3:0"])
+        driver.write(["gpu 0 power=90000 fabric=3:0"])
         assert [look(59), look(60), look(599), look(600)] == ["None None", "True None", "True None", "True 90.0"]

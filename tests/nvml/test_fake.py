@@ -1,7 +1,7 @@
 """What the fake driver promises to the other tests, through real pynvml.
 
 pynvml loads the library once per process and keeps it, so each test's calls run in a process of their own. The process
-has the functions below and FakeNvml in its hands; a failed assertion in it fails the test.
+has the functions below; a failed assertion in it fails the test. What other tests read through NvmlSource is not here.
 """
 
 import inspect
@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from tests.fakes.nvml import FakeNvml, build
+from tests.fakes.nvml import build
+from tests.fakes.nvml_reader import Driver
 
 PRELUDE = """
 import os, subprocess, threading, time
@@ -27,13 +28,6 @@ class fake:
 
 four = [f'gpu {i} name="NVIDIA H100 80GB HBM3" reserved=551M total=81559M' for i in range(4)]
 
-def code(call, *arguments):
-    try:
-        call(*arguments)
-    except p.NVMLError as error:
-        return error.value
-    return 0
-
 def begin(*lines):
     fake.write(lines)
     p.nvmlInit()
@@ -45,11 +39,11 @@ def v2(device):
 
 
 @pytest.fixture
-def through_pynvml(fake_nvml: FakeNvml) -> Callable[[str], None]:
+def through_pynvml(driver: Driver) -> Callable[[str], None]:
     def run(program: str) -> None:
         done = subprocess.run(
             [sys.executable, "-c", PRELUDE + inspect.cleandoc(program)],
-            env={**os.environ, **fake_nvml.environment()},
+            env={**os.environ, **driver.environment()},
             capture_output=True,
             text=True,
             check=False,

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader, holders_of
+from tests.fakes.nvml_reader import Driver, holders_of
 
 from llmhost.model.ids import ProcessId
 from llmhost.model.reading import Cause
@@ -128,7 +127,7 @@ def test_a_failed_session_is_no_report() -> None:
 
 
 def test_the_pid_of_a_dead_holder_may_be_reused_and_the_holder_stays_the_dead_one(
-    fake_nvml: FakeNvml, new_reader: NewReader, tmp_path: Path
+    driver: Driver, tmp_path: Path
 ) -> None:
     procfs = tmp_path / "proc"
     stat = procfs / str(PID) / "stat"
@@ -138,8 +137,8 @@ def test_the_pid_of_a_dead_holder_may_be_reused_and_the_holder_stays_the_dead_on
         stat.write_text(f"{PID} (VLLM) ::Wor) S 1 {PID} {PID}{' 0' * 15} {ticks} 0 0\n")
 
     start(500)
-    fake_nvml.write(["gpu 0", f"proc 0 {PID} mem=60G"])
-    reader = new_reader(procfs=procfs)
+    driver.write(["gpu 0", f"proc 0 {PID} mem=60G"])
+    reader = driver.reader(procfs=procfs)
     assert holders_of(reader.gpu())[PID].process == ProcessId(PID, 500)
     stat.unlink()
     reader.clock.advance(2)
@@ -147,6 +146,6 @@ def test_the_pid_of_a_dead_holder_may_be_reused_and_the_holder_stays_the_dead_on
     start(77_000)
     reader.clock.advance(2)
     assert holders_of(reader.gpu())[PID].process == ProcessId(PID, 500)
-    fake_nvml.write(["gpu 0", f"proc 0 {PID} mem=61G"])
+    driver.write(["gpu 0", f"proc 0 {PID} mem=61G"])
     reader.clock.advance(2)
     assert holders_of(reader.gpu())[PID].process == ProcessId(PID, 77_000)

@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader, Reader, calls_in, eventually
+from tests.fakes.nvml_reader import Driver, Reader, calls_in, eventually
 
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.reading import Cause
@@ -29,7 +28,7 @@ def seen_by_child(reader: Reader) -> Counts:
 
 
 class Host:
-    def __init__(self, fake: FakeNvml, reader: Reader, trace: Path) -> None:
+    def __init__(self, fake: Driver, reader: Reader, trace: Path) -> None:
         self.fake = fake
         self.reader = reader
         self.trace = trace
@@ -50,9 +49,9 @@ class Host:
 
 
 @pytest.fixture
-def host(fake_nvml: FakeNvml, new_reader: NewReader, tmp_path: Path) -> Host:
-    reader = new_reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0), list_interval_seconds=0.0)
-    return Host(fake_nvml, reader, tmp_path / "trace")
+def host(driver: Driver, tmp_path: Path) -> Host:
+    reader = driver.reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0), list_interval_seconds=0.0)
+    return Host(driver, reader, tmp_path / "trace")
 
 
 def test_events_are_counted_by_gpu_and_number(host: Host) -> None:

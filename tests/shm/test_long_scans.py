@@ -31,12 +31,9 @@ def slow(shm: Path, processes: ShownProcesses, seconds: float = 1.0) -> tuple[Ha
     return clock, asked, inspector
 
 
-def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
-    many = sorted((children() for _ in range(13)), key=lambda child: child.pid)
+def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(tmpfs: Path, processes: ShownProcesses) -> None:
+    many = sorted((processes.child() for _ in range(13)), key=lambda child: child.pid)
     holder = many[-1]
-    processes.show(*many)
     for name in ("held", "unheld"):
         (tmpfs / name).touch()
     holder.do(f"kept = open({str(tmpfs / 'held')!r})")
@@ -62,8 +59,8 @@ def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(
         assert asked._holders.full_scans == full_scans
 
 
-def test_a_scan_whose_files_are_gone_is_given_up(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:
-    processes.show(*(children() for _ in range(5)))
+def test_a_scan_whose_files_are_gone_is_given_up(tmpfs: Path, processes: ShownProcesses) -> None:
+    _ = [processes.child() for _ in range(5)]
     (tmpfs / "old").touch()
     clock, asked, inspector = slow(tmpfs, processes)
     asked.read(clock.at + 4)
@@ -96,11 +93,8 @@ def test_a_pid_that_comes_back_while_a_scan_lasts_is_looked_at_again(
     assert found == replace(second.id, pid=2)
 
 
-def test_holders_that_there_was_no_time_for_are_looked_at_the_next_time(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
-    many = [children() for _ in range(4)]
-    processes.show(*many)
+def test_holders_that_there_was_no_time_for_are_looked_at_the_next_time(tmpfs: Path, processes: ShownProcesses) -> None:
+    many = [processes.child() for _ in range(4)]
     for number, child in enumerate(many):
         path = tmpfs / str(number)
         path.write_bytes(b"x")
@@ -117,10 +111,9 @@ def test_holders_that_there_was_no_time_for_are_looked_at_the_next_time(
 
 
 def test_a_child_that_takes_over_while_all_processes_are_looked_at_is_found(
-    tmpfs: Path, processes: ShownProcesses, children: Children
+    tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    parent = children()
-    processes.show(parent)
+    parent = processes.child()
     (tmpfs / "file").touch()
     parent.do(f"import os, signal; kept = open({str(tmpfs / 'file')!r})")
     clock = Hand()
@@ -137,11 +130,8 @@ def test_a_child_that_takes_over_while_all_processes_are_looked_at_is_found(
     assert dict(holders(look(asked, clock))) == {"file": these(*heirs)}
 
 
-def test_a_process_that_ends_before_it_is_looked_at_is_no_failure(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
-    ends = children()
-    processes.show(ends)
+def test_a_process_that_ends_before_it_is_looked_at_is_no_failure(tmpfs: Path, processes: ShownProcesses) -> None:
+    ends = processes.child()
     (tmpfs / "file").touch()
     ends.do(f"kept = open({str(tmpfs / 'file')!r})")
     clock = Hand()
@@ -151,9 +141,8 @@ def test_a_process_that_ends_before_it_is_looked_at_is_no_failure(
     assert (dict(holders(seen)), seen.uninspected) == ({"file": NOBODY}, 0)
 
 
-def test_a_hung_look_names_its_process(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:
-    hung = children()
-    processes.show(hung)
+def test_a_hung_look_names_its_process(tmpfs: Path, processes: ShownProcesses) -> None:
+    hung = processes.child()
     (tmpfs / "file").touch()
     asked = source(tmpfs, processes)
     reached, go_on = threading.Event(), threading.Event()

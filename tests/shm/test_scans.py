@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.shm import (
-    Children,
     CountingInspector,
     Hand,
     ShownProcesses,
@@ -60,10 +59,9 @@ def test_without_files_no_process_is_looked_at(watched: Watched) -> None:
 
 
 def test_while_all_files_have_their_known_holders_only_those_are_looked_at_and_quickly(
-    watched: Watched, tmpfs: Path, processes: ShownProcesses, children: Children
+    watched: Watched, tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    holder, bystander = children(), children()
-    processes.show(holder, bystander)
+    holder, bystander = processes.child(), processes.child()
     path = tmpfs / "file"
     path.write_bytes(b"x")
     holder.do(f"import mmap; file = open({str(path)!r}, 'r+b'); kept = mmap.mmap(file.fileno(), 0)")
@@ -77,22 +75,19 @@ def test_while_all_files_have_their_known_holders_only_those_are_looked_at_and_q
 
 
 def test_what_an_engine_makes_and_who_joins_it_is_found_without_a_full_scan(
-    watched: Watched, tmpfs: Path, processes: ShownProcesses, children: Children
+    watched: Watched, tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    engine, old = children(), children()
-    processes.show(engine, old)
+    engine, old = processes.child(), processes.child()
     (tmpfs / "first").touch()
     engine.do(f"first = open({str(tmpfs / 'first')!r})")
     assert watched.at(0) == {"first": these(engine)}
     engine.do(f"second = open({str(tmpfs / 'second')!r}, 'w')")
     assert watched.at(1) == {"first": these(engine), "second": these(engine)}  # of a process that holds another
-    worker = children()
-    processes.show(worker)
+    worker = processes.child()
     worker.do(f"third = open({str(tmpfs / 'third')!r}, 'w')")
     assert watched.at(2)["third"] == these(worker)  # of a process that is new
     assert old.pid not in {pid for pid, _ in watched.inspected}
-    later = children()
-    processes.show(later)
+    later = processes.child()
     watched.at(3)
     assert (later.pid, False) in watched.inspected
     watched.at(122)
@@ -112,10 +107,9 @@ def test_full_scans_are_a_grace_time_apart_while_a_file_has_no_holder(watched: W
 
 
 def test_a_file_that_loses_its_holder_is_not_known_until_the_next_scan(
-    watched: Watched, tmpfs: Path, processes: ShownProcesses, children: Children
+    watched: Watched, tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    holder = children()
-    processes.show(holder)
+    holder = processes.child()
     (tmpfs / "file").touch()
     holder.do(f"kept = open({str(tmpfs / 'file')!r})")
     assert watched.at(0) == {"file": these(holder)}
@@ -153,10 +147,9 @@ def test_a_file_that_was_in_somebodys_hands_since_the_scan_is_not_known(
 
 
 def test_a_holder_that_has_no_mapping_costs_a_thorough_look_at_itself_alone(
-    watched: Watched, tmpfs: Path, processes: ShownProcesses, children: Children
+    watched: Watched, tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    maps, opens = sorted((children(), children()), key=lambda child: child.pid)
-    processes.show(maps, opens)
+    maps, opens = sorted((processes.child(), processes.child()), key=lambda child: child.pid)
     (tmpfs / "mapped").write_bytes(b"x")
     (tmpfs / "opened").touch()
     maps.do(f"import mmap; file = open({str(tmpfs / 'mapped')!r}, 'r+b'); kept = mmap.mmap(file.fileno(), 0)")
@@ -170,11 +163,10 @@ def test_a_holder_that_has_no_mapping_costs_a_thorough_look_at_itself_alone(
     assert sorted(thorough) == sorted({1, maps.pid, opens.pid})  # once each, though it was a full scan
 
 
-def test_nothing_stays_open_between_reads(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:
+def test_nothing_stays_open_between_reads(tmpfs: Path, processes: ShownProcesses) -> None:
     (tmpfs / "below").mkdir()
     (tmpfs / "below" / "file").touch()
-    ended = children()
-    processes.show(ended)
+    ended = processes.child()
     asked = source(tmpfs, processes)
     look(asked)
     ended.end()

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from tests.fakes.shm import (
     Child,
-    Children,
     Hand,
     ShownProcesses,
     look,
@@ -52,10 +51,9 @@ def looks(tmpfs: Path, processes: ShownProcesses) -> Looks:
     return Looks(tmpfs, processes)
 
 
-def engine(tmpfs: Path, processes: ShownProcesses, children: Children) -> Child:
+def engine(tmpfs: Path, processes: ShownProcesses) -> Child:
     """Have a process hold a segment the way of multiprocessing.shared_memory: mapped, and open twice."""
-    made = children()
-    processes.show(made)
+    made = processes.child()
     path = tmpfs / "psm_e1a2b3c4"
     path.write_bytes(b"x" * 4096)
     made.do(f"import mmap, os; kept = os.open({str(path)!r}, os.O_RDWR); mapped = mmap.mmap(kept, 0)")
@@ -63,9 +61,9 @@ def engine(tmpfs: Path, processes: ShownProcesses, children: Children) -> Child:
 
 
 def test_a_killed_engines_segment_is_unheld_and_after_the_grace_time_stale(
-    looks: Looks, tmpfs: Path, processes: ShownProcesses, children: Children
+    looks: Looks, tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    killed = engine(tmpfs, processes, children)
+    killed = engine(tmpfs, processes)
     told = [looks.at(seconds)["psm_e1a2b3c4"] for seconds in (-60, -45, -30, -15)]
     killed.end()
     told += [looks.at(seconds)["psm_e1a2b3c4"] for seconds in (2, 20, 31.9, 32, 60)]
@@ -73,9 +71,9 @@ def test_a_killed_engines_segment_is_unheld_and_after_the_grace_time_stale(
 
 
 def test_where_all_processes_were_looked_at_just_before_it_is_not_known_for_a_grace_time(
-    looks: Looks, tmpfs: Path, processes: ShownProcesses, children: Children
+    looks: Looks, tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    killed = engine(tmpfs, processes, children)
+    killed = engine(tmpfs, processes)
     (tmpfs / "PostgreSQL.3158292").touch()  # for which there is a full scan every 30 s
     told = [looks.at(seconds) for seconds in (-60, -30, -1)]
     killed.end()
@@ -86,14 +84,13 @@ def test_where_all_processes_were_looked_at_just_before_it_is_not_known_for_a_gr
 
 
 def test_a_segment_that_is_taken_again_in_time_never_was_stale(
-    looks: Looks, tmpfs: Path, processes: ShownProcesses, children: Children
+    looks: Looks, tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    first = engine(tmpfs, processes, children)
+    first = engine(tmpfs, processes)
     assert looks.at(0) == {"psm_e1a2b3c4": LIVE}
     first.end()
     assert looks.at(31) == {"psm_e1a2b3c4": UNHELD}
-    heir = children()
-    processes.show(heir)
+    heir = processes.child()
     heir.do(f"kept = open({str(tmpfs / 'psm_e1a2b3c4')!r}, 'r+b')")
     assert looks.at(62) == {"psm_e1a2b3c4": LIVE}
     heir.end()
