@@ -1,5 +1,5 @@
-"""Fixtures of this folder: real servers and a source that asks them."""
+"""Fixtures of this folder: real servers, with a source that asks them."""
 
-from tests.fakes.engine_servers import run_engine, source
+from tests.fakes.engine_servers import engines
 
-__all__ = ["run_engine", "source"]
+__all__ = ["engines"]

@@ -63,7 +63,11 @@ class Driver(FakeNvml):
         self._sources: list[NvmlSource] = []
 
     def reader(
-        self, *, procfs: Path = Path("/proc"), environment: Mapping[str, str] | None = None, **options: Any
+        self,
+        *,
+        procfs: Path = Path("/proc"),
+        environment: Mapping[str, str] | None = None,
+        **options: Any,  # noqa: ANN401 - NvmlSource's
     ) -> Reader:
         """Make a reader; the arguments are NvmlSource's, procfs is the real one unless given."""
         clock = Clock()
