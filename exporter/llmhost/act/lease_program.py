@@ -1,13 +1,13 @@
 """The child of act/removing: removes files of a tmpfs, as asked line by line. It imports the standard library alone.
 
-A write lease (fcntl(2), F_SETLEASE) is granted where nobody at all has the file open or mapped, in whatever namespace
-and of whatever user; while it is held, whoever opens the file waits, at most /proc/sys/fs/lease-break-time seconds.
-Leases belong to a process, and the longest wait of an opener is that for this process to go on, or to end: hence one
-of its own, with one thread, that its parent ends when it does not answer.
+A write lease (fcntl(2), F_SETLEASE) is granted where no process at all has the file open or mapped, in whatever
+namespace and of whatever user; while it is held, an opener of the file waits, at most /proc/sys/fs/lease-break-time
+seconds. Leases belong to a process, and the longest wait of an opener is that for this process to go on, or to end:
+hence one of its own, with one thread, that its parent ends when it does not answer.
 
-A file is first renamed, so that nobody comes by its name any more. An opener who had looked the name up just before
-is given a moment to arrive: the kernel tells of it in that our lease is being broken, and the file gets its name back.
-So does another file that was given the name just before we renamed it: the lease keeps nobody from unlinking ours.
+A file is first renamed, so that no opener finds it by its name any more. An opener that had looked the name up just
+before is given a moment to arrive: the kernel reports it by breaking our lease, and the file gets its name back. So
+does another file that was given the name just before we renamed it: the lease keeps nobody from unlinking ours.
 """
 
 import errno
@@ -155,7 +155,7 @@ def _shown_again(directory: int, name: bytes, hidden: str, why: str) -> Reply:
 
 
 def main(root: int) -> None:
-    """Say that we are there, and answer until nobody asks any more.
+    """Report the start, and answer until the questions end.
 
     Whatever ends our parent, a step that is under way is done whole: to die with it would leave a file hidden.
     """

@@ -35,7 +35,7 @@ class Remover:
     """Removes file after file below `shm`, one at a time, each wholly or not at all. Use it in a `with`.
 
     Raises BusyError, and OSError where `shm` cannot be opened. The lock on the directory (flock(2)) needs no file and
-    no privilege; who holds it keeps nobody but another Remover from anything. Our child has it too, until it ends.
+    no privilege; it keeps out other Removers alone. Our child has it too, until it ends.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The pipes that processes have open: they tell a living creator from a process that has merely adopted its child.
+"""The pipes that processes have open: they distinguish a creator from a process that has merely adopted its child.
 
 /proc/PID/fd of another takes root's privilege, or to be its owner (proc(5)). To read it costs some 2 µs for each
 descriptor, so it is read of few: of trackers, of children of engines and of Python's multiprocessing whose parent is
@@ -114,7 +114,7 @@ class PipeScanner:
     ) -> PipeReport:
         """Read the pipes of those among the interesting for whom they matter, while `has_time`.
 
-        `all_listed` tells that `by_pid` has all processes: others may hold pipes as well.
+        `all_listed` means that `by_pid` has all processes: others may hold pipes as well.
         """
         reads = _PipeReads(read, has_time)
         living = _in_turn(by_pid[pid] for pid in interesting if not by_pid[pid].zombie)

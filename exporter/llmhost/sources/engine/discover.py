@@ -171,7 +171,7 @@ def _target(arguments: ListenArguments, host: str, port: int) -> HttpTarget:
 
 
 def _unix_target(procfs: Path, server: EngineServer, arguments: ListenArguments) -> HttpTarget:
-    """Go through the process's own root or working directory, as only there the path means what it says."""
+    """Go through the process's own root or working directory, as the path is valid only there."""
     pid = server.processes[0].pid
     if not is_alive(procfs, server.processes[0]):
         raise SourceError(Cause.REFUSED, "its process has ended")

@@ -14,9 +14,9 @@ _SERVERS = frozenset({Role.API_SERVER, Role.LAUNCHER})
 
 
 def read_listening(procfs: Path, processes: Iterable[Process]) -> Mapping[ProcessId, Reading[bool]]:
-    """Tell of each whether it listens by TCP, and of an engine's server also by a Unix socket.
+    """Read of each process if it listens by TCP, and of an engine's server also by a Unix socket.
 
-    Failed where that cannot be told: in another network namespace, or without the privilege to read descriptors.
+    Failed where that is unknown: in another network namespace, or without the privilege to read descriptors.
     """
     asked = tuple(processes)
     if not asked:

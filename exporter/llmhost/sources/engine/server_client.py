@@ -15,8 +15,8 @@ from llmhost.sources.engine.fetch import CancellableConnection, NoHttpError, Sta
 from llmhost.sources.engine.parse import parse_metrics
 from llmhost.sources.engine.sockets import still_holds
 
-PROBE_SECONDS: Final = 2.0  # for a socket that may well be no HTTP server: ZeroMQ's says nothing that has an end
-MOST_PROBED: Final = 4  # sockets of which the arguments say nothing, each of which takes a while to say nothing
+PROBE_SECONDS: Final = 2.0  # for a socket that may be no HTTP server: a ZeroMQ socket never ends its answer
+MOST_PROBED: Final = 4  # sockets that the arguments do not name, each of which may take PROBE_SECONDS
 SETTLED_SECONDS: Final = 60.0  # how long a server that has no metrics anywhere is asked at one place only
 
 # Causes that tell of a server's answer, or of one that is to come; the most telling first.

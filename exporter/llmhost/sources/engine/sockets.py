@@ -126,7 +126,7 @@ def owner_of(procfs: Path, process: ProcessId) -> int:
 
 
 def in_our_network(procfs: Path, process: ProcessId) -> bool | None:
-    """Tell if a process is in our network namespace; None where that cannot be told."""
+    """Tell if a process is in our network namespace; None where that is unknown."""
     try:
         theirs = (procfs / str(process.pid) / "ns/net").readlink()
         ours = (procfs / "self/ns/net").readlink()

@@ -56,7 +56,7 @@ class EngineSource:
             self._servers = servers
 
     def read(self, deadline: float) -> EnginesReport:
-        """Ask all, at the same time; one that fails or is late is an answer that says so."""
+        """Ask all, at the same time; one that fails or is late gives a Failed answer."""
         with self._lock:
             servers = {_key(server): server for server in self._servers}
             asked = self._matching_pollers(_chosen(servers))

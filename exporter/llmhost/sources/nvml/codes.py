@@ -27,7 +27,7 @@ class Code(IntEnum):
 
 
 LOST = frozenset({Code.GPU_IS_LOST, Code.RESET_REQUIRED})
-# The session as a whole is broken when every GPU says one of these: the driver was reloaded, or a container lost its
+# The session as a whole is broken when every GPU answers one of these: the driver was reloaded, or a container lost its
 # devices (NVIDIA/nvidia-docker#1730). A new nvmlInit may fix it.
 SESSION_BROKEN = frozenset({Code.UNINITIALIZED, Code.UNKNOWN})
 # Answers about the call, not about the health of the GPU.
@@ -56,7 +56,7 @@ _CAUSES: dict[int, Cause] = {
     Code.LIB_RM_VERSION_MISMATCH: Cause.DRIVER_MISMATCH,
     Code.CHANGING: Cause.CHANGING,
 }
-# What may keep a GPU from being up; anything else that one says of itself is of no known kind.
+# Causes for which a GPU is not up; any other answer is an unknown fault.
 _FAULTS = frozenset({Cause.LOST, Cause.RESET_REQUIRED, Cause.TIMEOUT, Cause.NO_PERMISSION})
 _NAMES = {code.value: code.name for code in Code}
 

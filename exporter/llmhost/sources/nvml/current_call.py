@@ -1,7 +1,7 @@
 """The NVML call that the child is in, in memory that it shares with the exporter.
 
 Written by the child before each call, read by the exporter: a call into a hung driver does not come back, so the child
-cannot report it. One writer, one reader; a sequence number, odd during a write, tells the reader that it read a half.
+cannot report it. One writer, one reader; a sequence number, odd during a write, shows the reader that it read a half.
 """
 
 import mmap

@@ -62,8 +62,8 @@ class KnownGpus:
     def _with_first_identities(self, gpu: Gpu, entries: tuple[ListEntry, ...] | None) -> Gpu:
         """Keep, for an entry that is still listed, the process that it was first seen with.
 
-        A driver that does not get its memory back lists a pid for ever, and the pid goes to somebody else meanwhile.
-        Nobody else's memory grows the entry, so an entry that grew belongs to the process that is there now.
+        A driver that does not get its memory back lists a pid for ever, and the pid goes to another process meanwhile.
+        No other process's memory grows the entry, so an entry that grew belongs to the process that is there now.
         """
         if entries is None or not isinstance(gpu.holders, Ok):
             return gpu

@@ -123,7 +123,7 @@ def _uuid(wire: WireGpu) -> GpuUuid:
 
 
 def _unified(wire: WireGpu) -> bool:
-    """Only a known name says so, and only if the memory call did not fail for another reason."""
+    """Go by known names, and only if the memory call did not fail for another reason."""
     memory = wire["memory"]
     if memory is None or not _INTEGRATED.search(wire["name"]):
         return False

@@ -122,7 +122,7 @@ class NvmlSource:
         """Read memory and no process list, which takes microseconds a GPU.
 
         Holders are those of the last list where the memory is what it was then and all its processes live; they are
-        Failed(CHANGING) elsewhere. The rest is as the last full read said it, and absent of a GPU that is new.
+        Failed(CHANGING) elsewhere. The rest is as of the last full read, and absent for a GPU that is new.
         """
         return self._read(deadline, memory_alone=True)
 

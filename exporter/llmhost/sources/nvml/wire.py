@@ -11,7 +11,7 @@ NO_INSTANCE = 0xFFFFFFFF  # gpuInstanceId and computeInstanceId of a process on 
 class WireSkip(TypedDict):
     """A GPU not to touch. Its index is where it was when that many GPUs were listed: another number, another order."""
 
-    uuid: str | None  # None: it hung before it told, and goes by its index whatever is listed
+    uuid: str | None  # None: it hung before its UUID was known, and goes by its index whatever is listed
     index: int | None  # None: it was not among those listed last
 
 

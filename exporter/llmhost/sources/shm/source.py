@@ -23,8 +23,8 @@ from llmhost.sources.shm.holders import Claim, Holders
 from llmhost.sources.shm.process import Inspector
 
 MOST_FILES = 100_000
-# Kept in memory: one superblock each, so that stat(2) and /proc/PID/maps tell the same device and inode. Of btrfs or
-# overlayfs they differ, and every file there would look as if nobody had it mapped.
+# Kept in memory: one superblock each, so that stat(2) and /proc/PID/maps have the same device and inode. Of btrfs or
+# overlayfs they differ, and every file there would seem unmapped.
 _MEMORY_FILESYSTEMS = frozenset({b"tmpfs", b"ramfs", b"devtmpfs"})
 _SHARE_FOR_SCANNING = 0.9  # of the time there is; the rest is for what was found
 

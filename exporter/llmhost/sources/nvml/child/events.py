@@ -29,7 +29,7 @@ _MOST_ERRORS = 3  # in a row, until the event set is replaced: what it still hol
 
 @dataclass(slots=True)
 class _Set:
-    """An nvmlEventSet_t and the GPUs registered in it: UUIDs by handle, as the events tell the handle."""
+    """An nvmlEventSet_t and the GPUs registered in it: UUIDs by handle, as an event has the handle."""
 
     handle: ctypes.c_void_p
     registered: dict[int, str] = field(default_factory=dict)

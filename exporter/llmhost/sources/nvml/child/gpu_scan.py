@@ -19,7 +19,7 @@ _FABRIC_UNSUPPORTED_SECONDS = 60.0  # the fabric manager may start later, and a 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """GPUs not to ask: those with these indexes are not touched, those with these UUIDs only as far as that tells."""
+    """GPUs not to ask: those with these indexes are not touched, those with these UUIDs only until that is known."""
 
     indexes: frozenset[int] = frozenset()
     uuids: frozenset[str] = frozenset()
@@ -53,7 +53,7 @@ class GpuScan:
     def __init__(
         self, driver: Driver, procfs: Path, calls: CheckedCalls, on_gpu: Callable[[str, Handle], None]
     ) -> None:
-        """`on_gpu` is told of each GPU, by its UUID, as soon as its UUID is known."""
+        """`on_gpu` is called for each GPU as soon as its UUID is known."""
         self._driver = driver
         self._on_gpu = on_gpu
         self._procfs = procfs
@@ -72,7 +72,7 @@ class GpuScan:
         return [device.wire for devices in self._last.values() for device in devices]
 
     def broken(self) -> WireError | None:
-        """Return what the first GPU says when every GPU that was asked says that the session is broken."""
+        """Return the error of the first GPU when every GPU that was asked answers that the session is broken."""
         asked = [devices[0].wire["fault"] for devices in self._last.values() if not devices[0].wire["skipped"]]
         broken = [fault for fault in asked if fault is not None and fault["code"] in SESSION_BROKEN]
         return broken[0] if broken and len(broken) == len(asked) else None
@@ -104,7 +104,7 @@ class GpuScan:
     def _holders_again(self, device: _Device, listed: list[WireHolder]) -> list[WireHolder] | WireError:
         """Give a list that was read before only if it still goes with the memory that was read just now.
 
-        Else processes that ended would hold memory that is free, and the memory of new ones would be nobody's.
+        Else processes that ended would hold memory that is free, and the memory of new ones would have no holder.
         """
         if device.used == device.used_when_listed and are_unchanged(self._procfs, listed):
             return listed
@@ -127,7 +127,7 @@ class GpuScan:
             self._calls.begin_gpu()
             instances = self._ask_memory(device.handle, device, memory_alone=memory_alone)
             fault = None
-            if memory_alone:  # which does not tell how the GPU fares
+            if memory_alone:  # which does not show how the GPU fares
                 self._ask_fabric(device.handle, device)
             else:
                 self._ask_the_rest(device.handle, device)
@@ -144,7 +144,7 @@ class GpuScan:
         return [device, *instances]
 
     def _identify(self, handle: Handle, wire: WireGpu) -> None:
-        """Fill in who it is. A device without a UUID (Jetson) goes by its PCI address, else by its index."""
+        """Fill in its identity. A device without a UUID (Jetson) goes by its PCI address, else by its index."""
         who = Subject(f"#{wire['index']}")
         wire["name"] = self._calls.optional(who, "name", lambda: self._driver.name(handle)) or ""
         wire["pci_bus_id"] = self._calls.optional(who, "pci", lambda: self._driver.pci_bus_id(handle)) or ""
@@ -159,7 +159,7 @@ class GpuScan:
         self._on_gpu(uuid, handle)
 
     def _ask_memory(self, handle: Handle, device: _Device, *, memory_alone: bool) -> list[_Device]:
-        """Fill in memory and who holds it, and return the MIG instances. Raises NvmlCallError when the GPU is lost."""
+        """Fill in memory and its holders, and return the MIG instances. Raises NvmlCallError when the GPU is lost."""
         wire, driver, calls = device.wire, self._driver, self._calls
         mig = calls.ask(device.subject, "mig", lambda: driver.mig_enabled(handle))
         instances: list[_Device] = []
@@ -174,7 +174,7 @@ class GpuScan:
         return instances
 
     def _ask_the_rest(self, handle: Handle, device: _Device) -> None:
-        """Fill in what is neither memory nor who holds it. Raises NvmlCallError when the GPU is lost."""
+        """Fill in the rest. Raises NvmlCallError when the GPU is lost."""
         wire, driver, calls, subject = device.wire, self._driver, self._calls, device.subject
         wire["utilization_ratio"] = calls.optional(subject, "utilization", lambda: driver.utilization_ratio(handle))
         wire["temperature_celsius"] = calls.optional(subject, "heat", lambda: driver.temperature_celsius(handle))

@@ -1,6 +1,6 @@
 """The processes that hold memory of a GPU: NVML's three lists merged.
 
-Each process comes with its start time, which tells it from the next one that gets its pid.
+Each process comes with its start time, which distinguishes it from the next one that gets its pid.
 """
 
 from pathlib import Path
@@ -33,10 +33,10 @@ class ProcessLists:
         self._driver = driver
         self._procfs = procfs
         self._calls = calls
-        self._defective: set[str] = set()  # lists whose _v3 call writes what nvml.h does not say
+        self._defective: set[str] = set()  # lists whose _v3 call writes other entries than nvml.h has
 
     def merged(self, device: Handle, subject: Subject, total_bytes: int | None) -> list[WireHolder] | NvmlCallError:
-        """List a GPU's processes, each once per MIG instance: the larger of what two lists say, never the sum.
+        """List a GPU's processes, each once per MIG instance: the larger of the sizes in two lists, never the sum.
 
         A process that draws is in the compute and in the graphics list, with the same bytes. Without the compute list
         there is no answer; the other two may be unsupported, but an error in them is an error: a list with holes would
@@ -55,8 +55,8 @@ class ProcessLists:
         used: dict[tuple[int, int, int], int | None] = {}
         for entry in entries:
             key = (entry.pid, entry.gi, entry.ci)
-            said = [size for size in (used.get(key), entry.used) if size is not None]
-            used[key] = max(said, default=None)
+            known = [size for size in (used.get(key), entry.used) if size is not None]
+            used[key] = max(known, default=None)
         starts = {pid: read_start_ticks(self._procfs, pid) for pid in {pid for pid, _, _ in used}}
         return [
             WireHolder(pid=pid, gi=gi, ci=ci, used=size, start_ticks=starts[pid])

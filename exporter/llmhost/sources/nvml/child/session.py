@@ -30,7 +30,7 @@ class Versions:
     goes on, and what starts next fails with LIB_RM_VERSION_MISMATCH.
     """
 
-    driver: str  # "" where it does not tell
+    driver: str  # "" where it is not known
     nvml: str
     library: str | None
     library_on_disk: str | None
