@@ -1,9 +1,7 @@
 """What earlier answers add to the present one: identities and lost GPUs. Worked out by hand."""
 
-from pathlib import Path
-
 import pytest
-from tests.fakes.nvml_reader import Driver, holders_of
+from tests.fakes.nvml_reader import holders_of
 
 from llmhost.model.ids import ProcessId
 from llmhost.model.reading import Cause
@@ -124,28 +122,3 @@ def test_a_failed_session_is_no_report() -> None:
     with pytest.raises(SourceError) as caught:
         parse_report(failed)
     assert caught.value.cause is Cause.NO_DRIVER
-
-
-def test_the_pid_of_a_dead_holder_may_be_reused_and_the_holder_stays_the_dead_one(
-    driver: Driver, tmp_path: Path
-) -> None:
-    procfs = tmp_path / "proc"
-    stat = procfs / str(PID) / "stat"
-    stat.parent.mkdir(parents=True)
-
-    def start(ticks: int) -> None:
-        stat.write_text(f"{PID} (VLLM) ::Wor) S 1 {PID} {PID}{' 0' * 15} {ticks} 0 0\n")
-
-    start(500)
-    driver.write(["gpu 0", f"proc 0 {PID} mem=60G"])
-    reader = driver.reader(procfs=procfs)
-    assert holders_of(reader.gpu())[PID].process == ProcessId(PID, 500)
-    stat.unlink()
-    reader.clock.advance(2)
-    assert holders_of(reader.gpu())[PID].process == ProcessId(PID, 500)
-    start(77_000)
-    reader.clock.advance(2)
-    assert holders_of(reader.gpu())[PID].process == ProcessId(PID, 500)
-    driver.write(["gpu 0", f"proc 0 {PID} mem=61G"])
-    reader.clock.advance(2)
-    assert holders_of(reader.gpu())[PID].process == ProcessId(PID, 77_000)

@@ -144,12 +144,6 @@ def test_a_process_in_several_lists_counts_once_with_the_larger_size(driver: Dri
     }
 
 
-def test_a_pid_that_does_not_exist_is_a_holder_without_a_process(driver: Driver) -> None:
-    driver.write(["gpu 0 util=100", f"proc 0 {NOBODY} mem=10151M"])
-    holder = holders_of(driver.reader().gpu())[NOBODY]
-    assert (holder.process, holder.used_bytes) == (None, 10151 * MIB)
-
-
 def test_five_hundred_processes_are_all_there(driver: Driver) -> None:
     driver.write(["gpu 0", *(f"proc 0 {NOBODY + i} mem={i + 1}M" for i in range(500))])
     holders = holders_of(driver.reader().gpu())

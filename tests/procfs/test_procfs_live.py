@@ -67,6 +67,7 @@ def test_a_process_may_call_itself_anything(comm: bytes) -> None:
         process = table().by_pid[pid]
         assert process.comm == comm.decode("utf-8", "backslashreplace")
         assert (process.ppid, process.session, process.pgrp) == (os.getpid(), pid, pid)
+        assert not process.kernel_thread
         assert process.uid == os.geteuid()
 
 

@@ -14,7 +14,7 @@ from llmhost.model.process import Home, Placement, Process, ProcessTable, Role
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 from llmhost.sources.procfs import ProcfsSource
-from llmhost.sources.procfs_files import MOST_ARGUMENT_BYTES, parse_cmdline, parse_stat
+from llmhost.sources.procfs_files import MOST_ARGUMENT_BYTES, parse_cmdline
 
 LONG_AGO = 1  # ticks since boot
 NOW = 100_000.0  # seconds since boot
@@ -84,21 +84,6 @@ def test_every_field_of_a_process_is_told(tmp_path: Path) -> None:
     assert table.children == {0: (1,), 4000: (4711,)}
     assert table.of(ProcessId(4711, 987654321)) is table.by_pid[4711]
     assert table.of(ProcessId(4711, 987654322)) is None
-
-
-STATS = {
-    b"7 (a) b (c)) S 1 2 3 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 99 0\n": b"a) b (c)",
-    b"7 (\n) R 9 9 (\n) S 1 2 3 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 99 0\n": b"\n) R 9 9 (\n",
-    b"7 () S 1 2 3 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 99 0\n": b"",
-    b"7 (\xff\xfe) S 1 2 3 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 99 0\n": b"\xff\xfe",
-}
-
-
-@pytest.mark.parametrize(("data", "comm"), STATS.items())
-def test_a_name_may_hold_anything(data: bytes, comm: bytes) -> None:
-    stat = parse_stat(data)
-    assert (stat.comm, stat.state, stat.ppid, stat.pgrp, stat.session, stat.start_ticks) == (comm, "S", 1, 2, 3, 99)
-    assert stat.flags == 4194560  # PF_RANDOMIZE | PF_FORKNOEXEC: not a kernel thread
 
 
 def test_arguments_lose_their_padding_and_keep_empty_ones_inside() -> None:

@@ -28,7 +28,6 @@ ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 MAKE = "from multiprocessing.shared_memory import SharedMemory; made = SharedMemory(create=True, size={size})"
 ATTACH = "from multiprocessing.shared_memory import SharedMemory; attached = SharedMemory(name={name!r})"
-TRACKER = "from multiprocessing.resource_tracker import _resource_tracker; told = _resource_tracker._pid"
 
 
 def make(child: Child, size: int = 65536) -> str:
@@ -67,40 +66,6 @@ def test_who_was_there_all_along_is_found_when_the_holder_that_was_known_is_gone
     assert holders(look(asked)) == {name: None}
     asked.configure(names=(), grace_seconds=0.0)
     assert holders(look(asked)) == {name: these(reader)}
-
-
-def test_a_whole_tree_that_is_killed_leaves_its_segments_unheld(tmpfs: Path, processes: ShownProcesses) -> None:
-    maker = processes.child(tmpfs)
-    name = make(maker)
-    processes.show(maker.number(TRACKER))
-    asked = source(tmpfs, processes)
-    assert holders(look(asked)) == {name: these(maker)}
-    maker.end()  # and its tracker, which would have cleaned up
-    asked.configure(names=(), grace_seconds=0.0)
-    assert holders(look(asked)) == {name: frozenset()}
-    assert (tmpfs / name).exists()
-
-
-def test_a_segment_in_flight_by_name_is_held_by_nobody_until_it_arrives(tmpfs: Path, processes: ShownProcesses) -> None:
-    maker, reader = processes.child(tmpfs), processes.child(tmpfs)
-    name = make(maker)
-    maker.do("made.close()")
-    asked = source(tmpfs, processes)
-    assert holders(look(asked)) == {name: frozenset()}
-    reader.do(ATTACH.format(name=name))
-    asked.configure(names=(), grace_seconds=0.0)
-    assert holders(look(asked)) == {name: these(reader)}
-
-
-def test_an_unlinked_segment_is_no_file_and_its_memory_is_used(tmpfs: Path, processes: ShownProcesses) -> None:
-    maker = processes.child(tmpfs)
-    make(maker, size=1 << 20)
-    maker.do("made.buf[:] = bytes([1]) * len(made.buf); made.unlink()")
-    seen = look(source(tmpfs, processes))
-    assert seen.segments == ()
-    assert seen.used_bytes == 1 << 20
-    maker.end()
-    assert look(source(tmpfs, processes)).used_bytes == 0
 
 
 SEMAPHORE = """
