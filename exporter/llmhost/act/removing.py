@@ -20,7 +20,6 @@ from llmhost.runtime.line_child import ChildEndedError, LineChild
 SETTLE_SECONDS = 0.01  # for an opener to arrive who looked the name up before it was hidden
 MOST_SECONDS = 1.0  # that a file takes; an opener waits no longer than that for us, whatever happens to our child
 _START_SECONDS = 10.0  # for the child, from a cold disk on a busy machine: nothing is held meanwhile
-_DEATH_SECONDS = 1.0
 
 
 class BusyError(Exception):
@@ -77,7 +76,7 @@ class Remover:
             reply = Reply(**json.loads(_answer(child, self._most_seconds, request)))
         except _NoAnswerError as error:
             self._child = None
-            _kill(child)
+            child.end()
             return _restored(self._root, request, f"the check {error}")
         except BaseException:  # we are interrupted, and our child is not
             self._close_child()
@@ -87,7 +86,7 @@ class Remover:
     def _close_child(self) -> None:
         child, self._child = self._child, None
         if child is not None:
-            _finish(child, self._most_seconds)
+            child.finish(self._most_seconds)
 
     def close(self) -> None:
         try:
@@ -133,10 +132,10 @@ def _started(root: int) -> LineChild:
     try:
         _answer(child, _START_SECONDS)
     except _NoAnswerError as error:
-        _kill(child)
+        child.end()
         raise ChildProcessError(0, f"{sys.executable} {error}") from None
     except BaseException:
-        _kill(child)
+        child.end()
         raise
     return child
 
@@ -152,19 +151,3 @@ def _answer(child: LineChild, seconds: float, request: Request | None = None) ->
     if line is None:
         raise _NoAnswerError(f"took longer than {seconds:g} s")
     return line
-
-
-def _finish(child: LineChild, seconds: float) -> None:
-    """Let it end by itself, when it has done what it does; by force after that time."""
-    if child.finish(seconds):
-        child.close()
-    else:
-        _kill(child)
-
-
-def _kill(child: LineChild) -> None:
-    """End it, also where it is stopped; what it held is free with that. One that hangs in the kernel is left."""
-    child.close()
-    child.kill()
-    if not child.ended(_DEATH_SECONDS):
-        child.abandon()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 _PIECE_BYTES = 1 << 16
 _END_SECONDS = 0.2  # for a child that has closed its stdout to end
+_DEATH_SECONDS = 1.0  # for a killed one
 
 
 class ChildEndedError(Exception):
@@ -97,10 +98,18 @@ class LineChild:
             return False
         return True
 
-    def finish(self, within_seconds: float) -> bool:
-        """End its stdin, and let it end by itself; False for one that has not."""
+    def finish(self, within_seconds: float) -> None:
+        """Let it end by itself, when it has done what it does; by force after that time."""
         self._questions.close()
-        return self.ended(within_seconds)
+        self.ended(within_seconds)
+        self.end()
+
+    def end(self) -> None:
+        """Kill it, also where it is stopped, and close the pipes. A child that the kernel keeps is left."""
+        self.kill()
+        self.close()
+        if not self.ended(_DEATH_SECONDS):
+            self.abandon()
 
     def kill(self) -> None:
         """Kill it without waiting."""
