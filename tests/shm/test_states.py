@@ -24,8 +24,8 @@ from llmhost.model.segment import SegmentId, SharedMemory
 LIVE, STALE, UNHELD, UNKNOWN = SegmentState.LIVE, SegmentState.STALE, SegmentState.UNHELD, SegmentState.UNKNOWN
 
 
-class Looks:
-    """An exporter's looks at shared memory, and what its history makes of them."""
+class Observations:
+    """An exporter's observations of shared memory, and the states that its history gives them."""
 
     def __init__(self, shm: Path, shown: ShownProcesses) -> None:
         self.clock = Hand()
@@ -47,8 +47,8 @@ class Looks:
 
 
 @pytest.fixture
-def looks(tmpfs: Path, processes: ShownProcesses) -> Looks:
-    return Looks(tmpfs, processes)
+def observed(tmpfs: Path, processes: ShownProcesses) -> Observations:
+    return Observations(tmpfs, processes)
 
 
 def engine(tmpfs: Path, processes: ShownProcesses) -> Child:
@@ -61,40 +61,40 @@ def engine(tmpfs: Path, processes: ShownProcesses) -> Child:
 
 
 def test_a_killed_engines_segment_is_unheld_and_after_the_grace_time_stale(
-    looks: Looks, tmpfs: Path, processes: ShownProcesses
+    observed: Observations, tmpfs: Path, processes: ShownProcesses
 ) -> None:
     killed = engine(tmpfs, processes)
-    told = [looks.at(seconds)["psm_e1a2b3c4"] for seconds in (-60, -45, -30, -15)]
+    told = [observed.at(seconds)["psm_e1a2b3c4"] for seconds in (-60, -45, -30, -15)]
     killed.end()
-    told += [looks.at(seconds)["psm_e1a2b3c4"] for seconds in (2, 20, 31.9, 32, 60)]
+    told += [observed.at(seconds)["psm_e1a2b3c4"] for seconds in (2, 20, 31.9, 32, 60)]
     assert told == [LIVE, LIVE, LIVE, LIVE, UNHELD, UNHELD, UNHELD, STALE, STALE]
 
 
 def test_where_all_processes_were_looked_at_just_before_it_is_not_known_for_a_grace_time(
-    looks: Looks, tmpfs: Path, processes: ShownProcesses
+    observed: Observations, tmpfs: Path, processes: ShownProcesses
 ) -> None:
     killed = engine(tmpfs, processes)
     (tmpfs / "PostgreSQL.3158292").touch()  # for which there is a full scan every 30 s
-    told = [looks.at(seconds) for seconds in (-60, -30, -1)]
+    told = [observed.at(seconds) for seconds in (-60, -30, -1)]
     killed.end()
-    told += [looks.at(seconds) for seconds in (2, 20, 29, 32, 60)]
+    told += [observed.at(seconds) for seconds in (2, 20, 29, 32, 60)]
     assert [one["psm_e1a2b3c4"] for one in told] == [LIVE, LIVE, LIVE, UNHELD, UNHELD, UNHELD, STALE, STALE]
     other = [one["PostgreSQL.3158292"] for one in told]
     assert other == [UNHELD, STALE, STALE, STALE, STALE, STALE, STALE, STALE]
 
 
 def test_a_segment_that_is_taken_again_in_time_never_was_stale(
-    looks: Looks, tmpfs: Path, processes: ShownProcesses
+    observed: Observations, tmpfs: Path, processes: ShownProcesses
 ) -> None:
     first = engine(tmpfs, processes)
-    assert looks.at(0) == {"psm_e1a2b3c4": LIVE}
+    assert observed.at(0) == {"psm_e1a2b3c4": LIVE}
     first.end()
-    assert looks.at(31) == {"psm_e1a2b3c4": UNHELD}
+    assert observed.at(31) == {"psm_e1a2b3c4": UNHELD}
     heir = processes.child()
     heir.do(f"kept = open({str(tmpfs / 'psm_e1a2b3c4')!r}, 'r+b')")
-    assert looks.at(62) == {"psm_e1a2b3c4": LIVE}
+    assert observed.at(62) == {"psm_e1a2b3c4": LIVE}
     heir.end()
-    assert [looks.at(seconds)["psm_e1a2b3c4"] for seconds in (63, 91, 92, 121, 122)] == [
+    assert [observed.at(seconds)["psm_e1a2b3c4"] for seconds in (63, 91, 92, 121, 122)] == [
         UNKNOWN,
         UNKNOWN,
         UNHELD,
