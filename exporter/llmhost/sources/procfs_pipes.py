@@ -169,16 +169,16 @@ class PipeScanner:
         """Find a process with the pipe of a tracker that has no known holder, and keep its pipes."""
         identities = {by_pid[pid].id for pid in trackers}
         self._searched = {tracker: last for tracker, last in self._searched.items() if tracker in identities}
-        without_other_holder = [
+        lost = [
             by_pid[pid]
             for pid in _without_other_holder(trackers, reads.pipes)
             if not 0 <= now - self._searched.get(by_pid[pid].id, (-math.inf, False))[0] < SEARCH_SECONDS
         ]
-        if not without_other_holder:
+        if not lost:
             return
-        sought = frozenset(trackers[tracker.id.pid] for tracker in without_other_holder)
+        sought = frozenset(trackers[tracker.id.pid] for tracker in lost)
         others = [process for process in by_pid.values() if not process.kernel_thread and not process.zombie]
-        others.sort(key=lambda process: not any(_is_related(process, tracker) for tracker in without_other_holder))
+        others.sort(key=lambda process: not any(_is_related(process, tracker) for tracker in lost))
         complete = all_listed
         for process in others:
             found = reads.read(process)
@@ -186,7 +186,7 @@ class PipeScanner:
                 complete = complete and found is NoPipes.GONE
             elif not sought.isdisjoint(found.values()):
                 reads.pipes[process.id.pid] = found
-        self._searched.update((tracker.id, (now, complete)) for tracker in without_other_holder)
+        self._searched.update((tracker.id, (now, complete)) for tracker in lost)
 
 
 class _PipeReads:
