@@ -1,4 +1,4 @@
-"""Options of the tests; fixtures are imported where they are used."""
+"""Options of the tests; a fixture is in the conftest.py of its folder, or imported where it is used."""
 
 import os
 import signal

@@ -24,7 +24,7 @@ from llmhost.sources.base import Source
 from llmhost.starts.judge import Judge
 from llmhost.starts.memory_release import ReleaseTimer
 from llmhost.starts.watch import Watch
-from llmhost.state.driver_pause import Wish
+from llmhost.state.driver_pause import PauseRequest
 
 _CLOSE_SECONDS = 1.2  # of the watch
 
@@ -64,8 +64,8 @@ class Exporter:
             bus_address=bus_address,
             host=host,
         )
-        wish = Wish(paths.run, boot_id=sources.boot_id, boottime=boottime)
-        self._driver_pause = DriverPause(sources.driver, wish.seconds_left)
+        request = PauseRequest(paths.run, boot_id=sources.boot_id, boottime=boottime)
+        self._driver_pause = DriverPause(sources.driver, request.seconds_left)
         if config.collectors.nvml:
             self._driver_pause.start()  # before anything is read
         self._keeper = HistoryKeeper(
@@ -157,7 +157,7 @@ class Exporter:
             config.engines,
             young_from_ticks=young_from * os.sysconf("SC_CLK_TCK"),
         )
-        self._sources.engine.aim(servers)
+        self._sources.engine.set_servers(servers)
 
 
 def _needs_restart(old: Config, new: Config) -> tuple[str, ...]:

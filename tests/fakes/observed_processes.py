@@ -1,4 +1,4 @@
-"""Looks at processes, one after the other, at times that the test says."""
+"""Processes, observed one time after another at times that the test says, and the orphans among them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ from llmhost.model.unit import Unit
 from llmhost.sources.procfs import ProcfsSource
 
 
-class Looks:
+class ObservedProcesses:
     """Keeps what the history keeps of orphans. `pids` are the processes that count, by pid; all others are ignored."""
 
     def __init__(self, procfs: Path = Path("/proc"), names: Callable[[], Mapping[int, str]] | None = None) -> None:
@@ -32,18 +32,20 @@ class Looks:
     def orphans(
         self, at: float, *, units: Iterable[Unit] | None = None, gpus: Iterable[Gpu] | None = None
     ) -> dict[str, Orphan]:
-        """Look, `at` seconds on the clock, and give the orphans by name, or by pid where they have none."""
+        """Observe, `at` seconds on the clock, and give the orphans by name, or by pid where they have none."""
         self._now = 1000.0 + at
         self.table = self._source.read(self._now + 10)
-        look = replace(snapshot(processes=(), units=units, gpus=gpus, at_monotonic=self._now), processes=Ok(self.table))
-        self._since = next_orphan_since(self._since, look)
-        found = orphans(look, self._since, 0.0, Policy())  # watched since long before
+        taken = replace(
+            snapshot(processes=(), units=units, gpus=gpus, at_monotonic=self._now), processes=Ok(self.table)
+        )
+        self._since = next_orphan_since(self._since, taken)
+        found = orphans(taken, self._since, 0.0, Policy())  # watched since long before
         assert isinstance(found, Ok)
         self._found = frozenset(orphan.process.id for orphan in found.value)
         return {name: orphan for orphan in found.value if (name := self._name(orphan.process.id.pid)) is not None}
 
     def trackers(self) -> dict[str, TrackerState]:
-        """States at the last look."""
+        """States at the last observation."""
         states = tracker_states(self.table, self._found)
         return {name: state for process, state in states.items() if (name := self._name(process.pid)) is not None}
 

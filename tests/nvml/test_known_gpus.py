@@ -1,19 +1,14 @@
 """What earlier answers add to the present one: identities and lost GPUs. Worked out by hand."""
 
-from pathlib import Path
-
 import pytest
-from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader, fake_nvml, holders_of, new_reader
+from tests.fakes.nvml_reader import holders_of
 
 from llmhost.model.ids import ProcessId
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
-from llmhost.sources.nvml.history import History
+from llmhost.sources.nvml.known_gpus import KnownGpus
 from llmhost.sources.nvml.report import parse_report
 from llmhost.sources.nvml.wire import NO_INSTANCE, Answer, WireError, WireGpu, WireHolder, WireMemory
-
-__all__ = ["fake_nvml", "new_reader"]
 
 GIB = 1 << 30
 PID = 4242
@@ -75,7 +70,7 @@ def held(start_ticks: int | None, used_gib: int | None = 10, ci: int = NO_INSTAN
     ],
 )
 def test_an_entry_keeps_its_process_until_it_grows(entries: list[WireHolder | None], start_ticks: int | None) -> None:
-    history = History()
+    history = KnownGpus()
     reports = [
         history.apply(parse_report(answer(said("0", "GPU-0", *([] if entry is None else [entry])))))
         for entry in entries
@@ -85,7 +80,7 @@ def test_an_entry_keeps_its_process_until_it_grows(entries: list[WireHolder | No
 
 
 def test_an_entry_is_of_one_gpu_and_one_instance() -> None:
-    history = History()
+    history = KnownGpus()
     history.apply(parse_report(answer(said("0", "GPU-0", held(500, ci=0)), said("1", "GPU-1"))))
     report = history.apply(
         parse_report(answer(said("0", "GPU-0", held(900, ci=1)), said("1", "GPU-1", held(900, ci=0))))
@@ -94,14 +89,14 @@ def test_an_entry_is_of_one_gpu_and_one_instance() -> None:
 
 
 def test_an_entry_outlives_a_look_that_failed() -> None:
-    history = History()
+    history = KnownGpus()
     looks = (said("0", "GPU-0", held(500)), said("0", "GPU-0", fault=15), said("0", "GPU-0", held(900)))
     reports = [history.apply(parse_report(answer(gpu))) for gpu in looks]
     assert holders_of(reports[-1].gpus[0])[PID].process == ProcessId(PID, 500)
 
 
 def test_a_nameless_fault_goes_to_the_gpu_that_had_the_index() -> None:
-    history = History()
+    history = KnownGpus()
     history.apply(parse_report(answer(said("0", "GPU-a"), said("1", "GPU-b"))))
     report = history.apply(parse_report(answer(said("0", None, fault=16), said("1", "GPU-b"))))
     assert [(gpu.uuid, gpu.index, gpu.fault) for gpu in report.gpus] == [
@@ -111,7 +106,7 @@ def test_a_nameless_fault_goes_to_the_gpu_that_had_the_index() -> None:
 
 
 def test_a_nameless_fault_is_not_pinned_on_a_gpu_that_answers_under_another_index() -> None:
-    history = History()
+    history = KnownGpus()
     history.apply(parse_report(answer(said("0", "GPU-a"), said("1", "GPU-b"))))
     report = history.apply(parse_report(answer(said("0", "GPU-b"), said("1", None, fault=15))))
     assert {(gpu.uuid, gpu.fault) for gpu in report.gpus} == {
@@ -127,28 +122,3 @@ def test_a_failed_session_is_no_report() -> None:
     with pytest.raises(SourceError) as caught:
         parse_report(failed)
     assert caught.value.cause is Cause.NO_DRIVER
-
-
-def test_the_pid_of_a_dead_holder_may_be_reused_and_the_holder_stays_the_dead_one(
-    fake_nvml: FakeNvml, new_reader: NewReader, tmp_path: Path
-) -> None:
-    procfs = tmp_path / "proc"
-    stat = procfs / str(PID) / "stat"
-    stat.parent.mkdir(parents=True)
-
-    def start(ticks: int) -> None:
-        stat.write_text(f"{PID} (VLLM) ::Wor) S 1 {PID} {PID}{' 0' * 15} {ticks} 0 0\n")
-
-    start(500)
-    fake_nvml.write(["gpu 0", f"proc 0 {PID} mem=60G"])
-    reader = new_reader(procfs=procfs)
-    assert holders_of(reader.gpu())[PID].process == ProcessId(PID, 500)
-    stat.unlink()
-    reader.clock.advance(2)
-    assert holders_of(reader.gpu())[PID].process == ProcessId(PID, 500)
-    start(77_000)
-    reader.clock.advance(2)
-    assert holders_of(reader.gpu())[PID].process == ProcessId(PID, 500)
-    fake_nvml.write(["gpu 0", f"proc 0 {PID} mem=61G"])
-    reader.clock.advance(2)
-    assert holders_of(reader.gpu())[PID].process == ProcessId(PID, 77_000)

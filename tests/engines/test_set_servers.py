@@ -1,4 +1,4 @@
-"""Who is asked follows from the last look that came back."""
+"""The servers to ask follow from the last observation that came back."""
 
 from pathlib import Path
 from typing import Any
@@ -20,21 +20,21 @@ from llmhost.sources.engine import source
 from llmhost.sources.engine.source import EngineSource
 
 
-def test_who_is_asked_stays_when_one_look_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    aims: list[tuple[EngineServer, ...]] = []
+def test_the_servers_to_ask_stay_when_an_observation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[tuple[EngineServer, ...]] = []
     given: dict[str, Any] = {}
 
     class Source(EngineSource):
-        def aim(self, servers: tuple[EngineServer, ...]) -> None:
-            aims.append(servers)
+        def set_servers(self, servers: tuple[EngineServer, ...]) -> None:
+            named.append(servers)
 
-    class Seen(Observer):
+    class Recorded(Observer):
         def __init__(self, **parts: Any) -> None:  # noqa: ANN401 - of every kind
             given.update(parts)
             super().__init__(**parts)
 
     monkeypatch.setattr(source, "EngineSource", Source)
-    monkeypatch.setattr(assemble, "Observer", Seen)
+    monkeypatch.setattr(assemble, "Observer", Recorded)
     config = parse("collectors: {nvml: false, systemd: false, shm: false}", name="a")
     exporter = Exporter(config, Paths(procfs=Path("/proc")), clock=SystemClock())
     try:
@@ -42,10 +42,10 @@ def test_who_is_asked_stays_when_one_look_fails(monkeypatch: pytest.MonkeyPatch)
         processes = Ok(table([server]))
         units = Ok(UnitsReport(systemd_version="252", units=(unit("vllm.service", main_pid=10),)))
         failed = Failed(Cause.TIMEOUT)
-        for looks in ((processes, units), (failed, units), (processes, failed), (failed, failed)):
-            given["set_targets"](*looks)
-        assert [[one.unit.name for one in servers] for servers in aims] == [["vllm.service"]]
+        for readings in ((processes, units), (failed, units), (processes, failed), (failed, failed)):
+            given["set_targets"](*readings)
+        assert [[target.unit.name for target in servers] for servers in named] == [["vllm.service"]]
         given["set_targets"](Ok(table([])), units)
-        assert aims[1:] == [()]
+        assert named[1:] == [()]
     finally:
         exporter.close()

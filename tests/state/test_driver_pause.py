@@ -1,4 +1,4 @@
-"""The wish that llmhost keeps off the driver: whose word counts, for how long, and over a boot."""
+"""Requests for a driver pause: by which user, for how long, and over a boot."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.needs import needs_root
 
 from llmhost.state.directory import StoreError
-from llmhost.state.driver_pause import Wish, ask, withdraw
+from llmhost.state.driver_pause import PauseRequest, ask, withdraw
 from llmhost.state.run_directory import make_directory
 
 BOOT = "5f0c5b3e-8a37-4a2f-9d6e-0d6a3c1b7f11"
@@ -24,26 +24,26 @@ class Now:
         return self.seconds
 
 
-def wish_in(directory: Path, now: Now | None = None) -> Wish:
-    return Wish(directory, boot_id=BOOT, boottime=now or Now())
+def request_in(directory: Path, now: Now | None = None) -> PauseRequest:
+    return PauseRequest(directory, boot_id=BOOT, boottime=now or Now())
 
 
 def test_it_holds_until_its_time_and_can_be_taken_back(tmp_path: Path) -> None:
     run, now = tmp_path / "run" / "llmhost", Now()
-    wish = wish_in(run, now)
-    assert wish.seconds_left() == 0.0
+    request = request_in(run, now)
+    assert request.seconds_left() == 0.0
     ask(run, boot_id=BOOT, until_boottime_seconds=1300.0)
-    assert wish.seconds_left() == 300.0
+    assert request.seconds_left() == 300.0
     now.seconds = 1299.5
-    assert wish.seconds_left() == 0.5
+    assert request.seconds_left() == 0.5
     now.seconds = 1300.0
-    assert wish.seconds_left() == 0.0
+    assert request.seconds_left() == 0.0
     ask(run, boot_id=BOOT, until_boottime_seconds=1310.0)
-    assert wish.seconds_left() == 10.0
+    assert request.seconds_left() == 10.0
     ask(run, boot_id=BOOT, until_boottime_seconds=1302)  # the later one counts, also where it is shorter
-    assert wish.seconds_left() == 2.0
+    assert request.seconds_left() == 2.0
     assert withdraw(run)
-    assert wish.seconds_left() == 0.0
+    assert request.seconds_left() == 0.0
     assert not withdraw(run)
     assert list(run.iterdir()) == []
 
@@ -59,7 +59,7 @@ def test_everybody_may_read_it_whatever_the_umask(tmp_path: Path) -> None:
 
 def test_it_is_over_after_a_boot_without_a_complaint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ask(tmp_path, boot_id="another boot", until_boottime_seconds=1300.0)
-    assert wish_in(tmp_path).seconds_left() == 0.0
+    assert request_in(tmp_path).seconds_left() == 0.0
     assert caplog.text == ""
 
 
@@ -81,30 +81,30 @@ def test_it_is_over_after_a_boot_without_a_complaint(tmp_path: Path, caplog: pyt
         json.dumps(GOOD) + " " * 4096,
     ],
 )
-def test_what_is_no_wish_is_told_once_and_not_granted(
+def test_an_invalid_request_is_logged_once_and_ignored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str
 ) -> None:
     (tmp_path / "release").write_bytes(content.encode("latin-1"))
-    wish = wish_in(tmp_path)
-    assert [wish.seconds_left() for _ in range(3)] == [0.0] * 3
+    request = request_in(tmp_path)
+    assert [request.seconds_left() for _ in range(3)] == [0.0] * 3
     (line,) = caplog.messages
     assert line.startswith(f"{tmp_path}/release is no wish that counts: ")
 
 
-def test_an_hour_may_be_wished(tmp_path: Path) -> None:
+def test_an_hour_may_be_requested(tmp_path: Path) -> None:
     ask(tmp_path, boot_id=BOOT, until_boottime_seconds=1000.0 + 3600)
-    assert wish_in(tmp_path).seconds_left() == 3600.0
+    assert request_in(tmp_path).seconds_left() == 3600.0
 
 
-def test_another_users_file_is_nobodys_wish(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_users_file_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     needs_root()
     ask(tmp_path, boot_id=BOOT, until_boottime_seconds=1300.0)
     os.chown(tmp_path / "release", 65534, 65534)
-    wish = wish_in(tmp_path)
-    assert wish.seconds_left() == 0.0
+    request = request_in(tmp_path)
+    assert request.seconds_left() == 0.0
     assert "it belongs to user 65534" in caplog.text
     ask(tmp_path, boot_id=BOOT, until_boottime_seconds=1300.0)  # one of ours takes its place
-    assert wish.seconds_left() == 300.0
+    assert request.seconds_left() == 300.0
 
 
 def test_what_is_no_file_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -120,7 +120,7 @@ def test_what_is_no_file_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixtur
             os.mkfifo(run / "release")
         else:
             (run / "release").mkdir()
-        assert wish_in(run).seconds_left() == 0.0
+        assert request_in(run).seconds_left() == 0.0
     assert len(caplog.messages) == 3
 
 

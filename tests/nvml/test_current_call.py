@@ -2,48 +2,48 @@ import os
 import threading
 import time
 
-from llmhost.sources.nvml import current_call as crumbs
-from llmhost.sources.nvml.current_call import Crumb, CrumbReader, CrumbWriter
+from llmhost.sources.nvml import current_call
+from llmhost.sources.nvml.current_call import CurrentCall, CurrentCallReader, CurrentCallWriter
 
 
 def test_a_note_is_seen_through_the_shared_memory() -> None:
-    fd = crumbs.create()
-    writer, reader = CrumbWriter(fd), CrumbReader(fd)
+    fd = current_call.create()
+    writer, reader = CurrentCallWriter(fd), CurrentCallReader(fd)
     os.close(fd)
     assert reader.read() is None
     before = time.monotonic()
     writer.note("nvmlDeviceGetMemoryInfo_v2", 3)
-    crumb = reader.read()
-    assert crumb is not None
-    assert (crumb.call, crumb.gpu) == ("nvmlDeviceGetMemoryInfo_v2", 3)
-    assert before <= crumb.since <= time.monotonic()
+    call = reader.read()
+    assert call is not None
+    assert (call.name, call.gpu) == ("nvmlDeviceGetMemoryInfo_v2", 3)
+    assert before <= call.since <= time.monotonic()
     writer.note("nvmlInitWithFlags")
-    crumb = reader.read()
-    assert crumb == Crumb("nvmlInitWithFlags", None, crumb.since if crumb else 0.0)
+    call = reader.read()
+    assert call == CurrentCall("nvmlInitWithFlags", None, call.since if call else 0.0)
     writer.note("nvmlDeviceGetName", 3, "GPU-fa4e0000-0000-4000-8000-000000000000")
-    crumb = reader.read()
-    assert crumb is not None
-    assert (crumb.gpu, crumb.uuid) == (3, "GPU-fa4e0000-0000-4000-8000-000000000000")
+    call = reader.read()
+    assert call is not None
+    assert (call.gpu, call.uuid) == (3, "GPU-fa4e0000-0000-4000-8000-000000000000")
     writer.idle()
     assert reader.read() is None
     reader.close()
 
 
 def test_the_longest_name_that_nvml_has_fits() -> None:
-    fd = crumbs.create()
-    writer, reader = CrumbWriter(fd), CrumbReader(fd)
+    fd = current_call.create()
+    writer, reader = CurrentCallWriter(fd), CurrentCallReader(fd)
     os.close(fd)
     longest = "nvmlDeviceGetDeviceHandleFromMigDeviceHandle_v2"
     writer.note(longest)
-    crumb = reader.read()
-    assert crumb is not None
-    assert crumb.call == longest
+    call = reader.read()
+    assert call is not None
+    assert call.name == longest
     reader.close()
 
 
 def test_a_note_is_never_read_by_halves() -> None:
-    fd = crumbs.create()
-    writer, reader = CrumbWriter(fd), CrumbReader(fd)
+    fd = current_call.create()
+    writer, reader = CurrentCallWriter(fd), CurrentCallReader(fd)
     os.close(fd)
     done = threading.Event()
 
@@ -57,9 +57,9 @@ def test_a_note_is_never_read_by_halves() -> None:
     seen: set[tuple[str, int | None]] = set()
     until = time.monotonic() + 10
     while time.monotonic() < until and (len(seen) < 2 or time.monotonic() < until - 9.7):
-        crumb = reader.read()
-        if crumb is not None:
-            seen.add((crumb.call, crumb.gpu))
+        call = reader.read()
+        if call is not None:
+            seen.add((call.name, call.gpu))
     done.set()
     writing.join()
     assert seen == {("a" * 60, 1), ("b" * 60, 2)}

@@ -1,4 +1,4 @@
-"""What an error in one NVML call means for the calls to come, and for the GPU."""
+"""NVML calls about one GPU, whose errors are values, and tell of the GPU or of the call."""
 
 import time
 from collections.abc import Callable
@@ -10,12 +10,11 @@ from llmhost.sources.nvml.codes import HARMLESS, LOST, Code, NvmlCallError
 T = TypeVar("T")
 
 NO_SUCH_CALL = frozenset({Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.ARGUMENT_VERSION_MISMATCH})
-UNSUPPORTED_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A device as far as what it supports goes: that changes when MIG is switched."""
+    """A device, for the calls that it supports: these change when MIG is switched."""
 
     uuid: str
     mig: bool = False
@@ -27,32 +26,33 @@ class _Unsupported:
     until: float
 
 
-class Asking:
-    """Calls within one NVML session: what is not supported is not asked again for a while; how a GPU fares is noted."""
+class CheckedCalls:
+    """Calls within one NVML session.
 
-    def __init__(
-        self, unsupported_seconds: float = UNSUPPORTED_SECONDS, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    An unsupported call is not made again for a while. Errors that tell of a GPU's health are noted.
+    """
+
+    def __init__(self, unsupported_seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._unsupported_seconds = unsupported_seconds
         self._monotonic = monotonic
         self._unsupported: dict[tuple[Subject, str], _Unsupported] = {}
         self._answered = False
-        self._failed: NvmlCallError | None = None
+        self._failure: NvmlCallError | None = None
 
-    def begin(self) -> None:
-        """Start to note how a GPU fares."""
+    def begin_gpu(self) -> None:
+        """Forget the failures of the GPU before."""
         self._answered = False
-        self._failed = None
+        self._failure = None
 
     @property
-    def failed(self) -> NvmlCallError | None:
-        """The first error since `begin` that tells of the GPU's health and not of the call's."""
-        return self._failed
+    def failure(self) -> NvmlCallError | None:
+        """The first error since `begin_gpu` that tells of the GPU's health and not of the call's."""
+        return self._failure
 
     @property
-    def dead(self) -> NvmlCallError | None:
-        """The first such error if since `begin` nothing was answered at all."""
-        return None if self._answered else self._failed
+    def total_failure(self) -> NvmlCallError | None:
+        """The first such error if since `begin_gpu` nothing was answered at all."""
+        return None if self._answered else self._failure
 
     def ask(
         self, subject: Subject, what: str, call: Callable[[], T], at_most_seconds: float | None = None
@@ -74,8 +74,8 @@ class Asking:
                 seconds = min(self._unsupported_seconds, at_most_seconds or self._unsupported_seconds)
                 kept = {key: known for key, known in self._unsupported.items() if now < known.until}
                 self._unsupported = {**kept, (subject, what): _Unsupported(error, now + seconds)}
-            if error.code not in HARMLESS and self._failed is None:
-                self._failed = error
+            if error.code not in HARMLESS and self._failure is None:
+                self._failure = error
             return error
         self._answered = True
         return value

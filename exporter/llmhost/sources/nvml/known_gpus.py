@@ -1,4 +1,4 @@
-"""What earlier answers know that the present one does not say: lost GPUs, and who a list entry was when it appeared."""
+"""GPUs and list entries of earlier answers: a GPU that is lost, and the process that an entry was first seen with."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -6,21 +6,21 @@ from dataclasses import dataclass, replace
 from llmhost.model.gpu import Gpu, NvmlReport
 from llmhost.model.ids import GpuUuid
 from llmhost.model.reading import Cause, Failed, Ok
-from llmhost.sources.nvml.report import HolderKey, Listed, ParsedReport, holder_of
+from llmhost.sources.nvml.report import HolderKey, ListEntry, ParsedReport, holder_of
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _FirstSeen:
     start_ticks: int | None
     used_bytes: int | None
 
 
-class History:
-    """Since the exporter started; applied to each answer once, in order."""
+class KnownGpus:
+    """GPUs since the exporter started; applied to each answer once, in order."""
 
     def __init__(self) -> None:
-        self._known: dict[GpuUuid, Gpu] = {}
-        self._held: dict[GpuUuid, dict[HolderKey, _Held]] = {}
+        self._last: dict[GpuUuid, Gpu] = {}
+        self._entries: dict[GpuUuid, dict[HolderKey, _FirstSeen]] = {}
         self.listed_most = 0  # GPUs, most listed at once
 
     def apply(self, parsed: ParsedReport) -> NvmlReport:
@@ -29,26 +29,26 @@ class History:
         gpus = [*present, *self._missing(present)]
         gpus = [self._with_first_identities(gpu, parsed.entries.get(gpu.uuid)) for gpu in gpus]
         gpus.sort(key=_order)
-        self._known = {gpu.uuid: gpu for gpu in gpus if gpu.uuid not in parsed.nameless}
-        self._held = {uuid: held for uuid, held in self._held.items() if uuid in self._known}
+        self._last = {gpu.uuid: gpu for gpu in gpus if gpu.uuid not in parsed.nameless}
+        self._entries = {uuid: held for uuid, held in self._entries.items() if uuid in self._last}
         return replace(parsed.report, gpus=tuple(gpus), listed_most=self.listed_most)
 
     def _named(self, gpu: Gpu, parsed: ParsedReport) -> Gpu:
-        """Give a GPU that failed before it told who it is the identity that it had, by its index."""
+        """Give a GPU that failed before its UUID was known the identity that it had, by its index."""
         if gpu.fault is None:
             return gpu
-        before = self._known.get(gpu.uuid)
+        before = self._last.get(gpu.uuid)
         if gpu.uuid in parsed.nameless:
             listed = {other.uuid for other in parsed.report.gpus}
             before = next(
-                (known for known in self._known.values() if known.index == gpu.index and known.uuid not in listed), None
+                (known for known in self._last.values() if known.index == gpu.index and known.uuid not in listed), None
             )
         return gpu if before is None else _faulty(before, gpu.fault, gpu.fault_detail)
 
     def _missing(self, present: Iterable[Gpu]) -> list[Gpu]:
         """GPUs that are no longer listed are lost; MIG instances are, only if their GPU cannot say where they went."""
         now = {gpu.uuid: gpu for gpu in present}
-        absent = [gpu for uuid, gpu in self._known.items() if uuid not in now]
+        absent = [gpu for uuid, gpu in self._last.items() if uuid not in now]
         lost = [
             _faulty(gpu, Cause.LOST, "the driver does not list it any more") for gpu in absent if not gpu.parent_uuid
         ]
@@ -59,21 +59,23 @@ class History:
                 lost.append(_faulty(instance, parent.fault, parent.fault_detail))
         return lost
 
-    def _with_first_identities(self, gpu: Gpu, entries: tuple[Listed, ...] | None) -> Gpu:
+    def _with_first_identities(self, gpu: Gpu, entries: tuple[ListEntry, ...] | None) -> Gpu:
         """Keep, for an entry that is still listed, the process that it was first seen with.
 
-        A driver that does not get its memory back lists a pid for ever, and the pid goes to somebody else meanwhile.
-        Nobody else's memory grows the entry, so an entry that grew belongs to the process that is there now.
+        A driver that does not get its memory back lists a pid for ever, and the pid goes to another process meanwhile.
+        No other process's memory grows the entry, so an entry that grew belongs to the process that is there now.
         """
         if entries is None or not isinstance(gpu.holders, Ok):
             return gpu
-        before = self._held.get(gpu.uuid, {})
-        held = {entry.key: _Held(_first_start(before.get(entry.key), entry), entry.used_bytes) for entry in entries}
-        self._held[gpu.uuid] = held
+        before = self._entries.get(gpu.uuid, {})
+        held = {
+            entry.key: _FirstSeen(_first_start(before.get(entry.key), entry), entry.used_bytes) for entry in entries
+        }
+        self._entries[gpu.uuid] = held
         return replace(gpu, holders=Ok(tuple(holder_of(entry, held[entry.key].start_ticks) for entry in entries)))
 
 
-def _first_start(before: _Held | None, entry: Listed) -> int | None:
+def _first_start(before: _FirstSeen | None, entry: ListEntry) -> int | None:
     if before is None:
         return entry.start_ticks
     grew = before.used_bytes is not None and entry.used_bytes is not None and entry.used_bytes > before.used_bytes
@@ -81,7 +83,7 @@ def _first_start(before: _Held | None, entry: Listed) -> int | None:
 
 
 def _faulty(gpu: Gpu, cause: Cause, detail: str) -> Gpu:
-    """Keep who it is and nothing of what it said."""
+    """Keep the identity and no value."""
     failed = Failed(cause, detail)
     return replace(
         gpu,

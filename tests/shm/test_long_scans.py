@@ -10,36 +10,34 @@ from tests.fakes.shm import (
     ShownProcesses,
     Stopping,
     by_path,
-    children,
     holders,
     look,
-    processes,
     source,
     these,
-    tmpfs,
 )
 
 from llmhost.model.ids import ProcessId
-
-__all__ = ["children", "processes", "tmpfs"]
+from llmhost.sources.shm.source import ShmSource
 
 NOBODY: frozenset[ProcessId] = frozenset()
 
 
-def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
-    many = sorted((children() for _ in range(13)), key=lambda child: child.pid)
+def slow(shm: Path, processes: ShownProcesses, seconds: float = 1.0) -> tuple[Hand, ShmSource, Stopping]:
+    """Give a source whose every inspection takes that long on its clock."""
+    clock = Hand()
+    asked = source(shm, processes, clock=clock)
+    inspector = asked._inspector = Stopping(processes.path, clock)
+    inspector.seconds = seconds
+    return clock, asked, inspector
+
+
+def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(tmpfs: Path, processes: ShownProcesses) -> None:
+    many = sorted((processes.child() for _ in range(13)), key=lambda child: child.pid)
     holder = many[-1]
-    processes.show(*many)
     for name in ("held", "unheld"):
         (tmpfs / name).touch()
     holder.do(f"kept = open({str(tmpfs / 'held')!r})")
-    clock = Hand()
-    asked = source(tmpfs, processes, clock=clock)
-    inspector = Stopping(processes.path, clock)
-    inspector.seconds = 1.0
-    asked._inspector = inspector
+    clock, asked, inspector = slow(tmpfs, processes)
     told = []
     for _ in range(4):
         began = clock.at
@@ -48,7 +46,7 @@ def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(
     unknown = {"held": None, "unheld": None}
     known = {"held": these(holder), "unheld": NOBODY}
     assert told == [unknown, unknown, unknown, known]
-    assert inspector.looks == [(pid, True) for pid in sorted([1, *(child.pid for child in many)])]
+    assert inspector.inspected == [(pid, True) for pid in sorted([1, *(child.pid for child in many)])]
     assert asked._holders is not None
     assert asked._holders.full_scans == 1
     inspector.seconds = 0.0
@@ -61,54 +59,15 @@ def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(
         assert asked._holders.full_scans == full_scans
 
 
-def test_a_file_found_held_in_the_first_part_of_a_scan_and_let_go_in_the_second_is_not_told_to_be_unheld(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
-    first, *others = sorted((children() for _ in range(6)), key=lambda child: child.pid)
-    processes.show(first, *others)
-    (tmpfs / "file").touch()
-    first.do(f"kept = open({str(tmpfs / 'file')!r})")
-    (tmpfs / "unheld").touch()
-    clock = Hand()
-    asked = source(tmpfs, processes, clock=clock)
-    inspector = Stopping(processes.path, clock)
-    inspector.seconds = 1.0
-    asked._inspector = inspector
-    assert asked.read(clock.at + 4).segments[0].holders == these(first)
-    first.do("kept.close()")
-    inspector.seconds = 0.0
-    assert dict(holders(look(asked, clock))) == {"file": None, "unheld": NOBODY}
-
-
-def test_a_file_that_appears_in_the_middle_of_a_scan_is_not_told_to_be_unheld(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
-    processes.show(*(children() for _ in range(5)))
+def test_a_scan_whose_files_are_gone_is_given_up(tmpfs: Path, processes: ShownProcesses) -> None:
+    _ = [processes.child() for _ in range(5)]
     (tmpfs / "old").touch()
-    clock = Hand()
-    asked = source(tmpfs, processes, clock=clock)
-    inspector = Stopping(processes.path, clock)
-    inspector.seconds = 1.0
-    asked._inspector = inspector
-    asked.read(clock.at + 4)
-    (tmpfs / "new").touch()
-    inspector.seconds = 0.0
-    assert dict(holders(look(asked, clock))) == {"new": None, "old": NOBODY}
-
-
-def test_a_scan_whose_files_are_gone_is_given_up(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:
-    processes.show(*(children() for _ in range(5)))
-    (tmpfs / "old").touch()
-    clock = Hand()
-    asked = source(tmpfs, processes, clock=clock)
-    inspector = Stopping(processes.path, clock)
-    inspector.seconds = 1.0
-    asked._inspector = inspector
+    clock, asked, inspector = slow(tmpfs, processes)
     asked.read(clock.at + 4)
     (tmpfs / "old").unlink()
-    inspector.looks.clear()
+    inspector.inspected.clear()
     assert look(asked, clock).segments == ()
-    assert inspector.looks == []
+    assert inspector.inspected == []
     (tmpfs / "new").touch()
     inspector.seconds = 0.0
     assert dict(holders(look(asked, clock))) == {"new": NOBODY}
@@ -123,13 +82,9 @@ def test_a_pid_that_comes_back_while_a_scan_lasts_is_looked_at_again(
     second.do(f"kept = open({str(tmpfs / 'file')!r})")
     shown = processes.path / "2"  # after process 1, before all others
     shown.symlink_to(f"/proc/{first.pid}")
-    clock = Hand()
-    asked = source(tmpfs, processes, clock=clock)
-    inspector = Stopping(processes.path, clock)
-    inspector.seconds = 1.0
-    asked._inspector = inspector
+    clock, asked, inspector = slow(tmpfs, processes)
     asked.read(clock.at + 2.5)
-    assert inspector.looks == [(1, True), (2, True), (min(child.pid for child in many[2:]), True)]
+    assert inspector.inspected == [(1, True), (2, True), (min(child.pid for child in many[2:]), True)]
     shown.unlink()
     asked.read(clock.at + 0.5)
     shown.symlink_to(f"/proc/{second.pid}")
@@ -138,34 +93,27 @@ def test_a_pid_that_comes_back_while_a_scan_lasts_is_looked_at_again(
     assert found == replace(second.id, pid=2)
 
 
-def test_holders_that_there_was_no_time_for_are_looked_at_the_next_time(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
-    many = [children() for _ in range(4)]
-    processes.show(*many)
+def test_holders_that_there_was_no_time_for_are_looked_at_the_next_time(tmpfs: Path, processes: ShownProcesses) -> None:
+    many = [processes.child() for _ in range(4)]
     for number, child in enumerate(many):
         path = tmpfs / str(number)
         path.write_bytes(b"x")
         child.do(f"import mmap; file = open({str(path)!r}, 'r+b'); kept = mmap.mmap(file.fileno(), 0)")
-    clock = Hand()
-    asked = source(tmpfs, processes, clock=clock)
-    inspector = Stopping(processes.path, clock)
-    asked._inspector = inspector
+    clock, asked, inspector = slow(tmpfs, processes, 0.0)
     all_held = {str(number): these(child) for number, child in enumerate(many)}
     assert dict(holders(look(asked, clock))) == all_held
     inspector.seconds = 1.0
     assert sorted(map(bool, holders(asked.read(clock.at + 2)).values())) == [False, False, True, True]
     inspector.seconds = 0.0
-    inspector.looks.clear()
+    inspector.inspected.clear()
     assert dict(holders(look(asked, clock))) == all_held
-    assert sorted(inspector.looks) == sorted((child.pid, False) for child in many)
+    assert sorted(inspector.inspected) == sorted((child.pid, False) for child in many)
 
 
 def test_a_child_that_takes_over_while_all_processes_are_looked_at_is_found(
-    tmpfs: Path, processes: ShownProcesses, children: Children
+    tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    parent = children()
-    processes.show(parent)
+    parent = processes.child()
     (tmpfs / "file").touch()
     parent.do(f"import os, signal; kept = open({str(tmpfs / 'file')!r})")
     clock = Hand()
@@ -182,11 +130,8 @@ def test_a_child_that_takes_over_while_all_processes_are_looked_at_is_found(
     assert dict(holders(look(asked, clock))) == {"file": these(*heirs)}
 
 
-def test_a_process_that_ends_before_it_is_looked_at_is_no_failure(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
-    ends = children()
-    processes.show(ends)
+def test_a_process_that_ends_before_it_is_looked_at_is_no_failure(tmpfs: Path, processes: ShownProcesses) -> None:
+    ends = processes.child()
     (tmpfs / "file").touch()
     ends.do(f"kept = open({str(tmpfs / 'file')!r})")
     clock = Hand()
@@ -196,9 +141,8 @@ def test_a_process_that_ends_before_it_is_looked_at_is_no_failure(
     assert (dict(holders(seen)), seen.uninspected) == ({"file": NOBODY}, 0)
 
 
-def test_a_hung_look_names_its_process(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:
-    hung = children()
-    processes.show(hung)
+def test_a_hung_look_names_its_process(tmpfs: Path, processes: ShownProcesses) -> None:
+    hung = processes.child()
     (tmpfs / "file").touch()
     asked = source(tmpfs, processes)
     reached, go_on = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""Letting go of the driver, and coming back."""
+"""Driver pauses: no read touches the driver until it is resumed."""
 
 import os
 import signal
@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.children import children_of
-from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader, eventually, fake_nvml, new_reader
-from tests.fakes.unkillable import keep_from_dying
+from tests.fakes.nvml_reader import Driver, eventually
 
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
-
-__all__ = ["fake_nvml", "keep_from_dying", "new_reader"]
+from llmhost.sources.nvml.source import _Waiting
 
 FOUR = [f"gpu {i} uuid=GPU-{i}" for i in range(4)]
 WHY = "until 12:00:00"
@@ -26,19 +23,19 @@ def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def test_no_read_touches_the_driver_until_it_is_taken_back(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write(FOUR)
+def test_no_read_touches_the_driver_until_it_is_taken_back(driver: Driver) -> None:
+    driver.write(FOUR)
     before = children_of()
-    reader = new_reader()
+    reader = driver.reader()
     reader.read()
     child = reader.child_pid
-    assert reader.source.release(WHY) == ()
+    assert reader.source.pause(WHY) == ()
     assert gone(child)
     for read in (reader.read, reader.read_memory):
         with pytest.raises(SourceError) as caught:
             read()
         assert (caught.value.cause, caught.value.detail, caught.value.stuck) == (Cause.RELEASED, WHY, None)
-    assert reader.source.release("until 13:00:00") == ()
+    assert reader.source.pause("until 13:00:00") == ()
     assert reader.fail().detail == "until 13:00:00"
     assert reader.source.doing() == "no NVML child runs"
     assert children_of() == before
@@ -47,93 +44,89 @@ def test_no_read_touches_the_driver_until_it_is_taken_back(fake_nvml: FakeNvml, 
     assert reader.read_memory().listed == 4
 
 
-def test_what_was_released_before_the_first_read_never_starts_a_child(
-    fake_nvml: FakeNvml, new_reader: NewReader
-) -> None:
-    fake_nvml.write([*FOUR, f"system x trace={fake_nvml.directory}/trace"])
-    reader = new_reader()
-    assert reader.source.release(WHY) == ()
+def test_what_was_released_before_the_first_read_never_starts_a_child(driver: Driver) -> None:
+    driver.write([*FOUR, f"system x trace={driver.directory}/trace"])
+    reader = driver.reader()
+    assert reader.source.pause(WHY) == ()
     assert reader.fail().cause is Cause.RELEASED
-    assert not (fake_nvml.directory / "trace").exists()
+    assert not (driver.directory / "trace").exists()
     reader.source.resume()
     reader.read()
-    assert (fake_nvml.directory / "trace").exists()
+    assert (driver.directory / "trace").exists()
 
 
 @pytest.mark.parametrize("how", ["hang", "stop"])
-def test_a_read_that_waits_for_the_child_ends_at_once_and_the_child_with_it(
-    fake_nvml: FakeNvml, new_reader: NewReader, how: str
-) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader()
+def test_a_read_that_waits_for_the_child_ends_at_once_and_the_child_with_it(driver: Driver, how: str) -> None:
+    driver.write(FOUR)
+    reader = driver.reader()
     reader.read()
     child = reader.child_pid
     if how == "hang":
-        fake_nvml.add("delay nvmlDeviceGetMemoryInfo_v2 3 hang")
+        driver.add("delay nvmlDeviceGetMemoryInfo_v2 3 hang")
     else:
         os.kill(child, signal.SIGSTOP)
     errors: list[SourceError] = []
     waiting = threading.Thread(target=lambda: errors.append(reader.fail(60)))
     waiting.start()
-    eventually(lambda: reader.source._pending is not None)
+    eventually(lambda: isinstance(reader.source._state, _Waiting))
     began = time.monotonic()
-    assert reader.source.release(WHY) == ()
+    assert reader.source.pause(WHY) == ()
     waiting.join(10)
     assert time.monotonic() - began < 10, "and not 60 s"
     assert [error.cause for error in errors] == [Cause.RELEASED]
     assert gone(child)
-    fake_nvml.write(FOUR)
+    driver.write(FOUR)
     reader.source.resume()
     assert reader.read().listed == 4  # no wait ends early because of what ended the one before
 
 
 def test_a_child_that_does_not_die_is_named_until_it_does(
-    fake_nvml: FakeNvml, new_reader: NewReader, keep_from_dying: Callable[[int], Callable[[], None]]
+    driver: Driver, keep_from_dying: Callable[[int], Callable[[], None]]
 ) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader(reap_seconds=0.05)
+    driver.write(FOUR)
+    reader = driver.reader(reap_seconds=0.05)
     reader.read()
     child = reader.child_pid
     let_die = keep_from_dying(child)
-    assert reader.source.release(WHY) == (child,)
-    assert reader.source.release(WHY) == (child,)
+    assert reader.source.pause(WHY) == (child,)
+    assert reader.source.pause(WHY) == (child,)
     assert reader.fail().cause is Cause.RELEASED
     let_die()
-    eventually(lambda: reader.source.release(WHY) == ())
+    eventually(lambda: reader.source.pause(WHY) == ())
     assert gone(child)
 
 
-def test_what_failed_before_is_not_waited_for_after(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    reader = new_reader(failure_backoff=(60.0, 60.0))
+def test_what_failed_before_is_not_waited_for_after(driver: Driver) -> None:
+    reader = driver.reader(failure_backoff=(60.0, 60.0))
     assert reader.fail().cause is Cause.NO_DRIVER
-    fake_nvml.write(FOUR)
+    driver.write(FOUR)
     assert reader.fail().cause is Cause.NO_DRIVER  # the clock stands still: too early for another try
-    reader.source.release(WHY)
+    reader.source.pause(WHY)
     reader.source.resume()
     assert reader.read().listed == 4
 
 
-def test_a_gpu_that_hung_before_is_asked_again_after(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+def test_a_gpu_that_hung_before_is_asked_again_after(driver: Driver) -> None:
     hang = "delay nvmlDeviceGetMemoryInfo_v2 3 hang"
-    fake_nvml.write(FOUR)
-    reader = new_reader(kill_after_seconds=60.0, hang_backoff=(300.0, 300.0))
+    driver.write(FOUR)
+    reader = driver.reader(kill_after_seconds=60.0, hang_backoff=(300.0, 300.0))
     reader.read()
-    fake_nvml.add(hang)
+    driver.add(hang)
     reader.clock.advance(2)
     reader.fail(0.0)
     eventually(lambda: "on GPU 3" in reader.source.doing())
     reader.clock.advance(60)
     assert "killed" in reader.fail().detail
-    fake_nvml.write(FOUR)  # reset
-    reader.source.release(WHY)
+    driver.write(FOUR)  # reset
+    reader.source.pause(WHY)
     reader.source.resume()
     assert [gpu.up for gpu in reader.read().gpus] == [True] * 4
 
 
-def test_reads_from_all_sides_never_outlive_a_release(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write(FOUR)
+def test_reads_from_all_sides_never_outlive_a_release(driver: Driver) -> None:
+    driver.write(FOUR)
     before = children_of()
-    reader = new_reader()
+    reader = driver.reader()
     end = threading.Event()
     wrong: list[object] = []
     good: list[int] = []
@@ -155,7 +148,7 @@ def test_reads_from_all_sides_never_outlive_a_release(fake_nvml: FakeNvml, new_r
         for _ in range(12):
             had = len(good)
             eventually(lambda had=had: len(good) > had)  # type: ignore[misc]
-            assert reader.source.release(WHY) == ()
+            assert reader.source.pause(WHY) == ()
             assert children_of() == before
             time.sleep(0.01)  # for reads to go wrong in
             assert children_of() == before
@@ -167,12 +160,12 @@ def test_reads_from_all_sides_never_outlive_a_release(fake_nvml: FakeNvml, new_r
     assert wrong == []
 
 
-def test_a_closed_source_stays_closed(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader()
+def test_a_closed_source_stays_closed(driver: Driver) -> None:
+    driver.write(FOUR)
+    reader = driver.reader()
     reader.read()
-    reader.source.release(WHY)
+    reader.source.pause(WHY)
     reader.source.close()
-    assert reader.source.release(WHY) == ()
+    assert reader.source.pause(WHY) == ()
     reader.source.resume()
     assert (reader.fail().cause, reader.fail().detail) == (Cause.UNKNOWN, "closed")

@@ -1,11 +1,11 @@
-"""Which processes hold memory of a GPU: NVML's three lists made one.
+"""The processes that hold memory of a GPU: NVML's three lists merged.
 
-Each comes with its start time, which tells it from the next process that gets its pid.
+Each process comes with its start time, which distinguishes it from the next one that gets its pid.
 """
 
 from pathlib import Path
 
-from llmhost.sources.nvml.child.asking import NO_SUCH_CALL, Asking, Subject
+from llmhost.sources.nvml.child.checked_calls import NO_SUCH_CALL, CheckedCalls, Subject
 from llmhost.sources.nvml.child.driver import Driver, Handle, ListedProcess
 from llmhost.sources.nvml.codes import Code, NvmlCallError
 from llmhost.sources.nvml.wire import WireHolder
@@ -15,8 +15,8 @@ COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
 _OTHERS = ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")
 
 
-def are_still_there(procfs: Path, holders: list[WireHolder]) -> bool:
-    """Whether each process of a list is as it was when the list was read: the same one, or still none."""
+def are_unchanged(procfs: Path, holders: list[WireHolder]) -> bool:
+    """Tell if each process of a list is as it was when the list was read: the same one, or still none."""
     return all(read_start_ticks(procfs, holder["pid"]) == holder["start_ticks"] for holder in holders)
 
 
@@ -29,14 +29,14 @@ def read_start_ticks(procfs: Path, pid: int) -> int | None:
 
 
 class ProcessLists:
-    def __init__(self, driver: Driver, procfs: Path, asking: Asking) -> None:
+    def __init__(self, driver: Driver, procfs: Path, calls: CheckedCalls) -> None:
         self._driver = driver
         self._procfs = procfs
-        self._asking = asking
-        self._defective: set[str] = set()  # lists whose _v3 call writes what nvml.h does not say
+        self._calls = calls
+        self._defective: set[str] = set()  # lists whose _v3 call writes other entries than nvml.h has
 
     def merged(self, device: Handle, subject: Subject, total_bytes: int | None) -> list[WireHolder] | NvmlCallError:
-        """List a GPU's processes, each once per MIG instance: the larger of what two lists say, never the sum.
+        """List a GPU's processes, each once per MIG instance: the larger of the sizes in two lists, never the sum.
 
         A process that draws is in the compute and in the graphics list, with the same bytes. Without the compute list
         there is no answer; the other two may be unsupported, but an error in them is an error: a list with holes would
@@ -55,8 +55,8 @@ class ProcessLists:
         used: dict[tuple[int, int, int], int | None] = {}
         for entry in entries:
             key = (entry.pid, entry.gi, entry.ci)
-            said = [size for size in (used.get(key), entry.used) if size is not None]
-            used[key] = max(said, default=None)
+            known = [size for size in (used.get(key), entry.used) if size is not None]
+            used[key] = max(known, default=None)
         starts = {pid: read_start_ticks(self._procfs, pid) for pid in {pid for pid, _, _ in used}}
         return [
             WireHolder(pid=pid, gi=gi, ci=ci, used=size, start_ticks=starts[pid])
@@ -83,7 +83,7 @@ class ProcessLists:
     ) -> list[ListedProcess] | NvmlCallError:
         """Settle a list that looks garbled: drivers 535.43 to 535.86 write wider entries in _v3.
 
-        Seen in XuehaiPan/nvitop#79.
+        XidCount in XuehaiPan/nvitop#79.
         """
         second = self._ask(f"{name}_v2", device, subject)
         if isinstance(second, NvmlCallError):
@@ -96,7 +96,7 @@ class ProcessLists:
         return NvmlCallError(f"{name}_v2", Code.NO_SENSE)
 
     def _ask(self, call: str, device: Handle, subject: Subject) -> list[ListedProcess] | NvmlCallError:
-        return self._asking.ask(subject, call, lambda: self._driver.processes(call, device))
+        return self._calls.ask(subject, call, lambda: self._driver.processes(call, device))
 
 
 def _plausible(listed: list[ListedProcess], total_bytes: int | None) -> bool:
