@@ -116,7 +116,6 @@ class Exporter:
                 is_engine_command=lambda argv: bool(is_engine_command(argv)),
                 address=bus_address,
                 on_event=self._on_event if watch else None,
-                asks_logind=not watch,
             )
             if on.systemd
             else None

@@ -9,9 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from llmhost.model.unit import Logind
 from llmhost.sources.systemd.bus import BUS, CallFailedError, SafeBus
 from llmhost.sources.systemd.calls import (
     CALLEE_GONE,
@@ -22,7 +20,6 @@ from llmhost.sources.systemd.calls import (
     add_match,
     name_owner,
 )
-from llmhost.sources.systemd.logind import read_logind
 from llmhost.sources.systemd.progress import Progress
 from llmhost.sources.systemd.seldom import Seldom
 from llmhost.sources.systemd.units import Units
@@ -45,20 +42,13 @@ class Session:
         call_timeout_seconds: float,
         ping_seconds: float,
         seldom: Seldom,
-        logind_root: Path | None = None,
     ) -> None:
-        """`expects_systemd`: it was there a moment ago, so after a restart of the bus it is waited for.
-
-        `logind_root`: where logind's files are; None: it is not asked.
-        """
+        """`expects_systemd`: it was there a moment ago, so after a restart of the bus it is waited for."""
         self._make_units = make_units
         self._progress = progress
         self._call_timeout_seconds = call_timeout_seconds
         self._ping_seconds = ping_seconds
         self._seldom = seldom
-        self._logind_root = logind_root
-        self.asks_logind = logind_root is not None  # and it has not answered yet
-        self.logind: Logind | None = None
         self._owner = ""
         self._turn = 0  # of owners, and of nobody
         self._expects_systemd = expects_systemd
@@ -83,8 +73,6 @@ class Session:
                 await name_owner(bus, self._set_owner)
                 self.no_systemd = not self._owner and not self._expects_systemd
                 tasks.create_task(self._ping(bus))
-                if self._logind_root is not None:
-                    tasks.create_task(self._ask_logind(bus, self._logind_root))
                 while True:
                     await self._one_owner(bus)
         finally:
@@ -122,11 +110,6 @@ class Session:
             await asyncio.wait([following])
             if not following.cancelled():
                 following.exception()  # it ended together with its owner; nobody else needs to know
-
-    async def _ask_logind(self, bus: SafeBus, root: Path) -> None:
-        self.logind = await read_logind(bus, root)
-        self.asks_logind = False
-        self._progress.made()
 
     async def _ping(self, bus: SafeBus) -> None:
         """Find out about a bus or a systemd that no longer answers, while nothing happens that would tell."""

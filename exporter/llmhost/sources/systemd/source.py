@@ -8,7 +8,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from llmhost.model.reading import Cause
@@ -55,15 +54,13 @@ class SystemdSource:
         call_timeout_seconds: float = 5.0,
         ping_seconds: float = 30.0,
         on_event: Callable[[UnitEvent], None] | None = None,
-        asks_logind: bool = False,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """`address` None: DBUS_SYSTEM_BUS_ADDRESS, or the usual one. `clock`, in seconds, ages transient units.
 
         `on_event` is called from the source's thread, in the order of what systemd told, and nothing more is read
-        until it returns: it must only pass on what it is given. With `asks_logind` a report has what logind says, as it
-        was when the connection was made: for a program that looks once.
+        until it returns: it must only pass on what it is given.
         """
         self._address = address
         self._is_engine_command = is_engine_command
@@ -71,7 +68,6 @@ class SystemdSource:
         self._call_timeout_seconds = call_timeout_seconds
         self._ping_seconds = ping_seconds
         self._on_event = on_event
-        self._asks_logind = asks_logind
         self._clock = clock
         self._wall_clock = wall_clock
         self._watchlist = Watchlist(patterns, discover=discover)
@@ -199,7 +195,6 @@ class SystemdSource:
                 call_timeout_seconds=self._call_timeout_seconds,
                 ping_seconds=self._ping_seconds,
                 seldom=self._seldom,
-                logind_root=self._root if self._asks_logind else None,
             )
             self._came_back = "bus" if self._ever_synced else ""
             self._synced = False
@@ -269,8 +264,8 @@ class SystemdSource:
             raise SourceError(self._fault.cause, self._fault.detail)
         if self._no_systemd():
             raise SourceError(Cause.NO_SYSTEMD, "nobody owns org.freedesktop.systemd1 on the bus")
-        session, units = self._session, self._units()
-        if session is None or units is None:
+        units = self._units()
+        if units is None:
             return None
 
         def ended() -> bool:
@@ -281,14 +276,13 @@ class SystemdSource:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DISCOVERY_SECONDS):
                 await _until(self._progress, ended, units.discovered_all)
-        await _until(self._progress, ended, lambda: not session.asks_logind)
         await _until(self._progress, ended, units.caught_up())
         await asyncio.sleep(0)  # let the event loop look at the socket: a bus that is gone by now has no state to tell
         if units.disconnected():
             await self._progress.until(ended)
         if ended():
             return None
-        return replace(units.report(tuple(sorted(self._resyncs.items()))), logind=session.logind)
+        return units.report(tuple(sorted(self._resyncs.items())))
 
     def _no_systemd(self) -> bool:
         return self._session is not None and self._session.no_systemd
