@@ -7,20 +7,20 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.fakes.raw_bus import Connection, frame_of, raw_bus, reply_to, signal, with_field
 
-from llmhost.sources.systemd.bus import (
+from llmhost.sources.systemd.bus.connection import (
     BUS,
     BusClosedError,
+    BusConnection,
     Callee,
     CallFailedError,
-    SafeBus,
 )
 
 PEER = Callee(BUS, "/x", "x.Y")
 
 
 @contextlib.asynccontextmanager
-async def connected(address: str, *, call_timeout_seconds: float = 5.0) -> AsyncIterator[SafeBus]:
-    bus = await SafeBus.connect(address, call_timeout_seconds=call_timeout_seconds)
+async def connected(address: str, *, call_timeout_seconds: float = 5.0) -> AsyncIterator[BusConnection]:
+    bus = await BusConnection.connect(address, call_timeout_seconds=call_timeout_seconds)
     try:
         yield bus
     finally:
@@ -46,7 +46,7 @@ def test_8_messages_that_cannot_be_understood_are_skipped_and_the_first_is_said(
     async def run(address: str) -> None:
         heard: list[tuple[str, list[object]]] = []
         skipped: list[int] = []
-        bus = await SafeBus.connect(
+        bus = await BusConnection.connect(
             address,
             on_signal=lambda m: heard.append((m.member, m.body())),
             on_skipped=lambda: skipped.append(len(heard)),
@@ -106,7 +106,7 @@ def test_a_reply_is_handled_at_its_place_among_the_signals() -> None:
 
     async def run(address: str) -> None:
         order: list[str] = []
-        bus = await SafeBus.connect(address, on_signal=lambda message: order.append(message.member))
+        bus = await BusConnection.connect(address, on_signal=lambda message: order.append(message.member))
         await bus.call(PEER, "Go", on_reply=lambda body: order.append(body[0]))
         await bus.wait_closed()
         assert order == ["Before", "reply", "After"]

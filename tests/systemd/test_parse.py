@@ -7,8 +7,8 @@ import pytest
 from llmhost.model.ids import UnitId
 from llmhost.model.sandbox import Limits, Sandbox
 from llmhost.model.unit import Unit, UnitSettings
-from llmhost.sources.systemd.checked import INFINITY
-from llmhost.sources.systemd.parse import UnreadableUnitError, exec_start, parse_unit, unloaded_unit
+from llmhost.sources.systemd.properties.typed_properties import INFINITY
+from llmhost.sources.systemd.properties.unit import UnreadableUnitError, exec_start, parse_unit, unloaded_unit
 
 MINIMAL: dict[str, Any] = {
     "Id": "vllm.service",

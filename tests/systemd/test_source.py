@@ -10,7 +10,6 @@ from tests.fakes.bus import (
     MISSING,
     PROPERTIES,
     SERVICE,
-    UNIT,
     FakeSystemd,
     PrivateBus,
 )
@@ -67,29 +66,6 @@ def test_units_that_nobody_watches_cost_no_message(bus: PrivateBus) -> None:
         eventually(source, lambda found: found["vllm.service"].nrestarts == 2)
         assert sent(source) == sent_before
         assert source._session.bus.received == received_before + 2  # the pair for the one that is watched
-
-
-def test_both_signals_of_a_pair_count_together(bus: PrivateBus) -> None:
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
-        read(source)
-        systemd.set("vllm.service", MainPID=200, NRestarts=2, SubState="start")
-        systemd.signal_changed("vllm.service", SERVICE, ["MainPID", "NRestarts"])
-        watched = source._units()
-        assert watched is not None
-        entry = watched._entries["vllm.service"]
-        wait_until(lambda: entry._staged)
-        assert entry._properties["NRestarts"] == 1
-        systemd.signal_changed("vllm.service", UNIT, ["SubState"])
-        wait_until(lambda: entry._properties["SubState"] == "start")
-        assert (entry._properties["NRestarts"], entry._properties["MainPID"]) == (2, 200)
-
-
-def test_a_signal_whose_partner_never_comes_counts_after_a_moment(bus: PrivateBus) -> None:
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
-        read(source)
-        systemd.set("vllm.service", NRestarts=2)
-        systemd.signal_changed("vllm.service", SERVICE, ["NRestarts"])
-        eventually(source, lambda found: found["vllm.service"].nrestarts == 2)
 
 
 def test_forged_signals_are_counted_and_ignored_and_said_once(

@@ -211,7 +211,7 @@ def test_what_a_read_tells_is_not_logged_as_well(bus: PrivateBus, caplog: pytest
         read(source)
         systemd.answers["GetAll"] = Error(text="ENOMEM")
         systemd.emit(MANAGER_PATH, MANAGER, "UnitFilesChanged")
-        wait_until(lambda: source._units()._entries["vllm.service"].unreadable)  # type: ignore[union-attr]
+        wait_until(lambda: source._units()._by_name["vllm.service"].unreadable)  # type: ignore[union-attr]
         assert fault(source).cause is Cause.BUS_ERROR
         bus.kill()
         error = fault(source)

@@ -6,9 +6,9 @@ import pytest
 from tests.fakes.bus import FakeSystemd, PrivateBus
 from tests.fakes.unit_source import GLOBS, VLLM, bus, eventually, read, source_on, units, wait_until
 
-from llmhost.sources.systemd import units as units_module
 from llmhost.sources.systemd.source import SystemdSource
-from llmhost.sources.systemd.units import Units
+from llmhost.sources.systemd.units import units as units_module
+from llmhost.sources.systemd.units.units import Units
 
 assert bus is not None  # a fixture
 
@@ -49,7 +49,7 @@ def test_names_of_units_that_do_not_exist_are_let_go_without_a_read(bus: Private
         assert set(units(source)) == {"gone.service", "vllm.service"}
         load_and_unload(systemd, (f"vllm-{number}.service" for number in range(300)))
         systemd.load({"Id": "vllm-last.service"})
-        wait_until(lambda: set(followed(source)._entries) == {"gone.service", "vllm.service", "vllm-last.service"})
+        wait_until(lambda: set(followed(source)._by_name) == {"gone.service", "vllm.service", "vllm-last.service"})
 
 
 def test_the_wide_match_rule_goes_when_there_are_few_units_again(bus: PrivateBus) -> None:
@@ -62,7 +62,7 @@ def test_the_wide_match_rule_goes_when_there_are_few_units_again(bus: PrivateBus
         wait_until(lambda: watched._rules._all_units)
         for name in names:
             systemd.unload(name)
-        wait_until(lambda: set(watched._entries) == {"vllm.service"})
+        wait_until(lambda: set(watched._by_name) == {"vllm.service"})
         wait_until(lambda: not watched._rules._all_units and not watched._rules._narrowing)
         session = source._session
         assert session is not None
@@ -128,6 +128,6 @@ def test_an_undecodable_reply_does_not_make_it_look_again_and_again(bus: Private
         session.bus._settle = break_properties  # type: ignore[method-assign]
         loop.call_soon_threadsafe(followed(source).resync)
         wait_until(lambda: broken == 1)
-        wait_until(lambda: followed(source)._sync_done == 2)
-        assert followed(source)._sync_wanted == 2
+        wait_until(lambda: followed(source)._syncs.served == 2)
+        assert followed(source)._syncs.made == 2
         assert sum(call.startswith("GetAll") for call in systemd.calls[asked:]) == 1

@@ -10,7 +10,7 @@ from tests.fakes.bus import (
 )
 from tests.fakes.unit_source import GLOBS, VLLM, bus, eventually, read, source_on, units, wait_until
 
-from llmhost.sources.systemd import discovery
+from llmhost.sources.systemd.units import discovery
 
 assert bus is not None  # a fixture
 

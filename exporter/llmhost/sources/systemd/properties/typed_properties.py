@@ -1,15 +1,13 @@
-"""Properties of a unit as D-Bus gives them, taken out by type. Pure.
+"""Properties of a unit, read by type.
 
-Every conversion is checked: a property that is missing (older systemd) or of another type (a later one, or a fault) is
-an absent value, never a zero. The latter is also told.
+A property that is missing (an older systemd) or of another type (a later one, or a fault) is an absent value, never a
+zero. One of another type is noted as well.
 """
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-Properties: TypeAlias = Mapping[
-    str, Any
-]  # as D-Bus has them: names to str, int, bool, bytes, lists; variants taken off
+Properties: TypeAlias = Mapping[str, Any]  # by name: str, int, bool, bytes, lists
 
 INFINITY = 2**64 - 1  # USEC_INFINITY, and the value of limits that are off
 _MICROSECONDS = 1_000_000
@@ -23,8 +21,8 @@ _PREFIXES = {
 }
 
 
-class Checked:
-    """Properties, taken out by type; remembers those of a wrong one."""
+class TypedProperties:
+    """Properties, read by type; `wrong` has those of another type."""
 
     def __init__(self, properties: Properties) -> None:
         self._properties = properties
@@ -102,7 +100,7 @@ class Checked:
         return None if value == INFINITY else value
 
     def prefixes(self, name: str) -> tuple[str, ...]:
-        """Read what stands before each command of an Exec*Ex list (systemd 243), of type a(sasasttttuii)."""
+        """Read the prefix of each command of an Exec*Ex list (systemd 243), of type a(sasasttttuii)."""
         found = []
         for command in self._of(name, list) or ():
             flags = command[2] if isinstance(command, list) and len(command) > 2 else None  # noqa: PLR2004
@@ -123,7 +121,7 @@ class Checked:
         return tuple(found)
 
     def allowed_texts(self, name: str) -> tuple[bool, tuple[str, ...]]:
-        """Read a list of what is allowed (True) or denied, of type (bas)."""
+        """Read a list of allowed (True) or denied names, of type (bas)."""
         value = self._of(name, list)
         match value:
             case [bool() as allowed, [*texts]] if all(isinstance(text, str) for text in texts):
@@ -142,7 +140,7 @@ class Checked:
         return tuple(found)
 
     def environment_files(self) -> tuple[str, ...]:
-        """Paths of EnvironmentFiles, of type a(sb); whether one may be missing is left out."""
+        """Paths of EnvironmentFiles, of type a(sb), without the flag that one may be missing."""
         found = []
         for file in self._of("EnvironmentFiles", list) or ():
             if not isinstance(file, list) or not file or not isinstance(file[0], str):

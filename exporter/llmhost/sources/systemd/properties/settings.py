@@ -1,0 +1,101 @@
+"""Settings of a service, from its properties."""
+
+from llmhost.model.sandbox import Limits, Sandbox
+from llmhost.model.unit import UnitSettings
+from llmhost.sources.systemd.properties.typed_properties import TypedProperties
+
+SETTINGS = frozenset(
+    {
+        "Type",
+        "Restart",
+        "KillMode",
+        "SendSIGKILL",
+        "After",
+        "RestartUSec",
+        "TimeoutStartUSec",
+        "TimeoutStopUSec",
+        "StartLimitBurst",
+        "StartLimitIntervalUSec",
+        "ExecStart",
+        "ExecStartPre",
+        "ExecStartPreEx",
+        "Environment",
+        "EnvironmentFiles",
+        "PassEnvironment",
+        "User",
+        "DynamicUser",
+        "PrivateDevices",
+        "DevicePolicy",
+        "DeviceAllow",
+        "ProtectProc",
+        "ProcSubset",
+        "ProtectSystem",
+        "ReadWritePaths",
+        "RestrictAddressFamilies",
+        "InaccessiblePaths",
+        "TemporaryFileSystem",
+        "RootDirectory",
+        "RootImage",
+        "BindPaths",
+        "BindReadOnlyPaths",
+        "CapabilityBoundingSet",
+        "AmbientCapabilities",
+        "LimitNOFILE",
+        "LimitMEMLOCK",
+        "LimitCORESoft",
+        "MemoryMax",
+        "TasksMax",
+    }
+)
+
+
+def parse_settings(properties: TypedProperties) -> UnitSettings:
+    """Read the settings of a loaded unit. A 0 in the start limit stays 0: there is none then (systemd.unit(5))."""
+    return UnitSettings(
+        service_type=properties.text("Type"),
+        restart=properties.text("Restart"),
+        kill_mode=properties.text("KillMode"),
+        restart_delay_seconds=properties.span_seconds("RestartUSec"),
+        start_timeout_seconds=properties.span_seconds("TimeoutStartUSec"),
+        stop_timeout_seconds=properties.span_seconds("TimeoutStopUSec"),
+        start_limit_burst=properties.number("StartLimitBurst"),
+        start_limit_interval_seconds=properties.span_seconds("StartLimitIntervalUSec"),
+        exec_start=properties.commands("ExecStart"),
+        exec_start_pre=properties.commands("ExecStartPre"),
+        send_sigkill=properties.flag("SendSIGKILL"),
+        after=tuple(sorted(properties.texts("After"))),  # systemd gives them in no order
+        environment=properties.environment(),
+        environment_files=properties.environment_files(),
+        pass_environment=properties.texts("PassEnvironment"),
+        exec_start_pre_prefixes=properties.prefixes("ExecStartPreEx"),
+        sandbox=_sandbox(properties),
+        limits=Limits(
+            open_files=properties.limit("LimitNOFILE"),
+            locked_memory_bytes=properties.limit("LimitMEMLOCK"),
+            core_bytes=properties.limit("LimitCORESoft"),
+            memory_bytes=properties.limit("MemoryMax"),
+            tasks=properties.limit("TasksMax"),
+        ),
+    )
+
+
+def _sandbox(properties: TypedProperties) -> Sandbox:
+    allowed, families = properties.allowed_texts("RestrictAddressFamilies")
+    return Sandbox(
+        user=properties.text("User"),
+        dynamic_user=properties.flag("DynamicUser") is True,
+        private_devices=properties.flag("PrivateDevices") is True,
+        device_policy=properties.text("DevicePolicy"),
+        device_allow=properties.members("DeviceAllow"),
+        protect_proc=properties.text("ProtectProc"),
+        proc_subset=properties.text("ProcSubset"),
+        protect_system=properties.text("ProtectSystem"),
+        read_write_paths=properties.texts("ReadWritePaths"),
+        address_families=families if allowed or families else None,  # no names denied: the default
+        families_are_allowed=allowed,
+        hidden_paths=(*properties.texts("InaccessiblePaths"), *properties.members("TemporaryFileSystem")),
+        root=properties.text("RootDirectory") or properties.text("RootImage"),
+        bound_paths=(*properties.members("BindPaths", 1), *properties.members("BindReadOnlyPaths", 1)),
+        capabilities=properties.number("CapabilityBoundingSet"),
+        ambient_capabilities=properties.number("AmbientCapabilities") or 0,
+    )
