@@ -2,51 +2,7 @@
 
 from llmhost.model.sandbox import Limits, Sandbox
 from llmhost.model.unit import UnitSettings
-from llmhost.sources.systemd.properties.typed_properties import TypedProperties
-
-SETTINGS = frozenset(
-    {
-        "Type",
-        "Restart",
-        "KillMode",
-        "SendSIGKILL",
-        "After",
-        "RestartUSec",
-        "TimeoutStartUSec",
-        "TimeoutStopUSec",
-        "StartLimitBurst",
-        "StartLimitIntervalUSec",
-        "ExecStart",
-        "ExecStartPre",
-        "ExecStartPreEx",
-        "Environment",
-        "EnvironmentFiles",
-        "PassEnvironment",
-        "User",
-        "DynamicUser",
-        "PrivateDevices",
-        "DevicePolicy",
-        "DeviceAllow",
-        "ProtectProc",
-        "ProcSubset",
-        "ProtectSystem",
-        "ReadWritePaths",
-        "RestrictAddressFamilies",
-        "InaccessiblePaths",
-        "TemporaryFileSystem",
-        "RootDirectory",
-        "RootImage",
-        "BindPaths",
-        "BindReadOnlyPaths",
-        "CapabilityBoundingSet",
-        "AmbientCapabilities",
-        "LimitNOFILE",
-        "LimitMEMLOCK",
-        "LimitCORESoft",
-        "MemoryMax",
-        "TasksMax",
-    }
-)
+from llmhost.sources.systemd.properties.typed_properties import TypedProperties, names_read
 
 
 def parse_settings(properties: TypedProperties) -> UnitSettings:
@@ -65,7 +21,7 @@ def parse_settings(properties: TypedProperties) -> UnitSettings:
         send_sigkill=properties.flag("SendSIGKILL"),
         after=tuple(sorted(properties.texts("After"))),  # systemd gives them in no order
         environment=properties.environment(),
-        environment_files=properties.environment_files(),
+        environment_files=properties.members("EnvironmentFiles"),
         pass_environment=properties.texts("PassEnvironment"),
         exec_start_pre_prefixes=properties.prefixes("ExecStartPreEx"),
         sandbox=_sandbox(properties),
@@ -99,3 +55,6 @@ def _sandbox(properties: TypedProperties) -> Sandbox:
         capabilities=properties.number("CapabilityBoundingSet"),
         ambient_capabilities=properties.number("AmbientCapabilities") or 0,
     )
+
+
+SETTINGS = names_read(parse_settings)
