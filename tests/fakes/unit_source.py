@@ -17,14 +17,9 @@ GLOBS = ("vllm.service", "vllm-*.service", "vllm@*.service")
 
 
 @contextlib.contextmanager
-def source_on(on: PrivateBus, *patterns: str, **settings: Any) -> Iterator[SystemdSource]:  # noqa: ANN401
-    settings = {
-        "discover": False,
-        "is_engine_command": lambda argv: "vllm" in argv,
-        "call_timeout_seconds": 5.0,
-        **settings,
-    }
-    source = SystemdSource(patterns=patterns or GLOBS, address=on.address, **settings)
+def source_at(address: str, *patterns: str, **settings: Any) -> Iterator[SystemdSource]:  # noqa: ANN401
+    settings = {"discover": False, "is_engine_command": lambda argv: "vllm" in argv, **settings}
+    source = SystemdSource(patterns=patterns or GLOBS, address=address, **settings)
     try:
         yield source
     finally:
@@ -32,22 +27,30 @@ def source_on(on: PrivateBus, *patterns: str, **settings: Any) -> Iterator[Syste
         assert source._thread is None or not source._thread.is_alive()
 
 
-def read(source: SystemdSource, seconds: float = 5.0) -> UnitsReport:
+def source_on(
+    on: PrivateBus,
+    *patterns: str,
+    **settings: Any,  # noqa: ANN401
+) -> contextlib.AbstractContextManager[SystemdSource]:
+    return source_at(on.address, *patterns, **settings)
+
+
+def read(source: SystemdSource, seconds: float = 10.0) -> UnitsReport:
     return source.read(time.monotonic() + seconds)
 
 
-def units(source: SystemdSource, seconds: float = 5.0) -> dict[str, Unit]:
+def units(source: SystemdSource, seconds: float = 10.0) -> dict[str, Unit]:
     return {unit.id.name: unit for unit in read(source, seconds).units}
 
 
-def fault(source: SystemdSource, seconds: float = 5.0) -> SourceError:
+def fault(source: SystemdSource, seconds: float = 10.0) -> SourceError:
     with pytest.raises(SourceError) as caught:
         read(source, seconds)
     return caught.value
 
 
 def eventually(
-    source: SystemdSource, condition: Callable[[dict[str, Unit]], bool], seconds: float = 20.0
+    source: SystemdSource, condition: Callable[[dict[str, Unit]], bool], seconds: float = 30.0
 ) -> dict[str, Unit]:
     """Read until it holds; signals arrive when they arrive."""
     end = time.monotonic() + seconds

@@ -1,18 +1,16 @@
 """The nine defects of dbus-next's connection, each against a peer that brings it out."""
 
 import asyncio
-import contextlib
 import gc
 import os
 import threading
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from tests.fakes.bus import PrivateBus
 from tests.fakes.needs import needs_root
-from tests.fakes.raw_bus import Connection, frame_of, raw_bus, signal
+from tests.fakes.raw_bus import PEER, Connection, connected, frame_of, raw_bus, signal
 
 from llmhost.sources.systemd.bus.connection import (
     BUS,
@@ -20,23 +18,11 @@ from llmhost.sources.systemd.bus.connection import (
     MAX_CALLS_IN_FLIGHT,
     BusClosedError,
     BusConnection,
-    Callee,
     CallFailedError,
     CallTimeoutError,
 )
 from llmhost.sources.systemd.bus.message import Received
 from llmhost.sources.systemd.bus.transport import BusUnreachableError, system_bus_address
-
-PEER = Callee(BUS, "/x", "x.Y")
-
-
-@contextlib.asynccontextmanager
-async def connected(address: str, *, call_timeout_seconds: float = 5.0) -> AsyncIterator[BusConnection]:
-    bus = await BusConnection.connect(address, call_timeout_seconds=call_timeout_seconds)
-    try:
-        yield bus
-    finally:
-        await bus.close()
 
 
 def open_descriptors() -> int:

@@ -1,30 +1,16 @@
 """What a connection makes of the messages that it gets: the eighth of dbus-next's defects, order, and forgery."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 
 import pytest
-from tests.fakes.raw_bus import Connection, frame_of, raw_bus, reply_to, signal, with_field
+from tests.fakes.raw_bus import PEER, Connection, connected, frame_of, raw_bus, reply_to, signal, with_field
 
 from llmhost.sources.systemd.bus.connection import (
-    BUS,
     BusClosedError,
     BusConnection,
     Callee,
     CallFailedError,
 )
-
-PEER = Callee(BUS, "/x", "x.Y")
-
-
-@contextlib.asynccontextmanager
-async def connected(address: str, *, call_timeout_seconds: float = 5.0) -> AsyncIterator[BusConnection]:
-    bus = await BusConnection.connect(address, call_timeout_seconds=call_timeout_seconds)
-    try:
-        yield bus
-    finally:
-        await bus.close()
 
 
 def test_8_messages_that_cannot_be_understood_are_skipped_and_the_first_is_said(

@@ -1,13 +1,12 @@
 """Which units the source takes from a real systemd: what globs mean there, and what anybody may have it load."""
 
 import contextlib
-from collections.abc import Iterator
 
 import pytest
 from dbus_next.message import Message
 from tests.fakes.booted import Booted, booted_systemd
 from tests.fakes.bus_peer import Peer
-from tests.fakes.unit_source import eventually, units
+from tests.fakes.unit_source import eventually, source_at, units
 
 from llmhost.sources.systemd.source import SystemdSource
 
@@ -28,19 +27,14 @@ def fixture_host(booted_systemd: Booted) -> Booted:
     return booted_systemd
 
 
-@contextlib.contextmanager
-def source_on(host: Booted, *patterns: str, discover: bool = False) -> Iterator[SystemdSource]:
-    source = SystemdSource(
-        patterns=patterns,
+def source_on(host: Booted, *patterns: str, discover: bool = False) -> contextlib.AbstractContextManager[SystemdSource]:
+    return source_at(
+        host.bus_address,
+        *patterns,
         discover=discover,
         is_engine_command=lambda argv: argv == ("/bin/sleep", "1002"),
-        address=host.bus_address,
         root=host.root,
     )
-    try:
-        yield source
-    finally:
-        source.close()
 
 
 @pytest.mark.parametrize(

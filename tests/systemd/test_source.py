@@ -7,7 +7,6 @@ from dbus_next.signature import Variant
 from tests.fakes.bus import (
     MANAGER,
     MANAGER_PATH,
-    MISSING,
     PROPERTIES,
     SERVICE,
     FakeSystemd,
@@ -121,17 +120,6 @@ def test_a_snapshot_counts_from_its_place_among_the_signals(bus: PrivateBus) -> 
         eventually(source, lambda found: found["vllm.service"].nrestarts == 4)
 
 
-def test_an_old_systemd_leaves_fields_absent(bus: PrivateBus) -> None:
-    old = {**VLLM, "NRestarts": MISSING, "InvocationID": MISSING, "StartLimitIntervalUSec": MISSING}
-    with FakeSystemd(bus, [old]), source_on(bus) as source:
-        unit = units(source)["vllm.service"]
-        assert unit.nrestarts is None
-        assert unit.invocation_id == ""
-        assert unit.settings is not None
-        assert unit.settings.start_limit_interval_seconds is None
-        assert unit.main_pid == 100
-
-
 def test_settings_are_read_again_after_a_reload(bus: PrivateBus) -> None:
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
         before = units(source)["vllm.service"].settings
@@ -144,20 +132,3 @@ def test_settings_are_read_again_after_a_reload(bus: PrivateBus) -> None:
         assert after.restart_delay_seconds == 30.0
         assert found["vllm.service"].nrestarts == 1
         assert dict(read(source).resyncs) == {"bus": 0, "reload": 1, "systemd": 0}
-
-
-def test_an_enabled_unit_is_seen_to_be_enabled(bus: PrivateBus) -> None:
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
-        assert units(source)["vllm.service"].unit_file_state == ""
-        systemd.set("vllm.service", UnitFileState="enabled")
-        systemd.emit(MANAGER_PATH, MANAGER, "UnitFilesChanged")
-        eventually(source, lambda found: found["vllm.service"].unit_file_state == "enabled")
-
-
-def test_a_state_that_no_systemd_had_so_far_is_told_as_it_is(bus: PrivateBus) -> None:
-    odd = {**VLLM, "ActiveState": "hibernating", "SubState": "", "LoadState": "new"}
-    with FakeSystemd(bus, [odd, {"Id": "vllm-b.service"}]) as systemd, source_on(bus) as source:
-        assert list(units(source)) == ["vllm-b.service"]  # without a sub-state it is no unit
-        systemd.change("vllm.service", SubState="dreaming")
-        unit = eventually(source, lambda found: "vllm.service" in found)["vllm.service"]
-        assert (unit.active_state, unit.sub_state, unit.load_state) == ("hibernating", "dreaming", "new")

@@ -52,14 +52,18 @@ def test_names_of_units_that_do_not_exist_are_let_go_without_a_read(bus: Private
         wait_until(lambda: set(followed(source)._by_name) == {"gone.service", "vllm.service", "vllm-last.service"})
 
 
-def test_the_wide_match_rule_goes_when_there_are_few_units_again(bus: PrivateBus) -> None:
-    names = [f"vllm-{number}.service" for number in range(450)]
+def test_above_the_buss_limit_of_match_rules_a_wide_one_takes_over_until_there_are_few_units_again(
+    bus: PrivateBus,
+) -> None:
+    names = [f"vllm-{number}.service" for number in range(520)]
     with FakeSystemd(bus, [VLLM, {"Id": "other.service"}]) as systemd, source_on(bus) as source:
         read(source)
         watched = followed(source)
         for name in names:
             systemd.load({"Id": name})
         wait_until(lambda: watched._rules._all_units)
+        systemd.change(names[-1], NRestarts=2)
+        eventually(source, lambda found: names[-1] in found and found[names[-1]].nrestarts == 2)
         for name in names:
             systemd.unload(name)
         wait_until(lambda: set(watched._by_name) == {"vllm.service"})

@@ -1,14 +1,13 @@
 """Values of D-Bus: by hand from the specification, and the same as dbus-next reads from its own messages."""
 
 import random
-from io import BytesIO
 from typing import Any
 
 import pytest
-from dbus_next._private.unmarshaller import Unmarshaller
 from dbus_next.constants import MessageType
 from dbus_next.message import Message
 from dbus_next.signature import Variant
+from tests.fakes.bus_peer import message_of
 from tests.fakes.unit_properties import SIGNALLED_SERVICE, SIGNALLED_UNIT, full, variant
 
 from llmhost.sources.systemd.bus.message import Received, decode, encode
@@ -54,8 +53,7 @@ def frame_of(properties: dict[str, Variant]) -> bytes:
 
 
 def as_dbus_next_reads_it(frame: bytes) -> Any:  # noqa: ANN401
-    message = Unmarshaller(BytesIO(frame)).unmarshall()  # type: ignore[no-untyped-call]
-    return without_variants(message.body)
+    return without_variants(message_of(frame).body)
 
 
 def without_variants(value: Any) -> Any:  # noqa: ANN401

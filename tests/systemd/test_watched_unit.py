@@ -207,6 +207,12 @@ def test_properties_that_make_no_unit_are_an_error_for_readers_and_a_gap_in_the_
         reports.unit.unit()
     reports.unit.properties_read(LOADED)
     assert reports.all == [("active", "a", True)]
+    unwatched = WatchedUnit("vllm.service")
+    unwatched.properties_read({**LOADED, "SubState": ""})
+    unwatched.changed(UNIT_INTERFACE, {"ActiveState": "hibernating", "SubState": "dreaming"})
+    known = unwatched.unit()
+    assert known is not None
+    assert (known.active_state, known.sub_state) == ("hibernating", "dreaming"), "no systemd had these so far"
 
 
 def test_nothing_is_reported_after_the_end() -> None:

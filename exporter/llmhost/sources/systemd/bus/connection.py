@@ -254,7 +254,7 @@ class BusConnection:
                 self._on_signal(message)
             elif message.kind in (Kind.METHOD_RETURN, Kind.ERROR):
                 self._settle(message)
-            # Nobody has a reason to call us; a call is left unanswered like a message of an unknown kind.
+            # There is nothing to call here: a call is left unanswered, like a message of an unknown kind.
         except UndecodableError as error:
             self.skipped += 1
             self._log.log(logging.WARNING, "skipped message", f"skipped a D-Bus message: {error}")

@@ -1,4 +1,4 @@
-"""One D-Bus message: its length, its header, and its body once somebody asks for it.
+"""One D-Bus message: its length, its header, and its body on demand.
 
 The frame is read here and not by dbus-next, which gives up the whole connection at a message type or header field that
 it does not know, or a body that it cannot parse. The D-Bus specification says of the first two to ignore them.

@@ -43,7 +43,7 @@ class Discovery:
         self._enqueue(self._listed, names)
 
     def look_at_new(self, name: str) -> None:
-        """Look at a unit that has just been loaded, at a bounded rate: somebody may start transient ones in a loop."""
+        """Look at a unit that has just been loaded, at a bounded rate: transient ones may be started in a loop."""
         self._enqueue(self._later, [name])
 
     def look_again(self) -> None:

@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 
 class State(Enum):
-    UNREAD = auto()  # not read so far, or signals were lost since: only a read tells what it is
+    UNREAD = auto()  # not read so far, or signals were lost since: only a read shows what it is
     UNREAD_ABSENT = auto()  # the same; systemd has it not loaded, and its file is being read
     LOADED = auto()  # its properties are known, and signals keep them up to date
     ABSENT = auto()  # systemd has it not loaded, and its file is being read
@@ -34,7 +34,7 @@ class Event(Enum):
 
 
 # An event without a next state is ignored. A file that was read of a unit that is loaded again is out of date; a signal
-# of a unit that has not been read tells nothing that the read will not.
+# of a unit that has not been read brings nothing that the read will not.
 TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
     State.UNREAD: {
         Event.PROPERTIES_READ: State.LOADED,

@@ -24,7 +24,7 @@ from llmhost.sources.systemd.units.watchlist import Watchlist
 log = logging.getLogger(__name__)
 
 READ_SECONDS = 0.25  # between two reads of a unit: to read one that has just been unloaded would load it again
-MAX_UNITS = 1000  # watched at a time; anybody may have systemd load units whose names match a glob
+MAX_UNITS = 1000  # watched at a time; any user can have systemd load units whose names match a glob
 _MAX_RECENTLY_LOADED = 10_000  # beyond it, the start that such a unit begins with is not counted
 
 
@@ -290,7 +290,7 @@ class Units:
         return self._by_name.get(unit.name) is unit
 
     def _is_kept(self, unit: WatchedUnit) -> bool:
-        """Decide of a unit that has just been read. What anybody can have systemd load must not add up."""
+        """Decide on a unit that has just been read. Units that any user can have systemd load must not add up."""
         if unit.is_missing:
             return self._watchlist.keeps_missing(unit.name, self._clock())
         return not unit.is_idle_instance or unit.name in self._files or self._watchlist.by_name(unit.name)

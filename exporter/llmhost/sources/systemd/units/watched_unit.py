@@ -18,8 +18,8 @@ OnChange: TypeAlias = Callable[[Unit, bool], None]  # the bool: a gap before the
 class WatchedUnit:
     """One unit. The methods of events are called in the order in which systemd sent the messages.
 
-    Signals count from the first read on. They tell all changes, also of a unit that comes and goes faster than it can
-    be read.
+    Signals count from the first read on. They bring all changes, also of a unit that comes and goes faster than it
+    can be read.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class WatchedUnit:
         self._report_loaded(self._known, gap=gap)
 
     def changed(self, interface: str, properties: Properties) -> None:
-        """Take a PropertiesChanged. It also tells that a unit that was not loaded is so again."""
+        """Take a PropertiesChanged. A unit that was not loaded is so again."""
         was_loaded = self.state is State.LOADED
         if not self._advance(Event.CHANGED):
             return
@@ -102,7 +102,7 @@ class WatchedUnit:
             self._changes.report(self._known, gap=gap)
 
     def read_failed(self, why: str) -> None:
-        """Know that it could not be read: it is absent then, until it can be, or a signal tells of it."""
+        """Take the failure of a read: the unit is absent until it can be read, or until its next signal."""
         self._advance(Event.READ_FAILED)
         self._known = None
         self.unreadable = why
@@ -187,7 +187,7 @@ class _Changes:
     def report(self, unit: Unit, *, gap: bool) -> None:
         """Report a unit. Of one that had no past, first that it was not there.
 
-        And nothing of it before it has run: anybody can have systemd load units without end by asking for their names.
+        And nothing of it before it has run: any user can have systemd load units without end, by name.
         """
         if self.on_change is None or unit == self.last:
             return

@@ -107,7 +107,7 @@ def test_every_property_finds_its_field() -> None:
     )
 
 
-def test_what_confines_a_unit_finds_its_field() -> None:
+def test_the_sandbox_of_a_unit_finds_its_field() -> None:
     found = settings(
         User="llm",
         DynamicUser=True,
