@@ -10,7 +10,10 @@ from tests.fakes.bus import PrivateBus
 
 from llmhost.model.unit import Unit, UnitsReport
 from llmhost.sources.base import SourceError
+from llmhost.sources.systemd.bus.connection import BusConnection
+from llmhost.sources.systemd.session import Session
 from llmhost.sources.systemd.source import SystemdSource
+from llmhost.sources.systemd.units.units import Units
 
 VLLM: dict[str, Any] = {"Id": "vllm.service", "MainPID": 100, "NRestarts": 1}
 GLOBS = ("vllm.service", "vllm-*.service", "vllm@*.service")
@@ -63,10 +66,21 @@ def eventually(
         time.sleep(0.005)
 
 
-def sent(source: SystemdSource) -> int:
+def session_of(source: SystemdSource) -> Session:
     assert source._session is not None
-    assert source._session.bus is not None
-    return source._session.bus.sent
+    return source._session
+
+
+def connection_of(source: SystemdSource) -> BusConnection:
+    bus = session_of(source).bus
+    assert bus is not None
+    return bus
+
+
+def watched_by(source: SystemdSource) -> Units:
+    units = source._units()
+    assert units is not None
+    return units
 
 
 @pytest.fixture

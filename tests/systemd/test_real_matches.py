@@ -6,7 +6,7 @@ import pytest
 from dbus_next.message import Message
 from tests.fakes.booted import Booted, booted_systemd
 from tests.fakes.bus_peer import Peer
-from tests.fakes.unit_source import eventually, source_at, units
+from tests.fakes.unit_source import eventually, source_at, units, watched_by
 
 from llmhost.sources.systemd.source import SystemdSource
 
@@ -64,8 +64,7 @@ def test_a_service_that_becomes_an_engine_with_a_reload_is_discovered(host: Boot
 def test_what_anybody_has_systemd_load_is_let_go(host: Booted) -> None:
     with source_on(host, "model*.service", discover=True) as source:
         before = units(source)
-        watched = source._units()
-        assert watched is not None
+        watched = watched_by(source)
         peer = Peer(host.bus_address)
         for number in range(300):
             for name in (f"model-{number}.service", f"model@{number}.service", f"x{number}.service"):

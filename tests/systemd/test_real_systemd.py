@@ -10,7 +10,7 @@ import pytest
 from dbus_next.message import Message
 from tests.fakes.booted import Booted, booted_systemd
 from tests.fakes.bus_peer import Peer
-from tests.fakes.unit_source import eventually, read, source_at, units
+from tests.fakes.unit_source import connection_of, eventually, read, source_at, units
 
 from llmhost.model.unit import Unit, UnitSettings
 from llmhost.sources.systemd.source import SystemdSource
@@ -311,14 +311,12 @@ def test_an_unwatched_crash_loop_costs_nothing(host: Booted, source: SystemdSour
     read(source)
     host.systemctl("start", "other.service")
     read(source)
-    session = source._session
-    assert session is not None
-    assert session.bus is not None
-    before = (session.bus.sent, session.bus.received)
+    bus = connection_of(source)
+    before = (bus.sent, bus.received)
     loops = int(host.show("other.service", "NRestarts")["NRestarts"])
     while int(host.show("other.service", "NRestarts")["NRestarts"]) < loops + 5:
         read(source)
-    assert (session.bus.sent, session.bus.received) == before
+    assert (bus.sent, bus.received) == before
     host.systemctl("stop", "other.service")
 
 

@@ -14,7 +14,7 @@ from tests.fakes.bus import (
 )
 from tests.fakes.bus_peer import Peer
 from tests.fakes.unit_properties import unit_path
-from tests.fakes.unit_source import VLLM, bus, eventually, read, sent, source_on, units, wait_until
+from tests.fakes.unit_source import VLLM, bus, connection_of, eventually, read, session_of, source_on, units, wait_until
 
 assert bus is not None  # a fixture
 
@@ -36,9 +36,9 @@ def test_a_read_sends_nothing_when_nothing_changed(bus: PrivateBus) -> None:
     with FakeSystemd(bus, [VLLM, dead]) as systemd, source_on(bus) as source:
         systemd.change("vllm.service", ActiveState="deactivating")
         first = read(source)
-        before = sent(source)
+        before = connection_of(source).sent
         assert [read(source) for _ in range(10)] == [first] * 10
-        assert sent(source) == before
+        assert connection_of(source).sent == before
 
 
 def test_signals_alone_bring_changes(bus: PrivateBus) -> None:
@@ -56,15 +56,14 @@ def test_units_that_nobody_watches_cost_no_message(bus: PrivateBus) -> None:
     others = [{"Id": f"other{number}.service"} for number in range(500)]
     with FakeSystemd(bus, [VLLM, *others]) as systemd, source_on(bus) as source:
         read(source)
-        assert source._session is not None
-        assert source._session.bus is not None
-        sent_before, received_before = sent(source), source._session.bus.received
+        connection = connection_of(source)
+        sent, received = connection.sent, connection.received
         for number in range(500):
             systemd.change(f"other{number}.service", NRestarts=1)
         systemd.change("vllm.service", NRestarts=2)
         eventually(source, lambda found: found["vllm.service"].nrestarts == 2)
-        assert sent(source) == sent_before
-        assert source._session.bus.received == received_before + 2  # the pair for the one that is watched
+        assert connection.sent == sent
+        assert connection.received == received + 2  # the pair for the one that is watched
 
 
 def test_forged_signals_are_counted_and_ignored_and_said_once(
@@ -72,12 +71,10 @@ def test_forged_signals_are_counted_and_ignored_and_said_once(
 ) -> None:
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
         read(source)
-        session = source._session
-        assert session is not None
-        assert session.bus is not None
+        session = session_of(source)
         forger = Peer(bus.address)
         forged = {"NRestarts": Variant("u", 999)}
-        to = session.bus.unique_name
+        to = connection_of(source).unique_name
         forger.signal(
             unit_path("vllm.service"), PROPERTIES, "PropertiesChanged", "sa{sv}as", SERVICE, forged, [], to=to
         )

@@ -3,11 +3,21 @@
 import threading
 from collections.abc import Callable
 from itertools import groupby
-from typing import Any
 
 import pytest
 from tests.fakes.bus import MANAGER, MANAGER_PATH, FakeSystemd, PrivateBus
-from tests.fakes.unit_source import VLLM, bus, eventually, read, source_on, units, wait_until
+from tests.fakes.unit_source import (
+    VLLM,
+    bus,
+    connection_of,
+    eventually,
+    read,
+    session_of,
+    source_on,
+    units,
+    wait_until,
+    watched_by,
+)
 
 from llmhost.model.unit_event import UnitEvent
 
@@ -86,9 +96,7 @@ def test_who_is_told_may_fail_and_the_next_event_comes(bus: PrivateBus, caplog: 
         systemd.change("vllm.service", NRestarts=2)
         eventually(source, lambda found: found["vllm.service"].nrestarts == 2)
         assert len(told.events) == 2
-        assert source._session is not None
-        assert source._session.bus is not None
-        assert source._session.bus.skipped == 0
+        assert connection_of(source).skipped == 0
     assert caplog.messages == ["a bug in the handler of unit events: an event of vllm.service is lost"]
 
 
@@ -162,8 +170,7 @@ def test_what_holds_gpu_memory_was_there_before(bus: PrivateBus) -> None:
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, discover=True, on_event=told) as source:
         read(source)
         systemd.load({"Id": "other.service", "InvocationID": A, "ExecStart": [["nginx"]]})
-        watched = source._units()
-        assert watched is not None
+        watched = watched_by(source)
         wait_until(lambda: "other.service" in watched._recently_loaded)
         source.watch(["other.service"])
         eventually(source, lambda found: "other.service" in found)
@@ -224,7 +231,7 @@ def test_after_a_message_that_cannot_be_understood_there_is_a_gap(bus: PrivateBu
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=told) as source:
         read(source)
         systemd.set("vllm.service", InvocationID=A)
-        session: Any = source._session
+        session = session_of(source)
         assert source._loop is not None
         source._loop.call_soon_threadsafe(session._on_skipped)
         wait_until(lambda: len(told.events) == 2)

@@ -128,7 +128,7 @@ def test_a_file_that_was_read_of_a_unit_that_is_loaded_by_then_is_of_no_use(what
     if what == "signal":
         reports.changed(ActiveState="active", SubState="running", InvocationID=B)
     else:
-        reports.unit.loaded_by_systemd(is_new=False)
+        reports.unit.loaded(is_new=False)
     reports.unit.file_read(None)
     assert not reports.unit.is_missing
     assert reports.all == [("stub", "", True), ("active", "b", False)][: 2 if what == "signal" else 1]
@@ -178,12 +178,12 @@ def test_a_new_unit_is_reported_once_it_has_run_and_first_that_it_was_not_there(
 def test_a_unit_becomes_new_only_before_it_is_read() -> None:
     reports = Reports()
     reports.unit.not_loaded()
-    reports.unit.loaded_by_systemd(is_new=True)
+    reports.unit.loaded(is_new=True)
     reports.unit.properties_read(LOADED)
     assert reports.all == [("stub", "", True), ("active", "a", True)]
     reports = Reports()
     reports.not_loaded(None)
-    reports.unit.loaded_by_systemd(is_new=True)
+    reports.unit.loaded(is_new=True)
     reports.unit.properties_read(LOADED)
     assert reports.all == [("active", "a", False)]
 

@@ -16,6 +16,7 @@ process. Its signatures and messages are sound. So those are used, and the conne
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -26,7 +27,13 @@ from dbus_next.message import Message
 
 from llmhost.runtime.log_throttle import ThrottledLog
 from llmhost.sources.systemd.bus.message import FIXED_BYTES, Kind, Received, decode, encode, rest_bytes
-from llmhost.sources.systemd.bus.transport import BusUnreachableError, authenticate, open_socket, parse_addresses
+from llmhost.sources.systemd.bus.transport import (
+    Address,
+    BusUnreachableError,
+    authenticate,
+    open_socket,
+    parse_addresses,
+)
 from llmhost.sources.systemd.bus.values import UndecodableError
 
 log = logging.getLogger(__name__)
@@ -126,31 +133,19 @@ class BusConnection:
         throttled_log: ThrottledLog | None = None,
     ) -> "BusConnection":
         """Connect, authenticate, say Hello. Raises BusUnreachableError, and CallTimeoutError where a bus is silent."""
+        make = functools.partial(
+            cls,
+            on_signal=on_signal,
+            on_skipped=on_skipped,
+            call_timeout_seconds=call_timeout_seconds,
+            throttled_log=throttled_log or ThrottledLog(log),
+        )
         failures = []
         silent = False
         for address in parse_addresses(addresses):
             try:
                 async with asyncio.timeout(call_timeout_seconds):
-                    reader, writer = await open_socket(address)
-                    try:
-                        await authenticate(reader, writer)
-                        bus = cls(
-                            reader,
-                            writer,
-                            on_signal=on_signal,
-                            on_skipped=on_skipped,
-                            call_timeout_seconds=call_timeout_seconds,
-                            throttled_log=throttled_log or ThrottledLog(log),
-                        )
-                    except BaseException:
-                        writer.transport.abort()
-                        raise
-                    try:
-                        (bus.unique_name,) = await bus.call(BUS_DRIVER, "Hello")
-                    except BaseException:
-                        await bus.close()
-                        raise
-                    return bus
+                    return await _connect(address, make)
             except (TimeoutError, CallTimeoutError):
                 silent = True
                 failures.append(f"{address.text}: no answer in {call_timeout_seconds:g} s")
@@ -291,3 +286,21 @@ class BusConnection:
             pending.fail(CallFailedError(pending.what, "undecodable reply", str(error)))
             raise
         pending.future.set_result(body)
+
+
+async def _connect(
+    address: Address, make: Callable[[asyncio.StreamReader, asyncio.StreamWriter], BusConnection]
+) -> BusConnection:
+    reader, writer = await open_socket(address)
+    try:
+        await authenticate(reader, writer)
+    except BaseException:
+        writer.transport.abort()
+        raise
+    bus = make(reader, writer)
+    try:
+        (bus.unique_name,) = await bus.call(BUS_DRIVER, "Hello")
+    except BaseException:
+        await bus.close()
+        raise
+    return bus

@@ -160,7 +160,7 @@ class Units:
         if self._syncs.served and len(self._recently_loaded) < _MAX_RECENTLY_LOADED and is_service(name):
             self._recently_loaded.add(name)
         if name in self._by_name:
-            self._by_name[name].loaded_by_systemd(is_new=name in self._recently_loaded)
+            self._by_name[name].loaded(is_new=name in self._recently_loaded)
         if self._watchlist.wants(name):
             self.watch(name)
             return

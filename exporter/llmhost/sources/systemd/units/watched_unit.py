@@ -69,7 +69,7 @@ class WatchedUnit:
         if self._known.change(interface, properties, self._clock()):
             self._report_loaded(self._known, gap=False)
 
-    def loaded_by_systemd(self, *, is_new: bool) -> None:
+    def loaded(self, *, is_new: bool) -> None:
         """Take a UnitNew."""
         if is_new and self.state.has_gap:
             self._changes.is_new = True
