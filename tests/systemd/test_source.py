@@ -115,17 +115,3 @@ def test_a_snapshot_counts_from_its_place_among_the_signals(bus: PrivateBus) -> 
         assert units(source)["vllm.service"].nrestarts == 1
         systemd.change("vllm.service", NRestarts=4)
         eventually(source, lambda found: found["vllm.service"].nrestarts == 4)
-
-
-def test_settings_are_read_again_after_a_reload(bus: PrivateBus) -> None:
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
-        before = units(source)["vllm.service"].settings
-        assert before is not None
-        assert before.restart_delay_seconds == 0.1
-        systemd.reload([{**VLLM, "RestartUSec": 30_000_000}, {"Id": "vllm-new.service"}])
-        found = eventually(source, lambda found: len(found) == 2)
-        after = found["vllm.service"].settings
-        assert after is not None
-        assert after.restart_delay_seconds == 30.0
-        assert found["vllm.service"].nrestarts == 1
-        assert dict(read(source).resyncs) == {"bus": 0, "reload": 1, "systemd": 0}

@@ -73,12 +73,6 @@ def test_no_bus_fails_at_once_and_its_return_is_noticed(bus: PrivateBus) -> None
             eventually(source, lambda found: "vllm.service" in found)
 
 
-def test_an_address_that_is_empty_is_no_bus() -> None:
-    source = SystemdSource(patterns=GLOBS, discover=False, is_engine_command=lambda _: False, address="")
-    assert fault(source).cause is Cause.NO_BUS
-    source.close()
-
-
 def test_the_address_comes_from_the_environment(bus: PrivateBus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", bus.address)
     with FakeSystemd(bus, [VLLM]):
@@ -121,19 +115,6 @@ def test_a_systemd_that_stays_away_is_told_after_a_moment(bus: PrivateBus) -> No
         began = time.monotonic()
         assert fault(source, 20).cause is Cause.NO_SYSTEMD
         assert 1.0 < time.monotonic() - began < 10
-
-
-def test_a_restarted_bus_is_resynced_and_counted(bus: PrivateBus) -> None:
-    with source_on(bus) as source:
-        with FakeSystemd(bus, [VLLM]):
-            read(source)
-        bus.kill()
-        wait_until(lambda: source._units() is None)
-        assert fault(source).cause is Cause.NO_BUS
-        bus.start()
-        with FakeSystemd(bus, [{**VLLM, "NRestarts": 4}]):
-            eventually(source, lambda found: found["vllm.service"].nrestarts == 4)
-            assert dict(read(source).resyncs) == {"bus": 1, "reload": 0, "systemd": 0}
 
 
 def test_a_bus_that_stopped_answering_is_found_out_without_a_read(bus: PrivateBus) -> None:
