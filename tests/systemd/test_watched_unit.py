@@ -96,6 +96,9 @@ def test_half_a_pair_is_held_back_until_the_other_or_for_a_moment() -> None:
         (0, 1, "running"),
         (7, 2, "start"),
     ]
+    reports.unit.changed(UNIT_INTERFACE, {"MainPID": 0})
+    reports.unit.changed(UNIT_INTERFACE, {"SubState": "running", "LoadState": "never signalled"})
+    assert (reports.units[-1].main_pid, reports.units[-1].load_state) == (0, "loaded")
     reports.unit.changed(SERVICE_INTERFACE, {"NRestarts": 3})
     reports.now += 0.11  # the other half was never sent
     known = reports.unit.unit()
@@ -109,6 +112,7 @@ def test_a_unit_that_is_let_go_of_and_loaded_again_keeps_its_settings_and_nothin
     reports.unit.properties_read(LOADED)
     reports.unit.changed(SERVICE_INTERFACE, {"NRestarts": 5})
     reports.unit.removed()
+    reports.now = 1.0
     before = reports.unit.unit()
     assert before is not None
     assert before.nrestarts == 1, "readers wait until its file is read"
@@ -118,6 +122,16 @@ def test_a_unit_that_is_let_go_of_and_loaded_again_keeps_its_settings_and_nothin
     assert again.nrestarts is None
     assert again.settings is not None
     assert again.settings.restart_delay_seconds == 10.0
+
+
+def test_a_unit_that_is_loaded_and_let_go_of_before_it_can_be_read_has_no_settings() -> None:
+    reports = Reports()
+    reports.not_loaded("enabled")
+    reports.changed(ActiveState="active", SubState="running", InvocationID=A)
+    reports.unit.removed()
+    assert reports.all == [("stub", "", True), ("active", "a", False), ("stub", "", False)]
+    assert reports.units[1].settings is None
+    assert reports.units[2].unit_file_state == "enabled"
 
 
 @pytest.mark.parametrize("what", ["signal", "load"])
