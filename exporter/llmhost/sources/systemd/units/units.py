@@ -164,7 +164,7 @@ class Units:
         if self._watchlist.wants(name):
             self.watch(name)
             return
-        for unit in list(self._by_name.values()):
+        for unit in self._by_name.values():
             if unit.is_unresolved_alias:
                 self.watch(unit.name)
         if self._watchlist.discover:
