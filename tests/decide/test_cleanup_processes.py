@@ -32,7 +32,7 @@ def test_a_tree_is_ended_from_the_top_and_its_tracker_last() -> None:
     assert pids(found) == [40, 50, 51, 31]
     assert [ending.condition for ending in found.endings] == [*[Condition.ORPHAN] * 3, Condition.TRACKER]
     assert [ending.gpu_bytes for ending in found.endings] == [0, 3 * GIB, None, 0]
-    assert (found.left, found.untold, found.refused) == ((), (), "")
+    assert (found.left, found.unknowns, found.refused) == ((), (), "")
 
 
 def test_a_living_tree_is_no_matter() -> None:

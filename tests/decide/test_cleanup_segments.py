@@ -56,7 +56,7 @@ def test_a_file_that_is_held_is_no_matter() -> None:
 def test_a_file_of_which_it_cannot_be_told_is_counted_and_left() -> None:
     found = planned(host(segments=[replace(file(), holders=None), replace(file(6, SegmentKind.OTHER), holders=None)]))
     assert (found.steps, found.waiting, found.left) == ((), (), ())
-    assert found.untold == ("whether files of known kinds are held, of 1 (not all was looked at in time)",)
+    assert found.unknowns == ("whether files of known kinds are held, of 1 (not all was looked at in time)",)
 
 
 def test_a_file_that_was_not_watched_for_long_enough_waits() -> None:
@@ -204,8 +204,8 @@ def test_outside_the_hosts_pid_namespace_it_refuses_and_says_what_would_let_it()
 def test_without_shared_memory_processes_are_still_ended() -> None:
     found = planned(replace(host([core()]), shm=Failed(Cause.NO_PERMISSION, "/dev/shm: denied")))
     assert pids(found) == [40]
-    assert found.untold == ("the files of shared memory cannot be read: no permission (/dev/shm: denied)",)
-    assert planned(replace(host(), shm=NotApplicable("disabled by the config"))).untold == ()
+    assert found.unknowns == ("the files of shared memory cannot be read: no permission (/dev/shm: denied)",)
+    assert planned(replace(host(), shm=NotApplicable("disabled by the config"))).unknowns == ()
 
 
 def test_a_clock_that_was_set_back_removes_no_python_shm_of_a_living_engine() -> None:

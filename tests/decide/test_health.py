@@ -176,7 +176,8 @@ def test_a_server_that_does_not_answer_is_found_once_it_had_the_time_to_load() -
 def test_a_server_without_metrics_is_untold_and_no_finding() -> None:
     told = health(engines=answer(Cause.NO_METRICS))
     assert told.level is Level.HEALTHY
-    assert ("vllm.service at http://h:1", "no_metrics") in [(untold.subject, untold.cause) for untold in told.untold]
+    unknowns = [(unknown.subject, unknown.cause) for unknown in told.unknowns]
+    assert ("vllm.service at http://h:1", "no_metrics") in unknowns
 
 
 def test_a_guard_that_could_not_work_is_found() -> None:
@@ -187,7 +188,7 @@ def test_a_guard_that_could_not_work_is_found() -> None:
     assert with_guard(GuardVerdict.FAULT) == [("guard", "vllm.service", "its guard could not work at its last start")]
     assert with_guard(GuardVerdict.FREE) == []
     told = health(guard_runs=Failed(Cause.NO_PERMISSION, "not root's"))
-    assert [(untold.subject, untold.matters) for untold in told.untold if untold.detail == "not root's"] == [
+    assert [(unknown.subject, unknown.matters) for unknown in told.unknowns if unknown.detail == "not root's"] == [
         ("runs of guards", False)
     ]
 
@@ -211,7 +212,7 @@ def test_without_a_record_nobody_can_tell_how_long_a_process_looks_like_an_orpha
     core = process(30, None, ppid=1, engine="vllm", role=Role.CORE, argv=("VLLM::EngineCore",), pipes={})
     told = health(processes=[process(1, None, ppid=0, comm="systemd", argv=("/sbin/init",), pipes={}), core])
     assert told.level is Level.CANNOT_TELL
-    assert [untold.subject for untold in told.untold if untold.matters] == ["orphans"]
+    assert [unknown.subject for unknown in told.unknowns if unknown.matters] == ["orphans"]
 
 
 @pytest.mark.parametrize(
@@ -238,6 +239,6 @@ def test_a_finding_outweighs_what_cannot_be_seen() -> None:
 
 def test_processes_that_hide_are_told() -> None:
     told = health(processes=Ok(replace(table([]), unreadable=7)))
-    assert [(untold.subject, untold.detail) for untold in told.untold if untold.cause == "no_permission"] == [
+    assert [(unknown.subject, unknown.detail) for unknown in told.unknowns if unknown.cause == "no_permission"] == [
         ("processes", "processes of which not all could be read: 7; root can")
     ]

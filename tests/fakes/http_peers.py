@@ -4,14 +4,13 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
-from wsgiref.types import StartResponse, WSGIApplication
 
 import pytest
 
-from llmhost.serve.http import HttpServer
-from llmhost.serve.routes import Request, Response, application, text
+from llmhost.serve.http import HttpServer, Timeouts
+from llmhost.serve.routes import Handler, Request, Response, text
 
 WAIT_SECONDS = 15.0  # what no test should come near
 
@@ -19,23 +18,19 @@ WAIT_SECONDS = 15.0  # what no test should come near
 class Starter(Protocol):
     def __call__(
         self,
-        app: WSGIApplication | None = None,
+        routes: Mapping[str, Handler] | None = None,
         *,
         listen: str = "127.0.0.1:0",
         max_connections: int = 8,
         timeout_seconds: float = 5.0,
         keep_alive_seconds: float = 65.0,
         write_seconds: float = 30.0,
-        tls: Callable[[], ssl.SSLContext] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> HttpServer: ...
 
 
 def hello(_request: Request) -> Response:
     return text("hello\n")
-
-
-def hello_app() -> WSGIApplication:
-    return application({"/": hello})
 
 
 @pytest.fixture
@@ -44,22 +39,22 @@ def serve() -> Iterator[Starter]:
     servers: list[HttpServer] = []
 
     def start(
-        app: WSGIApplication | None = None,
+        routes: Mapping[str, Handler] | None = None,
         *,
         listen: str = "127.0.0.1:0",
         max_connections: int = 8,
         timeout_seconds: float = 5.0,
         keep_alive_seconds: float = 65.0,
         write_seconds: float = 30.0,
-        tls: Callable[[], ssl.SSLContext] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> HttpServer:
         server = HttpServer(
             listen,
-            app or hello_app(),
+            routes or {"/": hello},
             max_connections=max_connections,
-            timeout_seconds=timeout_seconds,
-            keep_alive_seconds=keep_alive_seconds,
-            write_seconds=write_seconds,
+            timeouts=Timeouts(
+                head_seconds=timeout_seconds, keep_alive_seconds=keep_alive_seconds, write_seconds=write_seconds
+            ),
             tls=tls,
         )
         servers.append(server)
@@ -111,15 +106,19 @@ def get(server: HttpServer, path: str = "/", *headers: str, method: str = "GET")
     return int(status_line.split()[1]), {name.lower(): value for name, value in pairs}, body
 
 
+def large(_request: Request) -> Response:
+    """Respond with more than the sockets' buffers take."""
+    return text("x" * 50_000_000)
+
+
 class Gate:
-    """An application that says when it was entered and answers when it is told to."""
+    """A handler that says when it was entered and answers when it is told to."""
 
     def __init__(self) -> None:
         self.entered = threading.Semaphore(0)
         self.open = threading.Event()
 
-    def __call__(self, _environ: dict[str, object], start_response: StartResponse) -> list[bytes]:
+    def __call__(self, _request: Request) -> Response:
         self.entered.release()
         assert self.open.wait(WAIT_SECONDS)
-        start_response("200 OK", [("Content-Type", "text/plain")])
-        return [b"through\n"]
+        return text("through\n")

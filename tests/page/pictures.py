@@ -13,7 +13,6 @@ from tests.fakes.browser import Browser
 from tests.fakes.status_page import handler, text_of, written
 
 from llmhost.serve.http import HttpServer
-from llmhost.serve.routes import application
 
 _WINDOWS = (("status-page", 1000, 900, False), ("status-page-phone", 390, 844, True))
 
@@ -21,7 +20,7 @@ _WINDOWS = (("status-page", 1000, 900, False), ("status-page-phone", 390, 844, T
 def main() -> None:
     directory = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs"
     text = text_of(written("incident"))
-    server = HttpServer("127.0.0.1:0", application({"/": handler(lambda: text)}), max_connections=4)
+    server = HttpServer("127.0.0.1:0", {"/": handler(lambda: text)}, max_connections=4)
     server.start()
     try:
         with Browser() as browser:

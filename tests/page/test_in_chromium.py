@@ -16,7 +16,7 @@ from tests.fakes.values import HOST
 from llmhost.derive.host_view import HostView
 from llmhost.model.reading import Ok
 from llmhost.serve.http import HttpServer
-from llmhost.serve.routes import Request, Response, application, html
+from llmhost.serve.routes import Request, Response, html
 
 HOSTS = ("incident", "engine-of-each-kind", "mig", "left-over-by-many", "settings-that-go-wrong")
 ASK = "document.dispatchEvent(new Event('visibilitychange'))"  # as when the tab comes to the front
@@ -39,7 +39,7 @@ class Site:
         return f"http://127.0.0.1:{self._port}/"
 
     def start(self) -> None:
-        self._server = HttpServer(f"127.0.0.1:{self._port}", application({"/": self._answer}), max_connections=8)
+        self._server = HttpServer(f"127.0.0.1:{self._port}", {"/": self._answer}, max_connections=8)
         self._port = self._server.address[1]
         self._server.start()
 

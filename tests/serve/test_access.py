@@ -1,4 +1,4 @@
-"""Who may see the status: over loopback, for this host by name, and through no proxy."""
+"""Access to the status: for clients over loopback, for this host by name, and through no proxy."""
 
 import socket
 import subprocess
@@ -9,23 +9,15 @@ from tests.fakes.http_peers import Starter, received, serve
 from tests.fakes.needs import needs, needs_root
 
 from llmhost.serve.access import may_see_all
-from llmhost.serve.routes import Request, Response, application, text
+from llmhost.serve.routes import Request, Response, text
 
 __all__ = ["serve"]
 
 
 def request(client: str = "127.0.0.1", host: str | None = "localhost:10061", **headers: str) -> Request:
     named = {} if host is None else {"host": host}
-    return Request(
-        path="/",
-        query={},
-        headers=named | {name.replace("_", "-"): value for name, value in headers.items()},
-        accept="",
-        accept_encoding="",
-        scrape_timeout_seconds=None,
-        head=False,
-        client=client,
-    )
+    named |= {name.replace("_", "-"): value for name, value in headers.items()}
+    return Request(method="GET", path="/", query={}, headers=named, client=client)
 
 
 @pytest.mark.parametrize("client", ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"])
@@ -99,7 +91,7 @@ def test_it_goes_by_the_connection_and_the_headers_as_they_are_sent(serve: Start
     def handler(asked: Request) -> Response:
         return text(str(may_see_all(asked)))
 
-    server = serve(application({"/": handler}), listen="[::]:0")
+    server = serve({"/": handler}, listen="[::]:0")
     for address in ("127.0.0.1", "::1"):
         assert asked(address, server.address[1], "Host: localhost") == b"True"
         assert asked(address, server.address[1], "Host: evil.example") == b"False"
@@ -120,13 +112,13 @@ _IN_A_NETWORK = """
 import fcntl, http.client, socket, struct
 from llmhost.serve.access import may_see_all
 from llmhost.serve.http import HttpServer
-from llmhost.serve.routes import application, text
+from llmhost.serve.routes import text
 
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
     fcntl.ioctl(control, 0x8914, struct.pack("16sh14x", b"lo", 0x1))  # SIOCSIFFLAGS, IFF_UP
     address = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton("198.51.100.1"))
     fcntl.ioctl(control, 0x8916, struct.pack("16s16s", b"lo:1", address))  # SIOCSIFADDR
-server = HttpServer(":0", application({"/": lambda request: text(str(may_see_all(request)))}), max_connections=2)
+server = HttpServer(":0", {"/": lambda request: text(str(may_see_all(request)))}, max_connections=2)
 server.start()
 for name in ("127.0.0.1", "198.51.100.1"):
     connection = http.client.HTTPConnection(name, server.address[1], timeout=5)

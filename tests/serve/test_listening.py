@@ -4,7 +4,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from tests.fakes.http_peers import Starter, get, hello_app, serve
+from tests.fakes.http_peers import Starter, get, hello, serve
 from tests.fakes.needs import missing
 
 from llmhost.model.listen import ListenAddress, parse_listen
@@ -114,7 +114,7 @@ def test_a_name_is_served_at_its_ipv4_address(serve: Starter) -> None:
 
 def test_a_port_in_use_says_so_in_one_line() -> None:
     with taken_port() as port, pytest.raises(ListenError) as caught:
-        HttpServer(f"127.0.0.1:{port}", hello_app(), max_connections=1)
+        HttpServer(f"127.0.0.1:{port}", {"/": hello}, max_connections=1)
     assert str(caught.value) == f"cannot listen on 127.0.0.1:{port}: the port is in use, perhaps by another llmhost"
 
 

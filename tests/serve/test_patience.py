@@ -1,6 +1,8 @@
 """Clients that idle, trickle, do not read, or come in numbers: none of them delays another, or stop()."""
 
 import contextlib
+import os
+import resource
 import socket
 import ssl
 import subprocess
@@ -8,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from wsgiref.types import StartResponse
 
 import pytest
 from tests.fakes.http_peers import (
@@ -18,7 +19,8 @@ from tests.fakes.http_peers import (
     connect,
     exchanged,
     get,
-    hello_app,
+    hello,
+    large,
     received,
     serve,
     server_threads,
@@ -108,7 +110,7 @@ def test_the_client_that_has_kept_us_waiting_longest_makes_room(serve: Starter) 
 
 def test_when_every_client_waits_for_us_the_next_is_told_503_at_once(serve: Starter) -> None:
     gate = Gate()
-    server = serve(gate, max_connections=2)
+    server = serve({"/": gate}, max_connections=2)
     with idle_clients(server, 2, REQUEST) as clients:
         for _ in clients:
             assert gate.entered.acquire(timeout=5)
@@ -121,7 +123,7 @@ def test_when_every_client_waits_for_us_the_next_is_told_503_at_once(serve: Star
 
 def test_refusals_are_bounded_too(serve: Starter) -> None:
     gate = Gate()
-    server = serve(gate, max_connections=1)
+    server = serve({"/": gate}, max_connections=1)
     with idle_clients(server, 1, REQUEST):
         assert gate.entered.acquire(timeout=5)
         with idle_clients(server, 40) as refused:
@@ -131,6 +133,44 @@ def test_refusals_are_bounded_too(serve: Starter) -> None:
                     assert client.recv(12) in {b"HTTP/1.1 503", b""}
                 assert server_threads() <= 1 + 1 + 16
         gate.open.set()
+
+
+def test_when_descriptors_run_out_an_idle_client_gives_back_its_own(
+    serve: Starter, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve(timeout_seconds=60)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with idle_clients(server, 1) as (idle,), socket.socket() as client:
+        until(lambda: server_threads() == 2)
+        free = os.dup(client.fileno())  # the lowest number that is free
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+        try:
+            client.settimeout(WAIT_SECONDS)
+            client.connect(server.address)
+            client.sendall(REQUEST)
+            assert client.recv(15) == b"HTTP/1.1 200 OK"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert idle.recv(1) == b""
+    assert [record.getMessage() for record in caplog.records] == [
+        "cannot take a connection: [Errno 24] Too many open files"
+    ]
+
+
+def test_a_connection_that_gets_no_thread_is_closed_and_costs_no_slot(
+    serve: Starter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    server = serve(max_connections=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        for _ in range(3):
+            assert exchanged(server, b"") == b""
+    assert get(server)[0] == 200
+    assert [record.getMessage() for record in caplog.records] == ["cannot take a connection: can't start new thread"]
 
 
 def test_an_idle_client_is_closed_without_a_word(serve: Starter) -> None:
@@ -165,11 +205,7 @@ def test_a_head_that_does_not_end_is_told_408(serve: Starter) -> None:
 
 
 def test_a_client_that_does_not_read_its_answer_is_cut_off_in_time(serve: Starter) -> None:
-    def large(_environ: dict[str, object], start_response: StartResponse) -> list[bytes]:
-        start_response("200 OK", [("Content-Type", "text/plain")])
-        return [b"x" * 50_000_000]
-
-    server = serve(large, write_seconds=0.3)
+    server = serve({"/": large}, write_seconds=0.3)
     with connect(server) as client:
         client.sendall(REQUEST)
         until(lambda: server_threads() == 2)
@@ -177,11 +213,7 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off_in_time(serve: Starte
 
 
 def test_a_client_that_does_not_read_its_answer_makes_room(serve: Starter) -> None:
-    def large(_environ: dict[str, object], start_response: StartResponse) -> list[bytes]:
-        start_response("200 OK", [("Content-Type", "text/plain")])
-        return [b"x" * 50_000_000]
-
-    server = serve(large, max_connections=1, write_seconds=60)
+    server = serve({"/": large}, max_connections=1, write_seconds=60)
     with connect(server) as client:
         client.sendall(REQUEST)
         assert client.recv(15) == b"HTTP/1.1 200 OK"
@@ -212,7 +244,7 @@ def test_stop_waits_for_no_client(serve: Starter, sent: bytes, grace: float) -> 
 
 def test_stop_lets_an_answer_under_way_finish(serve: Starter, grace: float) -> None:
     gate = Gate()
-    server = serve(gate)
+    server = serve({"/": gate})
     with connect(server) as client:
         client.sendall(REQUEST)
         assert gate.entered.acquire(timeout=5)
@@ -228,7 +260,7 @@ def test_stop_lets_an_answer_under_way_finish(serve: Starter, grace: float) -> N
 
 def test_stop_does_not_wait_for_a_handler_that_hangs(serve: Starter) -> None:
     gate = Gate()
-    server = serve(gate)
+    server = serve({"/": gate})
     with connect(server) as client:
         client.sendall(REQUEST)
         assert gate.entered.acquire(timeout=5)
@@ -240,7 +272,7 @@ def test_stop_does_not_wait_for_a_handler_that_hangs(serve: Starter) -> None:
 
 
 def test_a_server_may_be_stopped_twice_and_without_a_start() -> None:
-    server = HttpServer("127.0.0.1:0", hello_app(), max_connections=1)
+    server = HttpServer("127.0.0.1:0", {"/": hello}, max_connections=1)
     server.stop()
     server.stop()
     with pytest.raises(ConnectionRefusedError):
@@ -257,11 +289,8 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_over_tls_idle_clients_delay_no_scrape_either(serve: Starter, certificate: tuple[Path, Path]) -> None:
-    def context() -> ssl.SSLContext:
-        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        made.load_cert_chain(*certificate)
-        return made
-
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
     server = serve(max_connections=4, timeout_seconds=60, tls=context)
     trusting = ssl.create_default_context(cafile=certificate[0])
     with idle_clients(server, 20):
@@ -272,10 +301,22 @@ def test_over_tls_idle_clients_delay_no_scrape_either(serve: Starter, certificat
         assert time.monotonic() - began < WAIT_SECONDS, "and not 60 s"
 
 
+def test_over_tls_slow_clients_have_no_more_time(serve: Starter, certificate: tuple[Path, Path]) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    server = serve(timeout_seconds=0.3, tls=context)
+    trusting = ssl.create_default_context(cafile=certificate[0])
+    with connect(server) as silent, connect(server) as raw:
+        with trusting.wrap_socket(raw, server_hostname="127.0.0.1") as client:
+            client.sendall(b"GET / HT")
+            assert client.recv(12) == b"HTTP/1.1 408"
+        assert silent.recv(1) == b"", "in the middle of its handshake"
+
+
 def test_a_client_that_speaks_plain_http_to_tls_is_closed(serve: Starter, certificate: tuple[Path, Path]) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
-    server = serve(tls=lambda: context)
+    server = serve(tls=context)
     with connect(server) as client, contextlib.suppress(ConnectionError):
         client.sendall(REQUEST)
         assert not received(client).startswith(b"HTTP")

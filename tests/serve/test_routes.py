@@ -5,8 +5,8 @@ import logging
 import pytest
 from tests.fakes.http_peers import Starter, get, hello, serve
 
-from llmhost.serve.routes import Request, Response, accepts_gzip, application, html, scrape_timeout_seconds, text
-from llmhost.serve.throttle import ThrottledLog
+from llmhost.runtime.log_throttle import ThrottledLog
+from llmhost.serve.routes import Request, Response, accepts_gzip, html, text
 
 __all__ = ["serve"]
 
@@ -17,6 +17,11 @@ def metrics(_request: Request) -> Response:
     return Response(headers=(("Content-Type", "text/plain; version=0.0.4"),), body=PAGE)
 
 
+def scrape(timeout: str | None) -> Request:
+    headers = {} if timeout is None else {"x-prometheus-scrape-timeout-seconds": timeout}
+    return Request(method="GET", path="/metrics", query={}, headers=headers, client="127.0.0.1")
+
+
 def test_a_handler_is_told_all_about_its_request(serve: Starter) -> None:
     seen: list[Request] = []
 
@@ -25,7 +30,7 @@ def test_a_handler_is_told_all_about_its_request(serve: Starter) -> None:
         return text("ok")
 
     get(
-        serve(application({"/metrics": handler})),
+        serve({"/metrics": handler}),
         "/metrics?name[]=up&name%5B%5D=a%20b&empty=",
         "Accept: text/plain",
         "Accept-Encoding: gzip",
@@ -35,19 +40,19 @@ def test_a_handler_is_told_all_about_its_request(serve: Starter) -> None:
     )
     (request,) = seen
     assert request.path == "/metrics"
-    assert request.query == {"name[]": ("up", "a b"), "empty": ("",)}
-    assert (request.accept, request.accept_encoding) == ("text/plain", "gzip")
+    assert request.query == {"name[]": ["up", "a b"], "empty": [""]}
+    assert (request.headers["accept"], request.headers["accept-encoding"]) == ("text/plain", "gzip")
     assert request.scrape_timeout_seconds == 9.5
     assert request.headers["cookie"] == "a=b"
     assert request.client == "127.0.0.1"
-    assert not request.head
+    assert request.method == "GET"
 
 
 def test_an_ipv4_client_of_a_socket_for_both_has_its_ipv4_address(serve: Starter) -> None:
     def who(request: Request) -> Response:
         return text(request.client)
 
-    server = serve(application({"/": who}), listen=":0")
+    server = serve({"/": who}, listen=":0")
     connection = http.client.HTTPConnection("127.0.0.1", server.address[1], timeout=5)
     connection.request("GET", "/", headers={"Connection": "close"})
     assert connection.getresponse().read() == b"127.0.0.1"
@@ -56,21 +61,21 @@ def test_an_ipv4_client_of_a_socket_for_both_has_its_ipv4_address(serve: Starter
 
 @pytest.mark.parametrize("path", ["/metrics/", "//metrics", "/metric", "/METRICS", "/", "/metrics/../metrics"])
 def test_a_path_is_its_exact_spelling_and_others_are_told_what_there_is(serve: Starter, path: str) -> None:
-    status, headers, body = get(serve(application({"/metrics": metrics, "/healthz": hello})), path)
+    status, headers, body = get(serve({"/metrics": metrics, "/healthz": hello}), path)
     assert status == 404
     assert body == b"no such page; there are:\n/healthz\n/metrics\n"
     assert headers["content-type"] == "text/plain; charset=utf-8"
 
 
 def test_a_percent_encoded_path_is_decoded(serve: Starter) -> None:
-    assert get(serve(application({"/metrics": hello})), "/%6detrics")[0] == 200
+    assert get(serve({"/metrics": hello}), "/%6detrics")[0] == 200
 
 
 def test_a_handler_that_raises_costs_a_500_and_one_traceback(serve: Starter, caplog: pytest.LogCaptureFixture) -> None:
     def broken(_request: Request) -> Response:
         raise KeyError("secret")
 
-    server = serve(application({"/metrics": broken, "/healthz": hello}))
+    server = serve({"/metrics": broken, "/healthz": hello})
     for _ in range(3):
         status, _, body = get(server, "/metrics")
         assert (status, body) == (500, b"an error of this program; its log says more\n")
@@ -80,7 +85,7 @@ def test_a_handler_that_raises_costs_a_500_and_one_traceback(serve: Starter, cap
 
 
 def test_a_page_is_compressed_for_who_asks(serve: Starter) -> None:
-    server = serve(application({"/metrics": metrics}))
+    server = serve({"/metrics": metrics})
     status, headers, body = get(server, "/metrics", "Accept-Encoding: gzip")
     assert (status, headers["content-encoding"], headers["vary"]) == (200, "gzip", "Accept-Encoding")
     assert int(headers["content-length"]) == len(body) < len(PAGE)
@@ -88,7 +93,7 @@ def test_a_page_is_compressed_for_who_asks(serve: Starter) -> None:
 
 
 def test_head_tells_the_length_that_get_would_send(serve: Starter) -> None:
-    server = serve(application({"/metrics": metrics}))
+    server = serve({"/metrics": metrics})
     for header in ("Accept-Encoding: gzip", "Accept-Encoding: identity"):
         _, of_get, body = get(server, "/metrics", header)
         _, of_head, nothing = get(server, "/metrics", header, method="HEAD")
@@ -98,13 +103,13 @@ def test_head_tells_the_length_that_get_would_send(serve: Starter) -> None:
 
 def test_a_handler_is_told_that_head_was_asked(serve: Starter) -> None:
     def handler(request: Request) -> Response:
-        return text("", status=200 if request.head else 418)
+        return text("", status=200 if request.method == "HEAD" else 418)
 
-    assert get(serve(application({"/": handler})), method="HEAD")[0] == 200
+    assert get(serve({"/": handler}), method="HEAD")[0] == 200
 
 
 def test_a_page_is_sent_as_it_is_to_who_does_not_ask(serve: Starter) -> None:
-    _, headers, body = get(serve(application({"/metrics": metrics})), "/metrics", "Accept-Encoding: gzip;q=0, br")
+    _, headers, body = get(serve({"/metrics": metrics}), "/metrics", "Accept-Encoding: gzip;q=0, br")
     assert body == PAGE
     assert "content-encoding" not in headers
     assert headers["vary"] == "Accept-Encoding"
@@ -112,7 +117,7 @@ def test_a_page_is_sent_as_it_is_to_who_does_not_ask(serve: Starter) -> None:
 
 def test_a_small_page_is_not_compressed(serve: Starter) -> None:
     sizes = {"/1024": 1024, "/1025": 1025}
-    server = serve(application({path: lambda r: text("x" * sizes[r.path]) for path in sizes}))
+    server = serve({path: lambda r: text("x" * sizes[r.path]) for path in sizes})
     assert "content-encoding" not in get(server, "/1024", "Accept-Encoding: gzip")[1]
     assert get(server, "/1025", "Accept-Encoding: gzip")[1]["content-encoding"] == "gzip"
 
@@ -121,7 +126,7 @@ def test_what_a_handler_compressed_itself_is_left_alone(serve: Starter) -> None:
     def handler(_request: Request) -> Response:
         return Response(headers=(("Content-Type", "text/plain"), ("Content-Encoding", "gzip")), body=PAGE)
 
-    _, headers, body = get(serve(application({"/": handler})), "/", "Accept-Encoding: gzip")
+    _, headers, body = get(serve({"/": handler}), "/", "Accept-Encoding: gzip")
     assert (headers["content-encoding"], body) == ("gzip", PAGE)
 
 
@@ -151,16 +156,16 @@ def test_gzip_is_accepted_by_name_or_star_unless_with_q_0(header: str, accepted:
 
 @pytest.mark.parametrize(("header", "seconds"), [("10", 10.0), ("9.5", 9.5), ("0.001", 0.001), ("10.", 10.0)])
 def test_the_scrape_timeout_is_read(header: str, seconds: float) -> None:
-    assert scrape_timeout_seconds(header) == seconds
+    assert scrape(header).scrape_timeout_seconds == seconds
 
 
 @pytest.mark.parametrize("header", [None, "", "0", "-1", "nan", "inf", "1e9", "ten", " 10", "9" * 400, "10s", "²"])
 def test_a_scrape_timeout_that_is_no_positive_number_is_none(header: str | None) -> None:
-    assert scrape_timeout_seconds(header) is None
+    assert scrape(header).scrape_timeout_seconds is None
 
 
 def test_every_answer_forbids_guessing_its_type_and_a_page_forbids_scripts(serve: Starter) -> None:
-    server = serve(application({"/": lambda _: html("<p>hello</p>"), "/text": hello}))
+    server = serve({"/": lambda _: html("<p>hello</p>"), "/text": hello})
     _, headers, _ = get(server)
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["content-security-policy"].startswith("default-src 'none';")
@@ -172,14 +177,14 @@ def test_every_answer_forbids_guessing_its_type_and_a_page_forbids_scripts(serve
 
 def test_a_handler_may_set_its_own_policy(serve: Starter) -> None:
     own = Response(headers=(("Content-Type", "text/html"), ("content-security-policy", "default-src 'self'")), body=b"")
-    assert get(serve(application({"/": lambda _: own})))[1]["content-security-policy"] == "default-src 'self'"
+    assert get(serve({"/": lambda _: own}))[1]["content-security-policy"] == "default-src 'self'"
 
 
 def test_a_query_of_too_many_fields_is_as_none(serve: Starter) -> None:
     def handler(request: Request) -> Response:
         return text(str(len(request.query)))
 
-    assert get(serve(application({"/": handler})), "/?" + "&".join(f"a{n}=1" for n in range(1001)))[2] == b"0"
+    assert get(serve({"/": handler}), "/?" + "&".join(f"a{n}=1" for n in range(1001)))[2] == b"0"
 
 
 def test_a_kind_of_event_is_logged_once_a_minute_with_what_was_held_back(caplog: pytest.LogCaptureFixture) -> None:

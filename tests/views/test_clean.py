@@ -113,7 +113,8 @@ def test_what_does_not_die_and_what_was_never_begun_leave_it_incomplete() -> Non
 def test_nothing_to_do_and_a_refusal_take_a_line() -> None:
     assert plan_text(Plan(), 0.0) == done_text(Done(plan=Plan())) == "nothing to clean\n"
     assert (
-        plan_text(Plan(untold=("whether it rains",)), 0.0).splitlines()[-1] == "nothing to clean in what could be seen"
+        plan_text(Plan(unknowns=("whether it rains",)), 0.0).splitlines()[-1]
+        == "nothing to clean in what could be seen"
     )
     refused = Plan(refused="processes cannot be read: timeout")
     assert plan_text(refused, 0.0) == done_text(Done(plan=refused)) == "refused: processes cannot be read: timeout\n"

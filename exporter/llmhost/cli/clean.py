@@ -149,7 +149,7 @@ def _status_of(plan: "Plan") -> Exit:
         return Exit.CANNOT_TELL
     if plan.steps:
         return Exit.FINDINGS
-    return Exit.CANNOT_TELL if plan.waiting or plan.untold else Exit.GOOD
+    return Exit.CANNOT_TELL if plan.waiting or plan.unknowns else Exit.GOOD
 
 
 def _show_plan(given: argparse.Namespace, plan: "Plan", wait_seconds: float) -> None:

@@ -52,11 +52,11 @@ def run(given: argparse.Namespace) -> Exit:
     if missing is not None:
         complain(f"there is no unit {missing.name}")
         return Exit.WRONG_USE
-    findings, untold = diagnose(view, units), tuple(not_checked(view, units))
+    findings, unknowns = diagnose(view, units), tuple(not_checked(view, units))
     if given.json:
-        write_answer(doctor_json(findings, untold))
+        write_answer(doctor_json(findings, unknowns))
     else:
-        write_answer(doctor_text(findings, untold, width=terminal.width(), colour=terminal.wants_colour()))
+        write_answer(doctor_text(findings, unknowns, width=terminal.width(), colour=terminal.wants_colour()))
     if any(finding.severity is not Severity.NOTE for finding in findings):
         return Exit.FINDINGS
     return Exit.GOOD if isinstance(view.snapshot.units, Ok) else Exit.CANNOT_TELL

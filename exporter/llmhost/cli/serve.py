@@ -27,7 +27,7 @@ from llmhost.metrics.exposition import encode
 from llmhost.model.listen import ListenAddress
 from llmhost.serve.access import may_see_all
 from llmhost.serve.http import HttpServer, ListenError
-from llmhost.serve.routes import Request, Response, application, html, text
+from llmhost.serve.routes import Request, Response, html, text
 from llmhost.sources.sd_notify import Notifier
 from llmhost.state.directory import StoreError
 from llmhost.state.saved_history import SavedHistory, open_history, read_history
@@ -115,7 +115,7 @@ class Daemon:
         }
         web = self._in_force.config.web
         try:
-            server = HttpServer(web.listen, application(routes), max_connections=web.max_connections)
+            server = HttpServer(web.listen, routes, max_connections=web.max_connections)
         except ListenError as error:
             sys.stderr.write(f"llmhost: {error}\n")
             return Exit.WRONG_USE
@@ -179,7 +179,7 @@ class Daemon:
 
     def _metrics(self, request: Request) -> Response:
         metrics = self._exposition.metrics(self._deadline(request.scrape_timeout_seconds))
-        body, content_type = encode(metrics, request.accept, request.query.get("name[]", ()))
+        body, content_type = encode(metrics, request.headers.get("accept", ""), request.query.get("name[]", ()))
         return Response(headers=(("Content-Type", content_type), ("Vary", "Accept")), body=body)
 
     def _healthz(self, _request: Request) -> Response:

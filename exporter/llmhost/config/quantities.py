@@ -9,28 +9,16 @@ from decimal import Decimal
 from typing import Final
 
 SIZE_UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-TIME_UNITS: Final = {
-    "ms": Decimal("0.001"),
-    "s": Decimal(1),
-    "m": Decimal(60),
-    "h": Decimal(3600),
-    "d": Decimal(86400),
-}
+TIME_UNITS: Final = {"d": Decimal(86400), "h": Decimal(3600), "m": Decimal(60), "s": Decimal(1), "ms": Decimal("0.001")}
 LONGEST_TEXT: Final = 40  # more digits than any quantity here has; also bounds the arithmetic
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
-_SIZE = re.compile(rf"({_NUMBER}) ?([A-Za-z]+)")
-_TIME = re.compile(rf"(?:{_NUMBER}(?:ms|[smhd]))+")
+_WITH_UNIT = re.compile(rf"({_NUMBER}) ?([A-Za-z]+)")
 _TIME_PART = re.compile(rf"({_NUMBER})(ms|[smhd])")
-_WORDY_TIME = re.compile(rf"({_NUMBER}) ?([A-Za-z]+)")
-_SIZE_LIKE = {"k": "KiB", "m": "MiB", "g": "GiB", "t": "TiB"}
-_TIME_LIKE = {  # by the word in lower case without a plural's "s"
-    **dict.fromkeys(("msec", "milli", "millisecond"), "ms"),
-    **dict.fromkeys(("s", "sec", "second"), "s"),
-    **dict.fromkeys(("m", "min", "minute"), "m"),
-    **dict.fromkeys(("h", "hr", "hour"), "h"),
-    **dict.fromkeys(("d", "day"), "d"),
-}
+_TIME = re.compile(rf"(?:{_TIME_PART.pattern})+")
+# The spellings that mean a unit, in any case: "GB", "minutes"
+_SIZE_WORDS = {f"{prefix}iB": f"{prefix}i?b?" for prefix in "KMGT"}
+_TIME_WORDS = {"ms": "m(illi)?s.*|milli", "s": "s|sec.*", "m": "m|min.*", "h": "h|hrs?|hour.*", "d": "d|days?"}
 
 
 class QuantityError(ValueError):
@@ -42,10 +30,10 @@ def parse_size(text: str) -> int:
 
     Raises QuantityError: no unit, a decimal unit (GB), a negative number, or no size at all.
     """
-    match = _SIZE.fullmatch(text)
+    match = _WITH_UNIT.fullmatch(text)
     if match and match[2] in SIZE_UNITS and len(text) <= LONGEST_TEXT:
         return round(Decimal(match[1]) * SIZE_UNITS[match[2]])
-    raise QuantityError(_size_complaint(text))
+    raise _error(text, "size", "B, KiB, MiB, GiB or TiB", _SIZE_WORDS, example="1000MiB")
 
 
 def format_size(size_bytes: int) -> str:
@@ -60,7 +48,7 @@ def parse_time(text: str) -> float:
     Raises QuantityError: no unit, an unknown one, a negative number, or no time at all.
     """
     if len(text) > LONGEST_TEXT or not _TIME.fullmatch(text):
-        raise QuantityError(_time_complaint(text))
+        raise _error(text, "time", "ms, s, m, h or d", _TIME_WORDS, example="30s")
     parts = _TIME_PART.findall(text)
     units = [TIME_UNITS[unit] for _, unit in parts]
     if units != sorted(set(units), reverse=True):
@@ -71,38 +59,23 @@ def parse_time(text: str) -> float:
 def format_time(seconds: float) -> str:
     """Give a spelling that parse_time reads back to exactly this."""
     exact = Decimal(repr(seconds))
-    for unit in ("d", "h", "m", "s", "ms"):
-        count = exact / TIME_UNITS[unit]
+    for unit, unit_seconds in TIME_UNITS.items():
+        count = exact / unit_seconds
         if exact and count == count.to_integral_value():
             return f"{int(count)}{unit}"
     return f"{exact.normalize():f}s"
 
 
-def _size_complaint(text: str) -> str:
-    units = "B, KiB, MiB, GiB or TiB"
+def _error(text: str, noun: str, units: str, words: dict[str, str], *, example: str) -> QuantityError:
     if len(text) > LONGEST_TEXT:
-        return "not a size: too many digits"
+        return QuantityError(f"not a {noun}: too many digits")
     if re.fullmatch(r"-.*[0-9].*", text):
-        return "a size cannot be negative"
+        return QuantityError(f"a {noun} cannot be negative")
     if re.fullmatch(_NUMBER, text):
-        return f'a size needs a unit ({units}); did you mean "{text}MiB"?'
-    match = _SIZE.fullmatch(text)
-    prefix = re.fullmatch(r"([kmgt]?)i?b?", match[2].lower()) if match else None
-    if match and prefix and prefix[1]:
-        return f'sizes are in {units}; did you mean "{match[1]}{_SIZE_LIKE[prefix[1]]}"?'
-    return f'not a size, such as "1000MiB"; units are {units}'
-
-
-def _time_complaint(text: str) -> str:
-    units = "ms, s, m, h or d"
-    if len(text) > LONGEST_TEXT:
-        return "not a time: too many digits"
-    if re.fullmatch(r"-.*[0-9].*", text):
-        return "a time cannot be negative"
-    if re.fullmatch(_NUMBER, text):
-        return f'a time needs a unit ({units}); did you mean "{text}s"?'
-    match = _WORDY_TIME.fullmatch(text)
-    unit = _TIME_LIKE.get(match[2].lower().removesuffix("s") or "s") if match else None
-    if match and unit:
-        return f'times are in {units}; did you mean "{match[1]}{unit}"?'
-    return f'not a time, such as "30s" or "1h30m"; units are {units}'
+        usual = example.lstrip("0123456789")
+        return QuantityError(f'a {noun} needs a unit ({units}); did you mean "{text}{usual}"?')
+    if match := _WITH_UNIT.fullmatch(text):
+        for unit, spellings in words.items():
+            if re.fullmatch(spellings, match[2], re.IGNORECASE):
+                return QuantityError(f'{noun}s are in {units}; did you mean "{match[1]}{unit}"?')
+    return QuantityError(f'not a {noun}, such as "{example}"; units are {units}')

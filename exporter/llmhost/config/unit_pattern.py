@@ -8,60 +8,36 @@ import re
 from typing import Final
 
 SUFFIX: Final = ".service"
-# systemd.unit(5): the types of units, and its limit and characters of names
-OTHER_SUFFIXES: Final = tuple(
-    f".{kind}"
-    for kind in (
-        "automount",
-        "device",
-        "mount",
-        "path",
-        "scope",
-        "slice",
-        "snapshot",
-        "socket",
-        "swap",
-        "target",
-        "timer",
-    )
+# systemd.unit(5): the other types of units, and its limit and characters of names
+_OTHER_TYPE = re.compile(
+    r".*\.(?:automount|device|mount|path|scope|slice|snapshot|socket|swap|target|timer)", re.DOTALL
 )
 LONGEST_NAME: Final = 255
 
-_NAME_CHARACTER = r"[A-Za-z0-9:_.\\@-]"
-_GLOB = re.compile(rf"(?:{_NAME_CHARACTER}|[*?]|\[!?{_NAME_CHARACTER}+\])+")
-_NAME = re.compile(rf"{_NAME_CHARACTER}+")
+_CHARACTERS = r"A-Za-z0-9:_.\\@\-"
+_GLOB = re.compile(rf"(?:[{_CHARACTERS}*?]|\[!?[{_CHARACTERS}]+\])+")
 
 
 def service_pattern(text: str) -> str:
-    """Complete a glob over service names with its ".service".
-
-    Raises ValueError with one line that says what is wrong: another type of unit, an unclosed "[", an impossible
-    character.
-    """
-    if "[^" in text:
-        raise ValueError('a set is negated with "!", as in "[!abc]"')
-    if text.count("[") != text.count("]") or (re.search(r"[\[\]]", text) and not _GLOB.fullmatch(text)):
+    """Complete a glob over service names with its ".service"; raises ValueError with a reason of one line."""
+    if re.search(r"[\[\]]", text) and not _GLOB.fullmatch(text):
         raise ValueError('a bad glob: "[" opens a set such as "[ab]" or "[!ab]" of characters of a unit name')
-    if wrong := re.search(r"[^A-Za-z0-9:_.\\@*?\[\]!-]|!(?<!\[!)", text):
+    if wrong := re.search(rf"[^{_CHARACTERS}*?\[\]!]|!(?<!\[!)", text):
         raise ValueError(f"a unit name cannot have the character {_shown(wrong[0])}; globs are *, ?, [ab] and [!ab]")
     return _with_suffix(text)
 
 
 def service_name(text: str) -> str:
-    """Complete a service name with its ".service".
-
-    Raises ValueError with one line that says what is wrong.
-    """
-    if text and not _NAME.fullmatch(text):
-        wrong = re.search(rf"(?!{_NAME_CHARACTER}).", text, re.DOTALL)
-        raise ValueError(f"a unit name cannot have the character {_shown(wrong[0] if wrong else '')}")
+    """Complete a service name with its ".service"; raises ValueError with a reason of one line."""
+    if wrong := re.search(rf"[^{_CHARACTERS}]", text):
+        raise ValueError(f"a unit name cannot have the character {_shown(wrong[0])}")
     return _with_suffix(text)
 
 
 def _with_suffix(text: str) -> str:
     if text in {"", SUFFIX}:
         raise ValueError("a unit name cannot be empty")
-    if text.endswith(OTHER_SUFFIXES):
+    if _OTHER_TYPE.fullmatch(text):
         raise ValueError(f'only services can be watched; did you mean "{text.rpartition(".")[0]}{SUFFIX}"?')
     if not text.endswith(SUFFIX):
         if re.search(r"\.[^.]*[*?\]]$", text):

@@ -1,4 +1,4 @@
-"""Whether all is well on the host, and if not, what is the matter."""
+"""The health of the host: findings, unknowns, and the level that follows from them. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from llmhost.model.ids import UnitId
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
 from llmhost.model.unit import Unit
+from llmhost.model.wording import gib
 
 _NO_GPU_HERE = frozenset({Cause.NO_LIBRARY, Cause.NO_GPU})
 _BROKEN_DRIVER: Mapping[Cause, str] = {
@@ -40,15 +41,15 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class HealthFinding:
     kind: str  # stands in the JSON output
     subject: str  # a unit, "GPU 3", …
     what: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Untold:
-    """What cannot be seen, and why. It `matters` where without it nobody can say that all is well."""
+class Unknown:
+    """Something that cannot be seen, and the cause. It `matters` if the host cannot be called healthy without it."""
 
     subject: str
     cause: str
@@ -58,68 +59,70 @@ class Untold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    findings: tuple[Trouble, ...]
-    untold: tuple[Untold, ...]
+    findings: tuple[HealthFinding, ...]
+    unknowns: tuple[Unknown, ...]
 
     @property
     def level(self) -> Level:
         if self.findings:
             return Level.FINDINGS
-        return Level.CANNOT_TELL if any(untold.matters for untold in self.untold) else Level.HEALTHY
+        return Level.CANNOT_TELL if any(unknown.matters for unknown in self.unknowns) else Level.HEALTHY
 
 
 def health_of(view: HostView) -> Health:
-    """Judge the host. Where there is a finding, it does not matter what else cannot be seen."""
+    """Judge the host. With a finding, unknowns change nothing."""
     return Health(
-        findings=(*_driver(view), *_gpus(view), *_units(view), *_leftovers(view)), untold=tuple(untold_of(view))
+        findings=(*_driver(view), *_gpus(view), *_units(view), *_leftovers(view)), unknowns=tuple(unknowns_of(view))
     )
 
 
-def _driver(view: HostView) -> Iterator[Trouble]:
+def _driver(view: HostView) -> Iterator[HealthFinding]:
     report = view.snapshot.nvml
     if isinstance(report, Failed) and report.cause in _BROKEN_DRIVER:
         what = f"the driver: {_BROKEN_DRIVER[report.cause]}"
         if report.stuck is not None:
             about = f" about GPU {report.stuck.subject}" if report.stuck.subject else ""
             what = f"the driver hangs in {report.stuck.call}{about}"
-        yield Trouble(kind="driver", subject="GPUs", what=what)
+        yield HealthFinding(kind="driver", subject="GPUs", what=what)
     elif isinstance(report, Ok) and report.value.driver_mismatch:
         disk = report.value.library_on_disk_version or "of another version"
         what = f"the library on disk is {disk}, the loaded driver {report.value.driver_version}: no program can start"
-        yield Trouble(kind="driver", subject="GPUs", what=what)
+        yield HealthFinding(kind="driver", subject="GPUs", what=what)
 
 
-def _gpus(view: HostView) -> Iterator[Trouble]:
+def _gpus(view: HostView) -> Iterator[HealthFinding]:
     if not isinstance(view.snapshot.nvml, Ok):
         return
     report = view.snapshot.nvml.value
     for gpu in report.gpus:
         if gpu.fault is not None:
-            yield Trouble(kind="gpu", subject=f"GPU {gpu.index}", what=str(gpu.fault).replace("_", " "))
+            yield HealthFinding(kind="gpu", subject=f"GPU {gpu.index}", what=gpu.fault.words)
         elif gpu.fabric_ready is False:
-            yield Trouble(kind="fabric", subject=f"GPU {gpu.index}", what="its NVLink fabric is not ready")
+            yield HealthFinding(kind="fabric", subject=f"GPU {gpu.index}", what="its NVLink fabric is not ready")
     expected = report.listed_most if view.gpus_expected is None else view.gpus_expected
     if report.listed < expected and all(gpu.up for gpu in report.gpus):
-        yield Trouble(kind="gpu", subject="GPUs", what=f"the driver lists {report.listed}, expected are {expected}")
+        yield HealthFinding(
+            kind="gpu", subject="GPUs", what=f"the driver lists {report.listed}, expected are {expected}"
+        )
 
 
-def _units(view: HostView) -> Iterator[Trouble]:
+def _units(view: HostView) -> Iterator[HealthFinding]:
     if not isinstance(view.facts.units, Ok):
         return
     for unit in view.facts.units.value:
         kind, what = _unit(unit)
         if what:
-            yield Trouble(kind=kind, subject=unit.unit.id.name, what=what)
+            yield HealthFinding(kind=kind, subject=unit.unit.id.name, what=what)
         if isinstance(unit.leftovers, Ok) and unit.leftovers.value:
             count = unit.leftovers.value
             what = "a process of an ended run is" if count == 1 else f"{count} processes of ended runs are"
-            yield Trouble(kind="leftovers", subject=unit.unit.id.name, what=f"{what} still alive")
+            yield HealthFinding(kind="leftovers", subject=unit.unit.id.name, what=f"{what} still alive")
     yield from _dead_engines(view)
     runs = view.snapshot.guard_runs
     for run in runs.value if isinstance(runs, Ok) else ():
         if run.verdict is GuardVerdict.FAULT:
             what = "its guard could not work at its last start"
-            yield Trouble(kind="guard", subject=run.unit.name, what=what)
+            yield HealthFinding(kind="guard", subject=run.unit.name, what=what)
     yield from _servers(view)
 
 
@@ -138,8 +141,8 @@ def _unit(facts: UnitFacts) -> tuple[str, str]:
     return "", ""
 
 
-def _dead_engines(view: HostView) -> Iterator[Trouble]:
-    """Tell of units that are up for systemd while a part of their engine is a zombie, which nobody has waited for."""
+def _dead_engines(view: HostView) -> Iterator[HealthFinding]:
+    """Find units that systemd calls active while a part of their engine is a zombie."""
     processes = view.snapshot.processes
     if not isinstance(processes, Ok) or not isinstance(view.facts.units, Ok):
         return
@@ -150,13 +153,15 @@ def _dead_engines(view: HostView) -> Iterator[Trouble]:
     for unit in view.facts.units.value:
         if unit.unit.active_state == "active" and unit.unit.id in dead:
             parts = ", ".join(f"{process.role} {process.id.pid}" for process in dead[unit.unit.id])
-            yield Trouble(kind="engine_dead", subject=unit.unit.id.name, what=f"parts of its engine are dead: {parts}")
+            yield HealthFinding(
+                kind="engine_dead", subject=unit.unit.id.name, what=f"parts of its engine are dead: {parts}"
+            )
 
 
-def _servers(view: HostView) -> Iterator[Trouble]:
-    """Tell of units whose server does not answer though it has had the time to load.
+def _servers(view: HostView) -> Iterator[HealthFinding]:
+    """Find units whose server does not answer though it has had the time to load.
 
-    An answer that is not that of an engine may be as its operator wants it (`--disable-log-stats`): that is untold.
+    An answer that is not that of an engine may be as its operator wants it (`--disable-log-stats`): that is unknown.
     """
     if not isinstance(view.snapshot.engines, Ok) or not isinstance(view.facts.units, Ok):
         return
@@ -164,9 +169,9 @@ def _servers(view: HostView) -> Iterator[Trouble]:
     for answer in view.snapshot.engines.value.answers:
         unit = units.get(answer.unit)
         if unit is not None and _is_dead(answer, unit, view):
-            cause = answer.samples.cause if isinstance(answer.samples, Failed) else ""
-            what = f"its server at {answer.endpoint} does not answer ({str(cause).replace('_', ' ')})"
-            yield Trouble(kind="server", subject=unit.id.name, what=what)
+            cause = answer.samples.cause.words if isinstance(answer.samples, Failed) else ""
+            what = f"its server at {answer.endpoint} does not answer ({cause})"
+            yield HealthFinding(kind="server", subject=unit.id.name, what=what)
 
 
 def _is_dead(answer: EngineAnswer, unit: Unit, view: HostView) -> bool:
@@ -180,36 +185,34 @@ def _is_dead(answer: EngineAnswer, unit: Unit, view: HostView) -> bool:
     return view.snapshot.at - unit.active_enter_at > ready_budget_seconds(readiness, view.policy)
 
 
-def _leftovers(view: HostView) -> Iterator[Trouble]:
+def _leftovers(view: HostView) -> Iterator[HealthFinding]:
     facts = view.facts
     attribution = facts.attribution.value if isinstance(facts.attribution, Ok) else {}
-    indexes = (
-        {gpu.uuid: gpu.index for gpu in view.snapshot.nvml.value.gpus} if isinstance(view.snapshot.nvml, Ok) else {}
-    )
-    for uuid, mine in attribution.items():
-        holders = mine.value.holders if isinstance(mine, Ok) else ()
+    indexes = {gpu.uuid: gpu.index for gpu in view.snapshot.gpus}
+    for uuid, of_gpu in attribution.items():
+        holders = of_gpu.value.holders if isinstance(of_gpu, Ok) else ()
         gone = sum(holder.used_bytes or 0 for holder in holders if holder.kind is HolderKind.GONE)
         if gone > view.policy.resident_bytes:
-            what = f"{gone / (1 << 30):.1f} GiB are held for processes that are gone"
-            yield Trouble(kind="gone", subject=f"GPU {indexes[uuid]}", what=what)
+            what = f"{gib(gone)} GiB are held for processes that are gone"
+            yield HealthFinding(kind="gone", subject=f"GPU {indexes[uuid]}", what=what)
     if isinstance(facts.orphans, Ok) and facts.orphans.value:
         count = len(facts.orphans.value)
         what = "an orphan process" if count == 1 else f"{count} orphan processes"
-        yield Trouble(kind="orphans", subject="processes", what=what)
+        yield HealthFinding(kind="orphans", subject="processes", what=what)
     if isinstance(facts.trackers, Ok):
         count = sum(state is TrackerState.ORPHANED for state in facts.trackers.value.values())
         if count:
             what = "an orphaned resource tracker" if count == 1 else f"{count} orphaned resource trackers"
-            yield Trouble(kind="trackers", subject="processes", what=what)
+            yield HealthFinding(kind="trackers", subject="processes", what=what)
     if isinstance(facts.segments, Ok):
         count = sum(state is SegmentState.STALE for state in facts.segments.value.values())
         if count:
             what = "a stale file" if count == 1 else f"{count} stale files"
-            yield Trouble(kind="segments", subject="shared memory", what=what)
+            yield HealthFinding(kind="segments", subject="shared memory", what=what)
 
 
-def untold_of(view: HostView) -> Iterator[Untold]:
-    """Tell what cannot be seen, and why: sources, what is missing for a judgement, processes that hide."""
+def unknowns_of(view: HostView) -> Iterator[Unknown]:
+    """Yield what cannot be seen, with the cause: sources, inputs of a judgement, unreadable processes."""
     snapshot = view.snapshot
     engines_here = isinstance(view.facts.units, Ok) and any(unit.engine for unit in view.facts.units.value)
     for subject, reading in (
@@ -224,34 +227,34 @@ def untold_of(view: HostView) -> Iterator[Untold]:
         if isinstance(reading, Failed):
             nobody_misses_it = subject == "GPUs" and reading.cause in _NO_GPU_HERE and not engines_here
             matters = subject in {"GPUs", "units", "processes"} and not nobody_misses_it
-            yield Untold(subject=subject, cause=reading.cause, detail=reading.detail, matters=matters)
+            yield Unknown(subject=subject, cause=reading.cause, detail=reading.detail, matters=matters)
         elif isinstance(reading, NotApplicable) and reading is not snapshot.guard_runs:
-            yield Untold(subject=subject, cause=reading.why or "disabled", detail="", matters=False)
+            yield Unknown(subject=subject, cause=reading.why or "disabled", detail="", matters=False)
     orphans = view.facts.orphans
     if isinstance(orphans, NotApplicable):
         detail = "there are candidates, and no exporter's record tells for how long"
-        yield Untold(subject="orphans", cause="not_watched", detail=detail, matters=True)
+        yield Unknown(subject="orphans", cause="not_watched", detail=detail, matters=True)
     if isinstance(snapshot.processes, Ok) and snapshot.processes.value.unreadable:
         detail = f"processes of which not all could be read: {snapshot.processes.value.unreadable}; root can"
-        yield Untold(subject="processes", cause=Cause.NO_PERMISSION, detail=detail, matters=False)
+        yield Unknown(subject="processes", cause=Cause.NO_PERMISSION, detail=detail, matters=False)
     if isinstance(snapshot.shm, Ok) and snapshot.shm.value.uninspected:
         detail = (
             f"processes that could not be inspected, and may hold files: {snapshot.shm.value.uninspected}; root can"
         )
-        yield Untold(subject="shared memory", cause=Cause.NO_PERMISSION, detail=detail, matters=False)
+        yield Unknown(subject="shared memory", cause=Cause.NO_PERMISSION, detail=detail, matters=False)
     if isinstance(snapshot.shm, Ok) and snapshot.shm.value.unlisted:
         detail = f"{snapshot.shm.value.unlisted} files are more than are looked at"
-        yield Untold(subject="shared memory", cause=Cause.TOO_LARGE, detail=detail, matters=False)
+        yield Unknown(subject="shared memory", cause=Cause.TOO_LARGE, detail=detail, matters=False)
     if view.history_fault:
-        yield Untold(subject="history", cause="unreadable", detail=view.history_fault, matters=False)
-    yield from _untold_engines(view)
+        yield Unknown(subject="history", cause="unreadable", detail=view.history_fault, matters=False)
+    yield from _unknown_engines(view)
 
 
-def _untold_engines(view: HostView) -> Iterator[Untold]:
-    """Tell of servers that answer without an engine's metrics; those that do not answer are findings, or loading."""
+def _unknown_engines(view: HostView) -> Iterator[Unknown]:
+    """Yield servers that answer without an engine's metrics; those that do not answer are findings, or loading."""
     if not isinstance(view.snapshot.engines, Ok):
         return
     for answer in view.snapshot.engines.value.answers:
         if isinstance(answer.samples, Failed) and answer.samples.cause not in {*_DEAD_SERVER, Cause.STARTING}:
             subject = f"{answer.unit.name} at {answer.endpoint}"
-            yield Untold(subject=subject, cause=answer.samples.cause, detail=answer.samples.detail, matters=False)
+            yield Unknown(subject=subject, cause=answer.samples.cause, detail=answer.samples.detail, matters=False)

@@ -98,7 +98,7 @@ def _unit_facts(
             unit,
             demand.gpus,
             demand.needed,
-            snapshot.nvml.value.gpus if isinstance(snapshot.nvml, Ok) else (),
+            snapshot.gpus,
             snapshot.host,
             driver_mismatch=bool(demand.run.engine) and _has_driver_mismatch(snapshot.nvml),
         ),

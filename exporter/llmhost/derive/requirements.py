@@ -25,7 +25,7 @@ class Demand:
 def demand_of(unit: Unit, members: tuple[Process, ...], snapshot: Snapshot, config: Config, history: History) -> Demand:
     """Work it out from the processes in the unit's cgroup, where there are any that tell, and from its settings."""
     run = run_of(unit, members, snapshot.processes, snapshot.host)
-    listed = snapshot.nvml.value.gpus if isinstance(snapshot.nvml, Ok) else ()
+    listed = snapshot.gpus
     uuids: Reading[GpuSet] = (
         gpu_set(unit, listed, run, config.units.gpus, history.learnt_gpus(unit.id))
         if isinstance(snapshot.nvml, Ok)

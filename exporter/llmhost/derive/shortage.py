@@ -37,7 +37,7 @@ def shortages(
         known = free.value if isinstance(free, Ok) else None
         why = ""
         if gpu.fault is not None:
-            why = str(gpu.fault).replace("_", " ")
+            why = gpu.fault.words
         elif gpu.fabric_ready is False:
             why = "its NVLink fabric is not ready"
         if why or (needed is not None and known is not None and known < needed):

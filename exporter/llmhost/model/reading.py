@@ -1,4 +1,4 @@
-"""A reading is a value, or the reason why there is none. Absent beats zero (docs/design.md, rule 5)."""
+"""A reading is a value, or the reason why there is none. Absent beats zero (docs/architecture.md, rule 5)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,6 +49,11 @@ class Cause(StrEnum):
     NO_PROCFS = "no_procfs"  # nothing readable at --path.procfs
     PID_NAMESPACE = "pid_namespace"  # our pids are not the host's, so attribution would be a guess
 
+    @property
+    def words(self) -> str:
+        """The cause as people read it: `no driver`."""
+        return self.value.replace("_", " ")
+
 
 @dataclass(frozen=True, slots=True)
 class Ok(Generic[T]):
@@ -71,6 +76,11 @@ class Failed:
     cause: Cause
     detail: str = ""
     stuck: StuckCall | None = None
+
+    @property
+    def words(self) -> str:
+        """The cause in words, with its detail: `no driver (module not loaded)`."""
+        return f"{self.cause.words} ({self.detail})" if self.detail else self.cause.words
 
 
 @dataclass(frozen=True, slots=True)

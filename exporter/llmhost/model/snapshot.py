@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from llmhost.model.engine import EnginesReport
-from llmhost.model.gpu import NvmlReport
+from llmhost.model.gpu import Gpu, NvmlReport
 from llmhost.model.guard_run import GuardRun
 from llmhost.model.host import Host
 from llmhost.model.process import ProcessTable
-from llmhost.model.reading import NotApplicable, Reading
+from llmhost.model.reading import NotApplicable, Ok, Reading
 from llmhost.model.segment import SharedMemory
-from llmhost.model.unit import UnitsReport
+from llmhost.model.unit import Unit, UnitsReport
 
 _NOT_LOOKED_AT = NotApplicable("not looked at")
 
@@ -25,3 +25,13 @@ class Snapshot:
     shm: Reading[SharedMemory]
     engines: Reading[EnginesReport]
     guard_runs: Reading[tuple[GuardRun, ...]] = _NOT_LOOKED_AT
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The listed GPUs and MIG instances; () where NVML could not be read: ask `nvml` where that matters."""
+        return self.nvml.value.gpus if isinstance(self.nvml, Ok) else ()
+
+    @property
+    def watched_units(self) -> tuple[Unit, ...]:
+        """The watched units; () where systemd could not be read: ask `units` where that matters."""
+        return self.units.value.units if isinstance(self.units, Ok) else ()

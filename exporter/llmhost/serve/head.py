@@ -1,104 +1,102 @@
-"""The head of an HTTP/1 request (RFC 9112): pure, bounded, and strict where leniency would let two readers disagree."""
+"""Read a request's head for http.server: bounded, and with a strict check where its parser is lenient (RFC 9112)."""
 
+import io
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+import socket
+import time
 from http import HTTPStatus
 from typing import Final
 
 LONGEST_LINE_BYTES: Final = 8 << 10
 LONGEST_HEAD_BYTES: Final = 32 << 10
-MOST_HEADERS: Final = 100
+RECEIVE_BYTES: Final = 16 << 10
 
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_METHOD_START = re.compile(rb"[A-Za-z]")
-_REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e\x80-\xff]+) HTTP/([0-9])\.([0-9])")
-_HEADER = re.compile(rb"(" + _TOKEN + rb"):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
-_ABSOLUTE = re.compile(r"(?i:https?)://[^/?#]*")
+_REQUEST_LINE = re.compile(_TOKEN + rb" ([\x21-\x7e]+) HTTP/([0-9])\.[0-9]\r?\n")
+_HEADER_LINE = re.compile(rb"(?:" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*)?\r?\n")
+# The absolute form is for proxies, but every server must take it (RFC 9112, 3.2.2).
+_ABSOLUTE = re.compile(rb"^https?://[^/?#]*", re.IGNORECASE)
 
 
-class BadRequestError(Exception):
-    """The request cannot be served; the connection is of no use after it."""
-
-    def __init__(self, status: HTTPStatus, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
+class RequestError(Exception):
+    """The arguments are the status and the reason. Nothing more can be read from the connection."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
-    method: str
-    path: str  # as sent, percent-encoded
-    query: str  # as sent, without the "?"
-    version: tuple[int, int]
-    headers: Mapping[str, str]  # names in lower case; the values of a repeated one joined by ", "
+class HeadReader(io.BufferedIOBase):
+    """Reads the heads of a client's requests, each until a deadline.
 
-    @property
-    def has_body(self) -> bool:
-        return "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"
-
-    @property
-    def keep_alive(self) -> bool:
-        """Whether another request may follow; not after a body, since nobody here reads bodies."""
-        tokens = {token.strip().lower() for token in self.headers.get("connection", "").split(",")}
-        return self.version >= (1, 1) and "close" not in tokens and not self.has_body
-
-
-def head_length(received: bytes | bytearray) -> int:
-    """How many bytes of `received` are a whole head; 0 when more must come.
-
-    Raises BadRequestError as soon as it is clear that no acceptable head can come of it.
+    Raises RequestError as soon as it is clear that no acceptable head comes, ConnectionError when none comes any more.
     """
-    if received and not _METHOD_START.match(received):
-        raise BadRequestError(HTTPStatus.BAD_REQUEST, "this is not HTTP")
-    line_end = received.find(b"\n", 0, LONGEST_LINE_BYTES)
-    if line_end < 0 and len(received) >= LONGEST_LINE_BYTES:
-        raise BadRequestError(HTTPStatus.REQUEST_URI_TOO_LONG, f"the request line exceeds {LONGEST_LINE_BYTES} bytes")
-    if line_end >= 0:
-        _request_line(bytes(received[:line_end]).removesuffix(b"\r"))
-    ends = [
-        end + len(mark) for mark in (b"\n\r\n", b"\n\n") if (end := received.find(mark, 0, LONGEST_HEAD_BYTES)) >= 0
-    ]
-    if not ends and len(received) >= LONGEST_HEAD_BYTES:
-        raise BadRequestError(
-            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the request's head exceeds {LONGEST_HEAD_BYTES} bytes"
-        )
-    return min(ends, default=0)
 
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._received = b""
+        self._deadline = 0.0
 
-def parse_head(head: bytes) -> Head:
-    """Read what head_length() found to be whole. Raises BadRequestError."""
-    first, *lines = (line.removesuffix(b"\r") for line in head.split(b"\n"))
-    method, target, version = _request_line(first)
-    headers: dict[str, str] = {}
-    lines = [line for line in lines if line]  # the two after the last header
-    if len(lines) > MOST_HEADERS:
-        raise BadRequestError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {MOST_HEADERS} headers")
-    for line in lines:
-        match = _HEADER.fullmatch(line)
+    def wait(self, seconds: float) -> None:
+        """Wait for a request's first byte."""
+        self._deadline = time.monotonic() + seconds
+        while not self._received.strip(b"\r\n"):  # some clients send an empty line after a request (RFC 9112, 2.2)
+            self._received = b""
+            self._receive()
+        self._received = self._received.lstrip(b"\r\n")
+
+    def read_request_line(self, head_seconds: float) -> bytes:
+        if not self._received[:1].isalpha():
+            raise RequestError(HTTPStatus.BAD_REQUEST, "this is not HTTP")
+        self._deadline = min(self._deadline, time.monotonic() + head_seconds)
+        self._left_bytes = LONGEST_LINE_BYTES
+        line = self._line(HTTPStatus.REQUEST_URI_TOO_LONG, f"the request line exceeds {LONGEST_LINE_BYTES} bytes")
+        self._left_bytes += LONGEST_HEAD_BYTES - LONGEST_LINE_BYTES
+        match = _REQUEST_LINE.fullmatch(line)
         if match is None:
-            raise BadRequestError(HTTPStatus.BAD_REQUEST, "a malformed header")
-        name, value = match[1].decode("ascii").lower(), match[2].decode("latin-1").rstrip(" \t")
-        if name in headers and name in {"host", "content-length"}:
-            raise BadRequestError(HTTPStatus.BAD_REQUEST, f"more than one {name} header")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    if version >= (1, 1) and "host" not in headers:
-        raise BadRequestError(HTTPStatus.BAD_REQUEST, "no host header")
-    path, _, query = target.partition("?")
-    return Head(method=method, path=path, query=query, version=version, headers=headers)
+            raise RequestError(HTTPStatus.BAD_REQUEST, "a malformed request line")
+        if match[2] != b"1":
+            raise RequestError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "this server speaks HTTP/1.0 and HTTP/1.1")
+        if not match[1].startswith(b"/") and not _ABSOLUTE.match(match[1]):
+            raise RequestError(HTTPStatus.BAD_REQUEST, "the request's target is no path")
+        return line
+
+    def readline(self, _size: int | None = -1, /) -> bytes:
+        """Read a line after the first one."""
+        reason = f"the request's head exceeds {LONGEST_HEAD_BYTES} bytes"
+        line = self._line(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, reason)
+        if not _HEADER_LINE.fullmatch(line):
+            raise RequestError(HTTPStatus.BAD_REQUEST, "a malformed header")
+        return line
+
+    def drain(self, seconds: float, most_bytes: int) -> None:
+        """Take in what still comes."""
+        self._deadline = time.monotonic() + seconds
+        while len(self._received) < most_bytes:
+            self._receive()
+
+    def _line(self, too_long: HTTPStatus, reason: str) -> bytes:
+        while not (length := self._received.find(b"\n", 0, self._left_bytes) + 1):
+            if len(self._received) >= self._left_bytes:
+                raise RequestError(too_long, reason)
+            self._receive()
+        line, self._received = self._received[:length], self._received[length:]
+        self._left_bytes -= length
+        return line
+
+    def _receive(self) -> None:
+        limit(self._socket, self._deadline)
+        data = self._socket.recv(RECEIVE_BYTES)
+        if not data:
+            raise ConnectionAbortedError
+        self._received += data
 
 
-def _request_line(line: bytes) -> tuple[str, str, tuple[int, int]]:
-    match = _REQUEST_LINE.fullmatch(line)
-    if match is None:
-        raise BadRequestError(HTTPStatus.BAD_REQUEST, "a malformed request line")
-    if match[3] != b"1":
-        raise BadRequestError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "this server speaks HTTP/1.0 and HTTP/1.1")
-    target = match[2].decode("latin-1")
-    # The absolute form is for proxies, but every server must take it (RFC 9112, 3.2.2).
-    if absolute := _ABSOLUTE.match(target):
-        target = target[absolute.end() :]
-        target = target if target.startswith("/") else f"/{target}"
-    if not target.startswith("/"):
-        raise BadRequestError(HTTPStatus.BAD_REQUEST, "the request's target is no path")
-    return match[1].decode("ascii"), target, (1, int(match[4]))
+def limit(sock: socket.socket, deadline: float) -> None:
+    """Let the next call take until the deadline. Raises TimeoutError after it."""
+    left_seconds = deadline - time.monotonic()
+    if left_seconds <= 0:
+        raise TimeoutError
+    sock.settimeout(left_seconds)
+
+
+def split_target(request_line: bytes) -> tuple[str, str]:
+    """Return the path and the query of a request line that was read, both percent-encoded."""
+    path, _, query = _ABSOLUTE.sub(b"", request_line.split()[1]).decode("ascii").partition("?")
+    return path or "/", query

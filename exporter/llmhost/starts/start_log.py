@@ -7,18 +7,16 @@ from llmhost.derive.history.events import Ended
 from llmhost.derive.in_the_way import Obstacle
 from llmhost.model.history.unit_history import Start, Verdict
 from llmhost.model.ids import SYSTEM_MANAGER, UnitId
+from llmhost.model.wording import LEAST_SHOWN_BYTES, gib, shortened
 
 _MOST_OBSTACLES = 8
-_GIB = 1 << 30
-_LEAST_BYTES = _GIB // 20  # less is 0.0 GiB: what a GPU that nobody uses has in use
-_LONGEST_COMMAND = 40  # characters; anybody can choose their own title
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:@/+-\\")
 
 
 def start_line(unit: UnitId, start: Start, obstacles: tuple[Obstacle, ...]) -> str:
     """Tell of a start whose main process has begun: what it found on its GPUs."""
     fields = [*_attempt(unit, start), ("verdict", start.verdict or Verdict.UNKNOWN)]
-    telling = tuple(obstacle for obstacle in obstacles if obstacle.used_bytes >= _LEAST_BYTES)
+    telling = tuple(obstacle for obstacle in obstacles if obstacle.used_bytes >= LEAST_SHOWN_BYTES)
     if telling:
         fields.append(("in_the_way", _obstacles(telling)))
     if start.unknown_because:
@@ -62,7 +60,7 @@ def _obstacles(obstacles: tuple[Obstacle, ...]) -> str:
 
 
 def _obstacle(obstacle: Obstacle) -> str:
-    what = f"GPU {obstacle.gpu}: {obstacle.used_bytes / _GIB:.1f} GiB {obstacle.kind}"
+    what = f"GPU {obstacle.gpu}: {gib(obstacle.used_bytes)} GiB {obstacle.kind}"
     if obstacle.pid:
         what += f" pid {obstacle.pid}"
     if obstacle.command:
@@ -72,8 +70,7 @@ def _obstacle(obstacle: Obstacle) -> str:
 
 def _command(command: str) -> str:
     """Keep what a process calls itself within its brackets, and short: it must not pass for another in the way."""
-    shown = command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}..."
-    return shown.translate({ord("("): "[", ord(")"): "]", ord(";"): ","})
+    return shortened(command).translate({ord("("): "[", ord(")"): "]", ord(";"): ","})
 
 
 def _pairs(fields: Iterable[tuple[str, str]]) -> str:

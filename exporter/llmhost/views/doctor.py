@@ -18,24 +18,26 @@ _INDENT = "    "
 _GOES_ON = " \\"
 
 
-def doctor_text(findings: Sequence[Finding], untold: Sequence[str], *, width: int = WIDTH, colour: bool = False) -> str:
+def doctor_text(
+    findings: Sequence[Finding], unknowns: Sequence[str], *, width: int = WIDTH, colour: bool = False
+) -> str:
     """Give lines of at most that many columns, but for single words that are longer: a command is never cut."""
     return "".join(
         rendered([line], width=max(width, sum(columns(text) for text, _ in line)), colour=colour)
-        for line in _lines(findings, untold, width)
+        for line in _lines(findings, unknowns, width)
     )
 
 
-def _lines(findings: Sequence[Finding], untold: Sequence[str], width: int) -> Iterator[Line]:
+def _lines(findings: Sequence[Finding], unknowns: Sequence[str], width: int) -> Iterator[Line]:
     for finding in findings:
         yield from _finding(finding, width)
         yield ()
-    if untold:
+    if unknowns:
         yield (("not checked", Style.HEADING),)
-        for one in untold:
-            yield from folded(one, width=width, first=plain("  "), indent=_INDENT, whole_words=True)
+        for unknown in unknowns:
+            yield from folded(unknown, width=width, first=plain("  "), indent=_INDENT, whole_words=True)
         yield ()
-    yield plain(_summary(findings) + (" in what could be checked" if untold and not findings else ""))
+    yield plain(_summary(findings) + (" in what could be checked" if unknowns and not findings else ""))
 
 
 def _finding(finding: Finding, width: int) -> Iterator[Line]:
@@ -55,7 +57,7 @@ def _finding(finding: Finding, width: int) -> Iterator[Line]:
 
 
 def _setting(text: str, width: int) -> Iterator[Line]:
-    r"""Show a line of a unit file; one that is too long goes on after a \ (systemd.syntax(7))."""
+    r"""Show a line of a unit file, continued after a \ (systemd.syntax(7))."""
     before, words = _INDENT, text.split(" ")
     while columns(before + " ".join(words)) > width and len(words) > 1:
         taken = 1
@@ -71,7 +73,7 @@ def _summary(findings: Sequence[Finding]) -> str:
     return ", ".join(count(number, severity) for number, severity in numbers if number) or "nothing found"
 
 
-def doctor_json(findings: Sequence[Finding], untold: Sequence[str]) -> str:
+def doctor_json(findings: Sequence[Finding], unknowns: Sequence[str]) -> str:
     """Fields may be added within one schema version."""
     whole = {
         "schema_version": SCHEMA_VERSION,
@@ -87,6 +89,6 @@ def doctor_json(findings: Sequence[Finding], untold: Sequence[str]) -> str:
             }
             for finding in findings
         ],
-        "not_checked": list(untold),
+        "not_checked": list(unknowns),
     }
     return json.dumps(whole, indent=2) + "\n"

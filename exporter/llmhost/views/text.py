@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import TypeAlias
 
+from llmhost.model import wording
+from llmhost.model.wording import GIB, LEAST_SHOWN_BYTES
+
 
 class Style(Enum):
     """The values are SGR parameters (ECMA-48, 8.3.117)."""
@@ -32,7 +35,6 @@ WIDTH = 80
 NARROWEST = 40
 _ELLIPSIS = "…"
 _TWO_DIGITS = 10  # from there on, a figure behind the point says nothing
-_LEAST_BYTES = (1 << 30) / 20  # what rounds to 0.1 GiB
 
 
 def plain(text: str) -> Line:
@@ -119,12 +121,12 @@ def _rendered(line: Line, width: int, *, colour: bool) -> str:
 
 def gib(count: float) -> str:
     """Size in GiB, as GPU memory is talked about: 3.3, 91.7, <0.1."""
-    return f"{count / (1 << 30):.1f}" if not 0 < count < _LEAST_BYTES else "<0.1"
+    return wording.gib(count) if not 0 < count < LEAST_SHOWN_BYTES else "<0.1"
 
 
 def size(count: float) -> str:
     """Size with the unit that suits it: 512 B, 16 KiB, 1.2 GiB."""
-    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+    for unit, name in ((1 << 40, "TiB"), (GIB, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= unit:
             value = count / unit
             return f"{value:.1f} {name}" if value < _TWO_DIGITS else f"{value:.0f} {name}"
@@ -141,8 +143,8 @@ def span(seconds: float) -> str:
     return f"{seconds / 86400:.0f} d"
 
 
-def count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def count(number: int, singular: str, plural: str = "") -> str:
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 def ranges(indexes: Iterable[str]) -> str:

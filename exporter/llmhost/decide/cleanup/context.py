@@ -133,4 +133,4 @@ def unread(what: str, reading: Failed | NotApplicable) -> str:
     if isinstance(reading, NotApplicable):
         return f"{what} are not looked at: {reading.why}"
     detail = f" ({reading.detail})" if reading.detail else ""
-    return f"{what} cannot be read: {str(reading.cause).replace('_', ' ')}{detail}"
+    return f"{what} cannot be read: {reading.cause.words}{detail}"

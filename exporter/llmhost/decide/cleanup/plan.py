@@ -52,7 +52,7 @@ def plan(view: HostView, wish: Wish, around: Around, first: Plan | None = None) 
         removals=tuple(of_segments.ready),
         waiting=(*of_processes.waiting, *of_segments.waiting),
         left=(*of_processes.left, *of_segments.left),
-        untold=tuple(_untold(view, wish, of_segments)),
+        unknowns=tuple(_unknowns(view, wish, of_segments)),
     )
 
 
@@ -75,7 +75,7 @@ def _trackers_last(steps: ProcessSteps) -> tuple[Ending, ...]:
     return tuple(sorted(steps.ready, key=lambda step: step.condition is Condition.TRACKER))
 
 
-def _untold(view: HostView, wish: Wish, segments: SegmentSteps) -> Iterator[str]:
+def _unknowns(view: HostView, wish: Wish, segments: SegmentSteps) -> Iterator[str]:
     """Say what was asked for and could not be looked at."""
     if not wish.kinds or not wish.kinds.isdisjoint(SegmentKind):
         yield from _untold_of_files(view.snapshot.shm, segments)

@@ -59,7 +59,7 @@ class Plan:
     removals: tuple[Removal, ...] = ()
     waiting: tuple[Step, ...] = ()  # what lacks nothing but the time for which it has to be watched
     left: tuple[Left, ...] = ()
-    untold: tuple[str, ...] = ()  # what could not be looked at, so that nothing follows about it
+    unknowns: tuple[str, ...] = ()  # what could not be looked at, so that nothing follows about it
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -1,4 +1,4 @@
-"""What in the units' settings, and on the host, will go wrong: findings with the numbers that show it. Pure."""
+"""The doctor's checks, in order: settings and host conditions that will go wrong, with figures. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -7,7 +7,7 @@ from llmhost.decide.doctor.fabric import FABRIC_MANAGER, fabric_manager, fabric_
 from llmhost.decide.doctor.finding import Case, Finding, Severity
 from llmhost.decide.doctor.guard import guard, guard_blinded
 from llmhost.decide.doctor.host import driver_mismatch, gpu_overcommitted
-from llmhost.decide.doctor.limits import core_dumps, file_limit, locked_memory, memory_limit, task_limit
+from llmhost.decide.doctor.limits import file_limit, memory_limit
 from llmhost.decide.doctor.settings import (
     kill_mode,
     no_sigkill,
@@ -21,7 +21,7 @@ from llmhost.derive.host_view import HostView
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Failed, NotApplicable, Ok
 
-# In the order in which they are told of a unit; each looks at one thing.
+# The checks of a unit, in the order of the report.
 _OF_UNIT: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     start_limit,
     start_timeout,
@@ -35,22 +35,19 @@ _OF_UNIT: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     fabric_order,
     small_shm,
     memory_limit,
-    task_limit,
     file_limit,
-    locked_memory,
-    core_dumps,
     guard,
     guard_blinded,
 )
-# Looked at beside the units that are watched, for what they are to these; not examined unless asked for.
+# Read beside the watched units, for other units' checks; examined themselves only if named.
 COMPANIONS = frozenset({FABRIC_MANAGER})
 _WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 
 def diagnose(view: HostView, units: Sequence[UnitId] = ()) -> tuple[Finding, ...]:
-    """Give what is found of these units, or of all watched ones, and of the host; the worst first.
+    """Examine these units, or all watched ones, and the host; the worst finding first.
 
-    Only what is known is held against a setting: where nothing was measured there is no finding.
+    A setting is held only against measured facts: without them there is no finding.
     """
     found = [*driver_mismatch(view), *fabric_manager(view)]
     if isinstance(view.facts.units, Ok):
@@ -61,11 +58,11 @@ def diagnose(view: HostView, units: Sequence[UnitId] = ()) -> tuple[Finding, ...
             case = Case(facts=facts, settings=facts.unit.settings, view=view)
             found += [finding for check in _OF_UNIT for finding in check(case)]
         found += gpu_overcommitted(view, frozenset(facts.unit.id for facts in chosen))
-    return tuple(sorted(found, key=lambda one: _WORST_FIRST.index(one.severity)))  # stable: by unit within
+    return tuple(sorted(found, key=lambda finding: _WORST_FIRST.index(finding.severity)))  # stable: by unit within
 
 
 def not_checked(view: HostView, units: Sequence[UnitId] = ()) -> Iterator[str]:
-    """Say what could not be checked of these units, or of all watched ones, and why."""
+    """Yield what could not be checked of these units, or of all watched ones, with the cause."""
     for unit in view.facts.units.value if isinstance(view.facts.units, Ok) else ():
         if unit.unit.settings is None and _is_chosen(unit.unit.id, units):
             why = "has not loaded it" if unit.unit.load_state == "stub" else f"says {unit.unit.load_state}"
@@ -90,5 +87,4 @@ def _is_chosen(unit: UnitId, units: Sequence[UnitId]) -> bool:
 def _why(reading: Failed | NotApplicable) -> str:
     if isinstance(reading, NotApplicable):
         return reading.why or "switched off"
-    cause = str(reading.cause).replace("_", " ")
-    return f"{cause}: {reading.detail}" if reading.detail else cause
+    return f"{reading.cause.words}: {reading.detail}" if reading.detail else reading.cause.words

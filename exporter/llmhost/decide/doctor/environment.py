@@ -9,6 +9,7 @@ from llmhost.model.engine_arguments import parse_engine_arguments
 from llmhost.model.engine_command import is_engine_command
 from llmhost.model.gpu import Gpu
 from llmhost.model.reading import Ok
+from llmhost.model.wording import GIB
 
 _MIB = 1 << 20
 # vLLM 0.32, measured with two workers: a ring for requests, one per worker for answers, one of the tensor parallel
@@ -50,7 +51,7 @@ def small_shm(case: Case) -> Iterator[Finding]:
     most = _REQUEST_RING_BYTES + workers * _ANSWER_RING_BYTES + (_GROUP_RING_BYTES if workers > 1 else 0)
     if size >= most:
         return
-    enough = -(-2 * most // (1 << 30))
+    enough = -(-2 * most // GIB)
     yield case.finding(
         "small-shm",
         Severity.WARNING,
@@ -62,7 +63,7 @@ def small_shm(case: Case) -> Iterator[Finding]:
 
 
 def hidden_devices(case: Case) -> Iterator[Finding]:
-    """Find a unit that may not open NVIDIA's devices; of one that is active it has been seen that it needs none.
+    """Find a unit that may not open NVIDIA's devices, unless it is active and so needs none.
 
     The policy is of the whole cgroup: neither does a guard get by it with "+" (systemd.service(5)).
     """
@@ -93,21 +94,21 @@ def hidden_devices(case: Case) -> Iterator[Finding]:
 
 
 def _is_nvidias(entry: str) -> bool:
-    """Whether an entry of DeviceAllow= may be for NVIDIA's devices: nodes, or groups of /proc/devices, with globs."""
+    """Tell if an entry of DeviceAllow= may be for NVIDIA's devices: nodes, or groups of /proc/devices, with globs."""
     if entry.startswith("char-"):
         group = entry.removeprefix("char-")
         return group.startswith("nvidia") or any(
-            fnmatchcase(one, group) for one in ("nvidia", "nvidia-frontend", "195")
+            fnmatchcase(name, group) for name in ("nvidia", "nvidia-frontend", "195")
         )
     return entry.startswith(_NODES)
 
 
 def _gpus(case: Case) -> tuple[Gpu, ...]:
-    return case.view.snapshot.nvml.value.gpus if isinstance(case.view.snapshot.nvml, Ok) else ()
+    return case.view.snapshot.gpus
 
 
 def _tensor_parallel(case: Case) -> int | None:
-    """Give what ExecStart= says; None where it runs no vLLM, or does not tell."""
+    """Read the tensor parallel size from ExecStart=; None without vLLM or where it is unknown."""
     environment = dict(case.settings.environment)
     for command in case.settings.exec_start:
         argv = expand_variables(command, environment)

@@ -6,14 +6,13 @@ from llmhost.decide.doctor.finding import Case, Finding, Severity
 from llmhost.derive.host_view import HostView
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import UnitId
-from llmhost.model.reading import Ok
 from llmhost.model.unit import Unit
 
-FABRIC_MANAGER = UnitId("nvidia-fabricmanager.service")  # looked at beside the watched units
+FABRIC_MANAGER = UnitId("nvidia-fabricmanager.service")  # read beside the watched units
 
 
 def fabric_manager(view: HostView) -> Iterator[Finding]:
-    """Find one that is missing or not running.
+    """Find a fabric manager that is missing or not running.
 
     Where all GPUs are registered none need be installed: behind NVLink switches in a rack it runs elsewhere.
     """
@@ -48,7 +47,7 @@ def fabric_manager(view: HostView) -> Iterator[Finding]:
 
 
 def fabric_order(case: Case) -> Iterator[Finding]:
-    """Find a unit that may start before the fabric manager; one with a guard waits for the fabric itself."""
+    """Find a unit that may start before the fabric manager; a guard would wait for the fabric."""
     manager = _manager(case.view)
     if not case.facts.engine or case.facts.guarded or manager is None or manager.load_state == "not-found":
         return
@@ -76,11 +75,11 @@ def _finding(severity: Severity, what: str, why: str, remedy: str) -> Finding:
 
 
 def _fabric(view: HostView) -> tuple[Gpu, ...]:
-    gpus = view.snapshot.nvml.value.gpus if isinstance(view.snapshot.nvml, Ok) else ()
+    gpus = view.snapshot.gpus
     return tuple(gpu for gpu in gpus if gpu.fabric_ready is not None)
 
 
 def _manager(view: HostView) -> Unit | None:
-    """Give the unit; None where nobody looked."""
-    units = view.snapshot.units.value.units if isinstance(view.snapshot.units, Ok) else ()
+    """Find the fabric manager's unit; None where it was not read."""
+    units = view.snapshot.watched_units
     return next((unit for unit in units if unit.id == FABRIC_MANAGER), None)

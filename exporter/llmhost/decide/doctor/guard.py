@@ -1,4 +1,4 @@
-"""Checks of what waits before a unit's start: that there is a guard, and that it can see. Pure."""
+"""Checks of a unit's guard: that there is one, and that its sandbox lets it work. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:=,@+-]+")
 
 
 def guard(case: Case) -> Iterator[Finding]:
-    """Nothing waits for memory before the start."""
+    """Find a unit that starts without waiting for its memory."""
     if case.facts.guarded or case.facts.engine not in _GUARDED_ENGINES:
         return
     record = case.record
@@ -40,7 +40,7 @@ def guard(case: Case) -> Iterator[Finding]:
 def guard_blinded(case: Case) -> Iterator[Finding]:
     """Find a guard that the unit's sandbox applies to, as "+" does not stand before it (systemd.service(5)).
 
-    That systemd tells since 243. Devices are hidden-devices' business: what the guard may not open the engine may not.
+    systemd reports the prefix since 243. Devices are the check hidden-devices: the engine needs them too.
     """
     settings, sandbox = case.settings, case.settings.sandbox
     within = [
@@ -102,14 +102,14 @@ def _without_records(sandbox: Sandbox, *, elevated: bool) -> Iterator[str]:
 
 
 def _covers(path: str, what: str) -> bool:
-    """Whether `what` is, or is below, a path as settings have it: "-" and "+" may stand before it (systemd.exec(5))."""
+    """Tell if `what` is at or below a path of a setting: "-" and "+" may stand before it (systemd.exec(5))."""
     top = path.lstrip("-+").rstrip("/")
     top = "/run" + top.removeprefix("/var/run") if top == "/var/run" or top.startswith("/var/run/") else top
     return what == top or what.startswith(f"{top}/")
 
 
 def _with_plus(case: Case) -> tuple[str, ...]:
-    """Write all of ExecStartPre= anew, as a drop-in cannot change one of several; () where quoting would be needed."""
+    """Write all ExecStartPre= lines, as a drop-in cannot change one of several; () where quoting would be needed."""
     settings = case.settings
     lines = []
     for command, prefix in zip(settings.exec_start_pre, settings.exec_start_pre_prefixes, strict=True):

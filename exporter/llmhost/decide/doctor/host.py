@@ -9,12 +9,11 @@ from llmhost.derive.host_view import HostView
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Failed, Ok
-
-_GIB = 1 << 30
+from llmhost.model.wording import gib
 
 
 def driver_mismatch(view: HostView) -> Iterator[Finding]:
-    """Programs load the library that is on disk; it works with the kernel module of the same version alone."""
+    """Find a library on disk of another version than the loaded kernel module: no program can use a GPU then."""
     report = view.snapshot.nvml
     if isinstance(report, Failed) and report.cause is Cause.DRIVER_MISMATCH:
         why = report.detail or "NVML says so"
@@ -34,18 +33,18 @@ def driver_mismatch(view: HostView) -> Iterator[Finding]:
 
 
 def gpu_overcommitted(view: HostView, units: AbstractSet[UnitId]) -> Iterator[Finding]:
-    """Units that are meant to run and together ask for more of a GPU than it has; told once for each set of units."""
+    """Find units that should run and together need more of a GPU than it has; one finding for each set of units."""
     if not isinstance(view.facts.units, Ok) or not isinstance(view.snapshot.nvml, Ok):
         return
-    told: dict[tuple[UnitId, ...], list[tuple[Gpu, int, int]]] = {}
+    by_units: dict[tuple[UnitId, ...], list[tuple[Gpu, int, int]]] = {}
     by_id = {unit.unit.id: unit for unit in view.facts.units.value}
     for gpu in view.snapshot.nvml.value.gpus:
         room = _room_bytes(gpu, view)
         asking = {facts.unit.id: need for facts in by_id.values() if (need := _needs(facts, gpu))}
         together = sum(asking.values())
         if room is not None and len(asking) > 1 and together > room and not units.isdisjoint(asking):
-            told.setdefault(tuple(sorted(asking)), []).append((gpu, together, room))
-    for who, found in told.items():
+            by_units.setdefault(tuple(sorted(asking)), []).append((gpu, together, room))
+    for who, found in by_units.items():
         yield _overcommitted(who, found, by_id)
 
 
@@ -53,15 +52,15 @@ def _overcommitted(
     who: tuple[UnitId, ...], found: list[tuple[Gpu, int, int]], by_id: Mapping[UnitId, UnitFacts]
 ) -> Finding:
     gpu, together, room = found[0]
-    indexes = ", ".join(one.index for one, _, _ in found)
-    needs = ", ".join(f"{unit.name} {_needs(by_id[unit], gpu) / _GIB:.1f} GiB" for unit in who)
+    indexes = ", ".join(listed.index for listed, _, _ in found)
+    needs = ", ".join(f"{unit.name} {gib(_needs(by_id[unit], gpu))} GiB" for unit in who)
     others = " ".join(unit.name for unit in who[1:])
     return Finding(
         check="overcommitted",
         severity=Severity.ERROR,
         unit=who[0].name,
         what=f"cannot run beside {others} on GPU {indexes}",
-        why=f"together they need {together / _GIB:.1f} of {room / _GIB:.1f} GiB there: {needs}",
+        why=f"together they need {gib(together)} of {gib(room)} GiB there: {needs}",
         remedy="lower --gpu-memory-utilization, or give them other GPUs; where only one is to run at a time, "
         "Conflicts= in one of them has its start stop the other",
     )

@@ -1,4 +1,4 @@
-"""Checks of how a unit is started, restarted and stopped, against what its runs were seen to do. Pure."""
+"""Checks of a unit's start, restart and stop settings against its recorded runs. Pure."""
 
 import math
 import statistics
@@ -14,7 +14,7 @@ _ROOM = 1.5  # on intervals and time-outs: the next run may take longer
 # What systemd/guard.conf sets and alerts/README.md advises: a service that fails so often in two hours is broken.
 ADVISED_BURST = 5
 ADVISED_INTERVAL_SECONDS = 7200
-_ASSUMED_RUN_SECONDS = 300.0  # how long a run takes to fail, where nobody has seen one
+_ASSUMED_RUN_SECONDS = 300.0  # how long a run takes to fail, without a recorded one
 _READY_IS_TOLD = frozenset({"notify", "notify-reload", "dbus", "forking", "oneshot"})  # TimeoutStartSec= spans the load
 _MAIN_ONLY = frozenset({"process", "none"})
 
@@ -41,7 +41,7 @@ def restart_delay(case: Case) -> Iterator[Finding]:
 
 
 def start_limit(case: Case) -> Iterator[Finding]:
-    """Find a start limit that is off, or that restarts are too slow to trip (derive/gives_up): it fails for ever."""
+    """Find a start limit that is off, or that restarts are too slow to trip (derive/start_limit): it fails for ever."""
     settings = case.settings
     if case.facts.gives_up != Ok(False):
         return
@@ -100,7 +100,7 @@ def restart_on_failure(case: Case) -> Iterator[Finding]:
 
 
 def start_timeout(case: Case) -> Iterator[Finding]:
-    """TimeoutStartSec= below what it has to span: the load, where readiness is told; the guard's wait anyway."""
+    """Find a TimeoutStartSec= below the load time, for types with readiness notification, or the guard's wait."""
     settings, record = case.settings, case.record
     limit = settings.start_timeout_seconds
     if limit is None or limit == 0:
@@ -193,7 +193,7 @@ def stop_timeout(case: Case) -> Iterator[Finding]:
 
 
 def _advised_delay(case: Case) -> float:
-    """Give the RestartSec= that is advised beside; 0 where none is."""
+    """Compute the RestartSec= that is advised as well; 0 for none."""
     return float(_rounded_delay(case)) if any(restart_delay(case)) else 0.0
 
 
@@ -203,7 +203,7 @@ def _rounded_delay(case: Case) -> int:
 
 
 def _failed_runs(case: Case) -> tuple[float, ...]:
-    """How long runs took that ended by themselves."""
+    """Collect the lengths of runs that failed by themselves, in seconds."""
     starts = case.record.starts if case.record is not None else ()
     ends = [start.end for start in starts if start.end is not None]
     return tuple(end.seconds for end in ends if not end.asked and end.result not in {"", "success"})

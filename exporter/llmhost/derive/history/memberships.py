@@ -39,7 +39,7 @@ def advance_belongings(before: Mapping[ProcessId, Belonging], snapshot: Snapshot
 def _mains(snapshot: Snapshot, table: ProcessTable) -> Mapping[UnitId, tuple[Process, Belonging]]:
     """Give the living main process of each unit that is up, and the activation that it is of."""
     found: dict[UnitId, tuple[Process, Belonging]] = {}
-    for unit in snapshot.units.value.units if isinstance(snapshot.units, Ok) else ():
+    for unit in snapshot.watched_units:
         main = main_process(unit, table)
         if main is not None and not main.zombie and is_up(unit) and unit.invocation_id:
             found[unit.id] = main, Belonging(unit=unit.id, invocation_id=unit.invocation_id)

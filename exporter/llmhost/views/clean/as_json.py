@@ -25,7 +25,7 @@ def clean_json(plan: Plan, done: Done | None = None) -> str:
         "removals": [_step(removal) for removal in plan.removals],
         "waiting": [_step(step) for step in plan.waiting],
         "left": [_left(left) for left in plan.left],
-        "untold": list(plan.untold),
+        "untold": list(plan.unknowns),
     }
     if done is not None:
         whole |= {

@@ -77,14 +77,14 @@ def _refused(plan: Plan, width: int) -> Iterator[Line]:
 
 
 def _nothing(plan: Plan) -> str:
-    return "nothing to clean in what could be seen" if plan.untold else "nothing to clean"
+    return "nothing to clean in what could be seen" if plan.unknowns else "nothing to clean"
 
 
 def _sum(steps: Sequence[Step]) -> str:
     endings = [step for step in steps if isinstance(step, Ending)]
     removals = [step for step in steps if isinstance(step, Removal)]
     held = [ending.gpu_bytes for ending in endings]
-    gpu = "GPU memory not known" if None in held else f"{size(sum(one or 0 for one in held))} of GPU memory"
+    gpu = "GPU memory not known" if None in held else f"{size(sum(used or 0 for used in held))} of GPU memory"
     parts = [f"{count(len(endings), 'process', 'processes')} ({gpu})"] if endings else []
     if removals:
         parts.append(
@@ -157,10 +157,10 @@ def _rest(plan: Plan, width: int) -> Iterator[Line]:
         for because, left in _grouped((one.because, one) for one in plan.left):
             yield from folded(f"{_subjects(left)}: {because}", width=width, first=plain("  "), indent="    ")
         yield ()
-    if plan.untold:
+    if plan.unknowns:
         yield (("CANNOT BE TOLD", Style.HEADING),)
-        for one in plan.untold:
-            yield from folded(one, width=width, first=plain("  "), indent="    ")
+        for unknown in plan.unknowns:
+            yield from folded(unknown, width=width, first=plain("  "), indent="    ")
         yield ()
 
 

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from llmhost.decide.doctor.finding import Finding
-from llmhost.decide.health import Health, Level, Trouble
+from llmhost.decide.health import Health, HealthFinding, Level
 from llmhost.derive.host_view import HostView
 from llmhost.model.reading import Ok
 from llmhost.views.page.gpus import gpus_section
-from llmhost.views.page.leftovers import processes_section, settings_section, shm_section, untold_section
+from llmhost.views.page.leftovers import processes_section, settings_section, shm_section, unknowns_section
 from llmhost.views.page.markup import Markup, identity, isolated, joined, link, tag
 from llmhost.views.page.script import SCRIPT
 from llmhost.views.page.starts import clock
@@ -26,7 +26,7 @@ from llmhost.views.text import clean, count
 
 PROJECT: Final = "https://github.com/llmhost/llmhost"
 RUNBOOK: Final = f"{PROJECT}/blob/main/alerts/README.md"
-# Which part of the runbook tells what to do about a finding, by its kind; where none does, none is named.
+# Runbook section by kind of finding.
 RUNBOOK_PARTS: Final[Mapping[str, str]] = {
     "unit_restarting": "llmhostrestartloop",
     "unit_failed": "llmhostunitdown",
@@ -53,7 +53,7 @@ class About:
 
     host_name: str
     version: str
-    age_seconds: float  # of the look, as the page is made
+    age_seconds: float  # of the observation
 
 
 def status_page(view: HostView, health: Health, settings: Sequence[Finding], about: About) -> str:
@@ -78,7 +78,7 @@ def status_page(view: HostView, health: Health, settings: Sequence[Finding], abo
             processes_section(view),
             shm_section(view),
             settings_section(settings),
-            untold_section(health.untold),
+            unknowns_section(health.unknowns),
             id="status",
             data_age=f"{max(0.0, about.age_seconds):.1f}",
         ),
@@ -128,7 +128,7 @@ def _keys(view: HostView) -> Mapping[str, str]:
     return {name: key for name, key in found if known[name] == 1}
 
 
-def _trouble(trouble: Trouble, keys: Mapping[str, str]) -> Markup:
+def _trouble(trouble: HealthFinding, keys: Mapping[str, str]) -> Markup:
     key = keys.get(trouble.subject)
     subject = isolated(trouble.subject)
     part = RUNBOOK_PARTS.get(trouble.kind)

@@ -11,7 +11,7 @@ from llmhost.views.page.markup import Markup, identity, isolated, styled, tag
 from llmhost.views.status.gpus import Share, notes_of, shares, total_bytes, why_no_memory
 from llmhost.views.text import Style, gib
 
-# What each kind of holder is to whoever reads the page.
+# Each kind of holder, explained.
 _KINDS: Mapping[HolderKind | None, str] = {
     HolderKind.CURRENT: "of a unit that runs",
     HolderKind.LEFTOVER: "of an ended run of a unit",
@@ -36,8 +36,8 @@ def gpus_section(view: HostView) -> Markup:
     kinds: set[HolderKind | None] = set()
     gpus = [_gpu(gpu, _attribution(gpu, view), view, kinds) for gpu in report.value.gpus]
     legend = [
-        tag("li", tag("span", class_=f"key {_class(kind)}", aria_hidden="true"), f"{_name(kind)}: {told}")
-        for kind, told in _KINDS.items()
+        tag("li", tag("span", class_=f"key {_class(kind)}", aria_hidden="true"), f"{_name(kind)}: {meaning}")
+        for kind, meaning in _KINDS.items()
         if kind in kinds
     ]
     return tag(
@@ -71,7 +71,7 @@ def _gpu(
     name = f"GPU {gpu.index}"
     held = [_held(share) for share in found]
     if isinstance(attribution, Failed) and isinstance(gpu.memory, Ok) and gpu.up:
-        why = str(attribution.cause).replace("_", " ")
+        why = attribution.cause.words
         held.append(styled("li", (f"who holds what cannot be told: {why}", Style.DOUBT)))
     return tag(
         "li",
@@ -86,7 +86,7 @@ def _gpu(
 def _memory(gpu: Gpu, view: HostView) -> Markup:
     if gpu.fault is not None:
         detail = f": {gpu.fault_detail}" if gpu.fault_detail else ""
-        return styled("span", (f"{str(gpu.fault).replace('_', ' ')}{detail}", Style.BAD))
+        return styled("span", (f"{gpu.fault.words}{detail}", Style.BAD))
     if isinstance(gpu.memory, Ok):
         memory = gpu.memory.value
         free = tag("strong", f"{gib(memory.free_bytes)} GiB free")

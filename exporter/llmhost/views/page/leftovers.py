@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from llmhost.decide.doctor.finding import Finding, Severity
-from llmhost.decide.health import Untold
+from llmhost.decide.health import Unknown
 from llmhost.derive.host_view import HostView
 from llmhost.derive.orphans import Orphan
 from llmhost.derive.segments import SegmentState
@@ -36,10 +36,10 @@ def processes_section(view: HostView) -> Markup:
     if len(found) > _MOST:
         lines.append(tag("p", f"and {len(found) - _MOST} more"))
     states = Counter(trackers.value.values()) if isinstance(trackers, Ok) else Counter[TrackerState]()
-    told = ", ".join(f"{states[state]} {state}" for state in TrackerState if states[state])
-    if told:
+    counts = ", ".join(f"{states[state]} {state}" for state in TrackerState if states[state])
+    if counts:
         bad = Style.BAD if states[TrackerState.ORPHANED] else Style.PLAIN
-        lines.append(styled("p", (f"resource trackers: {told}", bad)))
+        lines.append(styled("p", (f"resource trackers: {counts}", bad)))
     return tag("section", tag("h2", "Processes"), lines, id="processes")
 
 
@@ -88,8 +88,8 @@ def _files(state: SegmentState, found: Mapping[tuple[SegmentState, SegmentKind],
     if not kinds:
         return Markup()
     together = size(sum(segment.allocated_bytes for kind in kinds for segment in found[state, kind]))
-    told = ", ".join(f"{len(found[state, kind])} {kind}" for kind in kinds)
-    return styled("li", (f"{state}, {together}: {told}", Style.BAD if state is SegmentState.STALE else Style.PLAIN))
+    counts = ", ".join(f"{len(found[state, kind])} {kind}" for kind in kinds)
+    return styled("li", (f"{state}, {together}: {counts}", Style.BAD if state is SegmentState.STALE else Style.PLAIN))
 
 
 def settings_section(findings: Sequence[Finding]) -> Markup:
@@ -126,9 +126,9 @@ def _lines(texts: Sequence[str]) -> Iterator[Markup]:
         yield joined(text, Markup("\n"))
 
 
-def untold_section(untold: Sequence[Untold]) -> Markup:
-    """Tell what cannot be seen; also where that is nothing, as a page that is silent about it would not tell."""
-    lines = [_untold(one) for one in untold]
+def unknowns_section(unknowns: Sequence[Unknown]) -> Markup:
+    """List what cannot be seen, also when that is nothing: silence would be ambiguous."""
+    lines = [_unknown(unknown) for unknown in unknowns]
     return tag(
         "section",
         tag("h2", "Cannot be seen"),
@@ -137,7 +137,7 @@ def untold_section(untold: Sequence[Untold]) -> Markup:
     )
 
 
-def _untold(untold: Untold) -> Markup:
-    cause = untold.cause.replace("_", " ")
-    said = f"{untold.subject}: {cause} ({untold.detail})" if untold.detail else f"{untold.subject}: {cause}"
-    return styled("li", (said, Style.DOUBT if untold.matters else Style.PLAIN))
+def _unknown(unknown: Unknown) -> Markup:
+    cause = unknown.cause.replace("_", " ")
+    said = f"{unknown.subject}: {cause} ({unknown.detail})" if unknown.detail else f"{unknown.subject}: {cause}"
+    return styled("li", (said, Style.DOUBT if unknown.matters else Style.PLAIN))

@@ -46,7 +46,7 @@ def _class(style: Style) -> str:
 
 
 def identity(kind: str, *names: str) -> str:
-    """Make an id that stays the same from look to look; names have characters that an id cannot have."""
+    """Make an id that is stable between observations; names may have characters that an id cannot."""
     return f"{kind}-" + hashlib.sha256("\0".join(names).encode(errors="surrogatepass")).hexdigest()[:12]
 
 
@@ -59,7 +59,7 @@ def _shown(child: Child) -> str:
         return child
     if isinstance(child, str):
         return escape(clean(child), quote=False)
-    return "".join(_shown(one) for one in child)
+    return "".join(_shown(item) for item in child)
 
 
 def _attribute(key: str, value: str | float | bool | None) -> str:

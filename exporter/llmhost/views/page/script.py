@@ -1,6 +1,6 @@
-"""The script of the status page: fetches it again, puts the new one in its place, and says when what is shown is old.
+"""The script of the status page: refreshes it in place, and marks it when it is out of date.
 
-What somebody is at stays as it is: scroll, focus, opened details, and selected text, for which the new one waits.
+Scroll position, focus, opened details and selected text survive a refresh; a selection delays it.
 """
 
 from typing import Final

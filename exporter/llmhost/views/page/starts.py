@@ -30,7 +30,7 @@ _STACKED: Final[Sequence[Verdict | None]] = (
 
 
 def clock(at: float) -> str:
-    """Give a point in time as people read it, in UTC: people who look at one page may be in several zones."""
+    """Format a point in time in UTC, as readers of one page may be in several time zones."""
     return datetime.fromtimestamp(at, tz=UTC).strftime("%H:%M:%S")
 
 
@@ -39,21 +39,21 @@ def starts_of(facts: UnitFacts, view: HostView, key: str) -> Markup:
     record = view.history.units.get(facts.unit.id)
     if record is None:
         return Markup()
-    # The axis ends with the quarter of an hour that is under way, so that nothing moves from one look to the next.
+    # The axis ends with the present quarter of an hour, so that nothing moves between two observations.
     end = (view.snapshot.at // BUCKET_SECONDS + 1) * BUCKET_SECONDS
     starts = [start for start in record.starts if end - DAY_SECONDS <= start.at < end]
     if not starts:
         return tag("p", "no start in the last 24 hours", class_="faint")
     found = Counter(start.verdict for start in starts)
-    told = [(verdict, f"{found[verdict]} {_name(verdict)}") for verdict in _STACKED if found[verdict]]
+    counts = [(verdict, f"{found[verdict]} {_name(verdict)}") for verdict in _STACKED if found[verdict]]
     cut = f"the latest {STARTS_KEPT} are kept, since {clock(starts[0].at)} UTC" if _is_cut(record, end) else ""
-    said = f"starts of the last 24 hours: {', '.join(text for _, text in told)}" + (f"; {cut}" if cut else "")
+    said = f"starts of the last 24 hours: {', '.join(text for _, text in counts)}" + (f"; {cut}" if cut else "")
     listed = [
         styled("li", line) for start in reversed(starts) for line in start_lines(f"{clock(start.at)} UTC,", start, view)
     ]
     return tag(
         "figure",
-        tag("figcaption", "starts of the last 24 hours: ", [_counted(*one) for one in told], cut),
+        tag("figcaption", "starts of the last 24 hours: ", [_counted(*verdict) for verdict in counts], cut),
         tag(
             "svg",
             list(_runs(record, end, until=view.snapshot.at if is_up(facts.unit) else None)),
@@ -117,9 +117,9 @@ def _columns(starts: Sequence[Start], end: float) -> Iterator[Markup]:
 
 
 def _runs(record: UnitHistory, end: float, *, until: float | None) -> Iterator[Markup]:
-    """Draw below the axis for how long each run went on, the last one `until` now if it does.
+    """Draw below the axis the length of each run; the last run goes on `until` now if it is still up.
 
-    Nothing of a run whose end nobody saw.
+    A run with an unseen end is left out.
     """
     yield tag("rect", class_="track", y="86%", width="100%", height="14%")
     for start in record.starts:

@@ -1,4 +1,4 @@
-"""How the status page looks: light or dark as the reader's system is, on a phone as on a wall."""
+"""The style sheet of the status page: light and dark, narrow and wide."""
 
 from typing import Final
 

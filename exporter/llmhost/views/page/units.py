@@ -8,7 +8,7 @@ from llmhost.model.ids import UnitId
 from llmhost.model.reading import Ok
 from llmhost.views.page.markup import Markup, identity, isolated, styled, tag
 from llmhost.views.page.starts import starts_of
-from llmhost.views.status.units import name_of, state_of, told_of
+from llmhost.views.status.units import details_of, name_of, state_of
 
 
 def unit_key(unit: UnitId) -> str:
@@ -35,7 +35,7 @@ def _card(facts: UnitFacts, view: HostView, key: str) -> Markup:
         "article",
         tag("h3", isolated(name_of(facts.unit)), id=f"{key}-name"),
         tag("p", styled("span", state_of(facts.unit, view)), class_="state"),
-        tag("ul", [styled("li", line) for line in told_of(facts, view)], class_="told"),
+        tag("ul", [styled("li", line) for line in details_of(facts, view)], class_="told"),
         starts_of(facts, view, f"{key}-starts"),
         id=key,
         aria_labelledby=f"{key}-name",

@@ -40,8 +40,8 @@ def status_json(view: HostView, health: Health) -> str:
         "trackers": _trackers(view),
         "shared_memory": _shm(view),
         "cannot_be_seen": [
-            {"subject": untold.subject, "cause": untold.cause, "detail": untold.detail, "matters": untold.matters}
-            for untold in health.untold
+            {"subject": unknown.subject, "cause": unknown.cause, "detail": unknown.detail, "matters": unknown.matters}
+            for unknown in health.unknowns
         ],
     }
     return json.dumps(_finite(whole), indent=2, allow_nan=False) + "\n"
@@ -53,9 +53,9 @@ def _finite(value: Any) -> Any:  # noqa: ANN401 - any JSON value
         case float():
             return value if math.isfinite(value) else None
         case dict():
-            return {str(key): _finite(one) for key, one in value.items()}
+            return {str(key): _finite(item) for key, item in value.items()}
         case list():
-            return [_finite(one) for one in value]
+            return [_finite(item) for item in value]
         case _:
             return value
 
@@ -74,7 +74,7 @@ def _told(reading: Reading[Any]) -> dict[str, Any]:
 def _gpu(gpu: Gpu, view: HostView) -> dict[str, Any]:
     memory = value_or_none(gpu.memory)
     attribution = value_or_none(view.facts.attribution)
-    mine = attribution.get(gpu.uuid) if attribution is not None else None
+    of_gpu = attribution.get(gpu.uuid) if attribution is not None else None
     return {
         "index": gpu.index,
         "uuid": gpu.uuid,
@@ -95,12 +95,12 @@ def _gpu(gpu: Gpu, view: HostView) -> dict[str, Any]:
                 "pids": list(share.pids),
                 "used_bytes": share.used_bytes,
             }
-            for share in shares(mine.value)
+            for share in shares(of_gpu.value)
             if share.kind is not None
         ]
-        if isinstance(mine, Ok)
+        if isinstance(of_gpu, Ok)
         else None,
-        "unattributed_bytes": value_or_none(mine.value.unattributed_bytes) if isinstance(mine, Ok) else None,
+        "unattributed_bytes": value_or_none(of_gpu.value.unattributed_bytes) if isinstance(of_gpu, Ok) else None,
     }
 
 
@@ -112,7 +112,7 @@ def _unit(facts: UnitFacts, view: HostView) -> dict[str, Any]:
     unit = facts.unit
     record = view.history.units.get(unit.id)
     readiness = view.history.readiness.get(unit.id)
-    gpus = view.snapshot.nvml.value.gpus if isinstance(view.snapshot.nvml, Ok) else ()
+    gpus = view.snapshot.gpus
     refused = facts.startable == Ok(False)
     answers = view.snapshot.engines.value.answers if isinstance(view.snapshot.engines, Ok) else ()
     return {
@@ -151,7 +151,7 @@ def _unit(facts: UnitFacts, view: HostView) -> dict[str, Any]:
 
 def _guard(unit: UnitId, view: HostView) -> dict[str, Any] | None:
     runs = view.snapshot.guard_runs
-    run = next((one for one in runs.value if one.unit == unit), None) if isinstance(runs, Ok) else None
+    run = next((run for run in runs.value if run.unit == unit), None) if isinstance(runs, Ok) else None
     if run is None:
         return None
     return {

@@ -1,4 +1,4 @@
-"""GPUs in `llmhost status`: a bar of memory by who holds it, and who that is. Pure."""
+"""GPUs in `llmhost status`: a bar of memory by holder, and the holders. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from llmhost.model.reading import Failed, Ok, Reading
 from llmhost.views.text import Line, Piece, Style, clean, gib, padded, plain
 
 _BAR = 20
-# Letter and style of each kind of holder; what nobody holds is "?".
+# Letter and style of each kind of holder; unattributed memory is "?".
 _KINDS: Mapping[HolderKind, tuple[str, Style]] = {
     HolderKind.CURRENT: ("C", Style.GOOD_FILLED),
     HolderKind.LEFTOVER: ("L", Style.BAD_FILLED),
@@ -28,16 +28,16 @@ _UNATTRIBUTED_SHOWN = 16 << 20  # bytes; the driver has a little of its own
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What holders of one kind and unit have on a GPU together; None where the driver does not tell."""
+    """The memory of all holders of one kind and unit on a GPU; None where the driver does not report it."""
 
-    kind: HolderKind | None  # None: nobody's
+    kind: HolderKind | None  # None: unattributed
     unit: UnitId | None
     pids: tuple[int, ...]
     used_bytes: int | None
 
 
 def shares(attribution: GpuAttribution) -> tuple[Share, ...]:
-    """Sum up by kind and unit, largest first; what nobody holds last."""
+    """Sum up by kind and unit, largest first; unattributed memory last."""
     found: dict[tuple[HolderKind, UnitId | None], list[tuple[int, int | None]]] = {}
     for holder in attribution.holders:
         found.setdefault((holder.kind, holder.unit), []).append((holder.pid, holder.used_bytes))
@@ -51,9 +51,9 @@ def shares(attribution: GpuAttribution) -> tuple[Share, ...]:
         for (kind, unit), held in found.items()
     ]
     together.sort(key=lambda share: (-(share.used_bytes or 0), str(share.kind), share.unit or UnitId(""), share.pids))
-    nobodys = attribution.unattributed_bytes
-    if isinstance(nobodys, Ok) and nobodys.value >= _UNATTRIBUTED_SHOWN:
-        together.append(Share(kind=None, unit=None, pids=(), used_bytes=nobodys.value))
+    unattributed = attribution.unattributed_bytes
+    if isinstance(unattributed, Ok) and unattributed.value >= _UNATTRIBUTED_SHOWN:
+        together.append(Share(kind=None, unit=None, pids=(), used_bytes=unattributed.value))
     return tuple(together)
 
 
@@ -70,8 +70,8 @@ def gpu_lines(view: HostView) -> Iterator[Line]:
     yield ((f"  {'':6}{'':{_BAR + 2}} {'used':>7} {'free':>7}  held (GiB)", Style.FAINT),)
     used: list[str] = []
     for gpu in report.value.gpus:
-        mine = view.facts.attribution
-        attribution = mine.value.get(gpu.uuid) if isinstance(mine, Ok) else mine
+        by_gpu = view.facts.attribution
+        attribution = by_gpu.value.get(gpu.uuid) if isinstance(by_gpu, Ok) else by_gpu
         yield from _gpu(gpu, attribution, view, used)
     if used:
         legend = ", ".join(f"{letter} {name}" for letter, name in _legend() if letter in used)
@@ -91,12 +91,12 @@ def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, view: HostView, 
     total = total_bytes(gpu, view)
     if gpu.fault is not None:
         detail = f": {gpu.fault_detail}" if gpu.fault_detail else ""
-        yield (index, (f"{str(gpu.fault).replace('_', ' ')}{detail}", Style.BAD))
+        yield (index, (f"{gpu.fault.words}{detail}", Style.BAD))
         yield from notes
         return
     beside = list(_held(found))
     if isinstance(attribution, Failed) and isinstance(gpu.memory, Ok):
-        beside.append((f"holders: {str(attribution.cause).replace('_', ' ')}", Style.DOUBT))
+        beside.append((f"holders: {attribution.cause.words}", Style.DOUBT))
     if isinstance(gpu.memory, Ok) and total:
         memory = gpu.memory.value
         bar = _bar(found, memory, total, used)
@@ -127,7 +127,7 @@ def total_bytes(gpu: Gpu, view: HostView) -> int | None:
 def why_no_memory(gpu: Gpu) -> str:
     if isinstance(gpu.memory, Failed):
         detail = f" ({gpu.memory.detail})" if gpu.memory.detail else ""
-        return f"memory cannot be read: {str(gpu.memory.cause).replace('_', ' ')}{detail}"
+        return f"memory cannot be read: {gpu.memory.cause.words}{detail}"
     return "split into MIG instances"
 
 
@@ -135,8 +135,8 @@ def notes_of(gpu: Gpu) -> Iterator[Piece]:
     if gpu.fabric_ready is False:
         yield "its NVLink fabric is not ready", Style.BAD
     if gpu.xids:
-        told = ", ".join(f"{xid.number} ({xid.count}×)" for xid in gpu.xids)
-        yield f"driver errors (XID): {told}", Style.DOUBT
+        xids = ", ".join(f"{xid.number} ({xid.count}×)" for xid in gpu.xids)
+        yield f"driver errors (XID): {xids}", Style.DOUBT
 
 
 def _held(found: Sequence[Share]) -> Iterator[Piece]:
@@ -152,7 +152,7 @@ def _held(found: Sequence[Share]) -> Iterator[Piece]:
 
 
 def _bar(found: Sequence[Share], memory: GpuMemory, total: int, used: list[str]) -> tuple[Piece, ...]:
-    """Draw what is held, each at least one column, then what is in use beside it, then what is free."""
+    """Draw each holder with at least one column, then other memory in use, then free memory."""
     pieces: list[Piece] = []
     left = filled = min(_BAR, -(-_BAR * memory.used_bytes // total)) if memory.used_bytes >= _UNATTRIBUTED_SHOWN else 0
     for share in found:

@@ -1,4 +1,4 @@
-"""`llmhost status` for people: GPUs, units, what is left over, what cannot be seen. Pure."""
+"""`llmhost status` for people: GPUs, units, leftovers, unknowns. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ def _lines(view: HostView, health: Health, width: int) -> Iterator[Line]:
         yield from folded(f"{finding.subject}: {finding.what}", width=width, first=first, indent="    ")
     for section in (gpu_lines(view), unit_lines(view, width), _helpers(view, width), _shm(view, width)):
         yield from _section(section)
-    yield from _section(_untold(health, width))
+    yield from _section(_unknown(health, width))
 
 
 def _section(lines: Iterator[Line]) -> Iterator[Line]:
@@ -56,11 +56,11 @@ def _helpers(view: HostView, width: int) -> Iterator[Line]:
         return
     yield heading("PROCESSES")
     if isinstance(orphans, Ok):
-        told = count(len(found), "orphan") if found else "no orphans"
-        yield (("  ", Style.PLAIN), (told, Style.BAD if found else Style.PLAIN))
+        counts = count(len(found), "orphan") if found else "no orphans"
+        yield (("  ", Style.PLAIN), (counts, Style.BAD if found else Style.PLAIN))
     else:
         yield (("  whether there are orphans cannot be told", Style.DOUBT),)
-    for orphan in sorted(found, key=lambda one: -one.seconds)[:_MOST]:
+    for orphan in sorted(found, key=lambda orphan: -orphan.seconds)[:_MOST]:
         who = f"{orphan.process.id.pid} {orphan.process.comm}"
         part = f"{orphan.engine} {orphan.process.role}" if orphan.engine != "none" else str(orphan.process.role)
         inferred = ", inferred" if orphan.inferred else ""
@@ -68,9 +68,9 @@ def _helpers(view: HostView, width: int) -> Iterator[Line]:
     if len(found) > _MOST:
         yield plain(f"    and {len(found) - _MOST} more")
     if isinstance(trackers, Ok) and states:
-        told = ", ".join(f"{states[state]} {state}" for state in TrackerState if states[state])
+        counts = ", ".join(f"{states[state]} {state}" for state in TrackerState if states[state])
         style = Style.BAD if states[TrackerState.ORPHANED] else Style.PLAIN
-        yield from folded(f"resource trackers: {told}", width=width, first=plain("  "), indent="    ", style=style)
+        yield from folded(f"resource trackers: {counts}", width=width, first=plain("  "), indent="    ", style=style)
 
 
 def _shm(view: HostView, width: int) -> Iterator[Line]:
@@ -89,12 +89,12 @@ def _shm(view: HostView, width: int) -> Iterator[Line]:
         of_state = sorted(kind for other, kind in found if other is state)
         if not of_state:
             continue
-        files = [one for kind in of_state for one in found[state, kind]]
+        segments = [segment for kind in of_state for segment in found[state, kind]]
         kinds = ", ".join(f"{len(found[state, kind])} {kind}" for kind in of_state)
         first: Line = (
             ("  ", Style.PLAIN),
             (padded(state, 8), Style.BAD if state is SegmentState.STALE else Style.PLAIN),
-            (f"{size(sum(file.allocated_bytes for file in files)):>9}  ", Style.PLAIN),
+            (f"{size(sum(segment.allocated_bytes for segment in segments)):>9}  ", Style.PLAIN),
         )
         yield from folded(kinds, width=width, first=first, indent=" " * sum(columns(text) for text, _ in first))
 
@@ -103,16 +103,16 @@ def _used(used_bytes: int, size_bytes: int) -> str:
     return f"  {size(used_bytes)} of {size(size_bytes)} used"
 
 
-def _untold(health: Health, width: int) -> Iterator[Line]:
-    if not health.untold:
+def _unknown(health: Health, width: int) -> Iterator[Line]:
+    if not health.unknowns:
         return
     yield heading("CANNOT BE SEEN")
-    for untold in health.untold:
-        cause = untold.cause.replace("_", " ")
+    for unknown in health.unknowns:
+        cause = unknown.cause.replace("_", " ")
         first: Line = (
             ("  ", Style.PLAIN),
-            (untold.subject, Style.DOUBT if untold.matters else Style.PLAIN),
+            (unknown.subject, Style.DOUBT if unknown.matters else Style.PLAIN),
             (": ", Style.PLAIN),
         )
-        said = f"{cause} ({untold.detail})" if untold.detail else cause
+        said = f"{cause} ({unknown.detail})" if unknown.detail else cause
         yield from folded(said, width=width, first=first, indent="    ")

@@ -1,4 +1,4 @@
-"""Units in `llmhost status`: state, starts and what they found, what is missing for the next one. Pure."""
+"""Units in `llmhost status`: state, starts with their verdicts, shortages for the next start. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,7 +8,6 @@ from llmhost.derive.facts import UnitFacts
 from llmhost.derive.host_view import HostView
 from llmhost.derive.shortage import Shortage, shortages
 from llmhost.model.engine import EngineAnswer
-from llmhost.model.gpu import Gpu
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.unit_history import InTheWay, Start, UnitHistory, Verdict
 from llmhost.model.ids import SYSTEM_MANAGER
@@ -33,7 +32,7 @@ def unit_lines(view: HostView, width: int) -> Iterator[Line]:
         yield plain("  none is watched")
     for unit in view.facts.units.value:
         yield _state(unit, view, width)
-        for text, style in told_of(unit, view):
+        for text, style in details_of(unit, view):
             yield from folded(text, width=width, first=plain(_INDENT), indent=_INDENT + "  ", style=style)
 
 
@@ -64,7 +63,7 @@ def _style(unit: Unit) -> Style:
     return Style.GOOD if unit.active_state == "active" else Style.DOUBT if is_up(unit) else Style.PLAIN
 
 
-def told_of(facts: UnitFacts, view: HostView) -> Iterator[tuple[str, Style]]:
+def details_of(facts: UnitFacts, view: HostView) -> Iterator[tuple[str, Style]]:
     record = view.history.units.get(facts.unit.id)
     if facts.engine or facts.guarded:
         yield " · ".join(_about(facts)), Style.PLAIN
@@ -100,11 +99,11 @@ def _history(record: UnitHistory, view: HostView) -> Iterator[tuple[str, Style]]
         verdicts[verdict] += number
     total = sum(verdicts.values())
     if total:
-        told = ", ".join(f"{verdicts[one]} {one.replace('_', ' ')}" for one in Verdict if verdicts[one])
+        counts = ", ".join(f"{verdicts[kind]} {kind.replace('_', ' ')}" for kind in Verdict if verdicts[kind])
         failures = sum(record.failures_total.values())
         failed = ", ".join(f"{number} {result}" for result, number in sorted(record.failures_total.items()) if number)
         yield (
-            f"{count(total, 'start')}: {told}" + (f"; {count(failures, 'failure')}: {failed}" if failed else ""),
+            f"{count(total, 'start')}: {counts}" + (f"; {count(failures, 'failure')}: {failed}" if failed else ""),
             Style.PLAIN,
         )
     if record.unexpected_stops_total:
@@ -133,8 +132,8 @@ def start_lines(name: str, start: Start, view: HostView) -> Iterator[tuple[str, 
 
 
 def _in_the_way(found: Iterable[InTheWay], view: HostView) -> str:
-    """Name GPUs that had the same together."""
-    indexes = {gpu.uuid: gpu.index for gpu in _gpus(view)}
+    """Group GPUs with the same memory in the way."""
+    indexes = {gpu.uuid: gpu.index for gpu in view.snapshot.gpus}
     by_gpu: dict[str, list[str]] = {}
     for way in found:
         by_gpu.setdefault(indexes.get(way.uuid, way.gpu), []).append(f"{gib(way.used_bytes)} GiB {way.kind}")
@@ -145,10 +144,6 @@ def _in_the_way(found: Iterable[InTheWay], view: HostView) -> str:
         f"GPU {gpus[0]} had {held}" if len(gpus) == 1 else f"GPUs {ranges(gpus)} had {held} each"
         for held, gpus in alike.items()
     )
-
-
-def _gpus(view: HostView) -> tuple[Gpu, ...]:
-    return view.snapshot.nvml.value.gpus if isinstance(view.snapshot.nvml, Ok) else ()
 
 
 def _guard(unit: Unit, view: HostView) -> Iterator[tuple[str, Style]]:
@@ -172,16 +167,16 @@ def _next_start(facts: UnitFacts, view: HostView) -> Iterator[tuple[str, Style]]
             missing = "; ".join(missing_of(facts, view)) or "the driver's library does not fit the loaded driver"
             yield f"not startable: {missing}", Style.BAD
         case Failed() as failed if facts.engine:
-            why = failed.detail or str(failed.cause).replace("_", " ")
+            why = failed.detail or failed.cause.words
             yield f"startable or not cannot be told: {why}", Style.DOUBT
         case Failed() | NotApplicable():
             pass
 
 
 def missing_of(facts: UnitFacts, view: HostView) -> Iterator[str]:
-    """Say what a start would miss; GPUs that miss the same together."""
+    """Yield the memory or readiness that a start would lack, GPUs with the same lack together."""
     alike: dict[str, list[Shortage]] = {}
-    for shortage in shortages(facts.gpus, facts.needed, _gpus(view), view.snapshot.host):
+    for shortage in shortages(facts.gpus, facts.needed, view.snapshot.gpus, view.snapshot.host):
         needed, free = shortage.needed_bytes, shortage.free_bytes
         lacks = needed is not None and free is not None and free < needed
         memory = f"{gib(free or 0)} GiB free of {gib(needed or 0)} needed" if lacks else ""
@@ -208,7 +203,7 @@ def _engines(unit: Unit, view: HostView) -> Iterator[tuple[str, Style]]:
 
 def _engine(answer: EngineAnswer, view: HostView) -> tuple[str, Style]:
     if not isinstance(answer.samples, Ok):
-        why = str(answer.samples.cause).replace("_", " ") if isinstance(answer.samples, Failed) else answer.samples.why
+        why = answer.samples.cause.words if isinstance(answer.samples, Failed) else answer.samples.why
         return f"{answer.endpoint}: {why}", Style.DOUBT
     samples = answer.samples.value
     said = []
