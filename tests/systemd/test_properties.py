@@ -127,10 +127,7 @@ def test_the_sandbox_of_a_unit_finds_its_field() -> None:
         CapabilityBoundingSet=1 << 19,
         AmbientCapabilities=1 << 2,
         LimitNOFILE=4096,
-        LimitMEMLOCK=65536,
-        LimitCORESoft=0,
         MemoryMax=64 << 30,
-        TasksMax=100,
     )
     assert found.sandbox == Sandbox(
         user="llm",
@@ -150,13 +147,11 @@ def test_the_sandbox_of_a_unit_finds_its_field() -> None:
         capabilities=1 << 19,
         ambient_capabilities=1 << 2,
     )
-    assert found.limits == Limits(
-        open_files=4096, locked_memory_bytes=65536, core_bytes=0, memory_bytes=64 << 30, tasks=100
-    )
+    assert found.limits == Limits(open_files=4096, memory_bytes=64 << 30)
 
 
 def test_limits_that_are_off_are_absent_and_what_is_not_restricted_says_nothing() -> None:
-    names = ("LimitNOFILE", "LimitMEMLOCK", "LimitCORESoft", "MemoryMax", "TasksMax")
+    names = ("LimitNOFILE", "MemoryMax")
     assert settings(**dict.fromkeys(names, INFINITY)).limits == Limits()
     assert settings(RestrictAddressFamilies=[False, []]).sandbox.address_families is None
     none_at_all = settings(RestrictAddressFamilies=[True, []]).sandbox

@@ -27,10 +27,7 @@ def parse_settings(properties: TypedProperties) -> UnitSettings:
         sandbox=_sandbox(properties),
         limits=Limits(
             open_files=properties.limit("LimitNOFILE"),
-            locked_memory_bytes=properties.limit("LimitMEMLOCK"),
-            core_bytes=properties.limit("LimitCORESoft"),
             memory_bytes=properties.limit("MemoryMax"),
-            tasks=properties.limit("TasksMax"),
         ),
     )
 
