@@ -35,7 +35,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 # Library → the modules, or packages, that alone may import it. A library that is not here may not be imported at all.
 SOLE_IMPORTERS: Mapping[str, tuple[str, ...]] = {
     "pynvml": ("sources.nvml.child.worker",),
-    "dbus_next": ("sources.systemd",),
+    "dbus_next": ("sources.systemd.bus",),
     "asyncio": ("sources.systemd",),
     "prometheus_client": ("metrics", "sources.engine.parse"),
     "yaml": ("config.load", "config.nodes"),

@@ -14,7 +14,7 @@ from tests.fakes.booted import Booted
 from tests.fakes.watched_units import Watched
 
 from llmhost.model.history.unit_history import Trigger, Verdict
-from llmhost.sources.systemd.bus import BusClosedError, CallTimeoutError
+from llmhost.sources.systemd.bus.connection import BusClosedError, CallTimeoutError
 from llmhost.sources.systemd.calls import Systemd
 
 _ACTIONS = {

@@ -59,7 +59,6 @@ class Exporter:
             paths,
             clock=clock,
             on_unit_event=self._on_event if watch else None,
-            asks_logind=not watch,
             environment=environment,
             bus_address=bus_address,
             host=host,

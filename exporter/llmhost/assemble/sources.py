@@ -65,7 +65,6 @@ class Sources:
         clock: Clock | None = None,
         driver_backoff_seconds: tuple[float, float] = DRIVER_BACKOFF_SECONDS,
         on_unit_event: Callable[[UnitEvent], None] | None = None,
-        asks_logind: bool = False,
         environment: Mapping[str, str] | None = None,
         bus_address: str | None = None,
         host: Source[Host] | None = None,
@@ -76,7 +75,6 @@ class Sources:
         self.clock = clock or SystemClock()
         self._driver_backoff_seconds = driver_backoff_seconds
         self._on_unit_event = on_unit_event
-        self._asks_logind = asks_logind
         self._environment = environment
         self._bus_address = bus_address
         self._host_source = host
@@ -154,7 +152,6 @@ class Sources:
             is_engine_command=lambda argv: bool(is_engine_command(argv)),
             address=self._bus_address,
             on_event=self._on_unit_event,
-            asks_logind=self._asks_logind,
         )
 
     @cached_property

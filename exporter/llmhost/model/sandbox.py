@@ -30,7 +30,4 @@ class Limits:
     """None: infinite, or this systemd has none."""
 
     open_files: int | None = None  # LimitNOFILE=, the hard one
-    locked_memory_bytes: int | None = None  # LimitMEMLOCK=, the hard one
-    core_bytes: int | None = None  # LimitCORE=, the soft one
     memory_bytes: int | None = None  # MemoryMax=
-    tasks: int | None = None  # TasksMax=

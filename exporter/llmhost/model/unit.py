@@ -88,17 +88,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Logind:
-    """Settings of systemd-logind: it removes the shared memory of users whose last session ends."""
-
-    removes_ipc: bool  # RemoveIPC=: when the last session of a user ends
-    first_person_uid: int  # from here on users are people; below they are system users, whom it spares
-    lingering: frozenset[str] = frozenset()  # users by name, who stay when their last session ends
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UnitsReport:
     systemd_version: str
     units: tuple[Unit, ...]  # watched ones, by id
     resyncs: tuple[tuple[str, int], ...] = ()  # reason → times, since this exporter started
-    logind: Logind | None = None  # None where it was not read, does not run or does not answer

@@ -1,8 +1,7 @@
-"""Which units are watched, and for how long. Pure: it outlives connections, and knows nothing of them.
+"""Names of the units that are watched, and for how long. Pure; it outlives connections.
 
-A unit is watched because a configured pattern names it or, where units are discovered, because its command is an
-engine's or because somebody outside asked for it (it holds GPU memory). A transient unit leaves no file behind, and is
-remembered for an hour after its unloading.
+A unit is watched if a configured pattern matches it or, where units are discovered, if it runs an engine or holds GPU
+memory. A transient unit, which leaves no file behind, is kept for an hour after it is unloaded.
 """
 
 from collections.abc import Iterable
@@ -10,11 +9,11 @@ from collections.abc import Iterable
 from llmhost.sources.systemd.names import is_glob, is_service, matches
 
 TRANSIENT_KEPT_SECONDS = 3600.0
-MAX_TRANSIENTS = 200  # of those that are gone; a loop of systemd-run leaves a new name each time
+MAX_TRANSIENTS = 200  # that are gone; a loop of systemd-run leaves a new name each time
 
 
 class Watchlist:
-    """Not thread-safe: the source's own thread alone uses it. Times are on one monotonic clock."""
+    """Used from the source's own thread. Times are on one monotonic clock."""
 
     def __init__(self, patterns: Iterable[str], *, discover: bool) -> None:
         self.globs: tuple[str, ...] = ()
@@ -39,7 +38,7 @@ class Watchlist:
         self._transients = {name: at for name, at in self._transients.items() if name in kept or self.matches(name)}
 
     def ask_for(self, names: Iterable[str]) -> list[str]:
-        """Watch these as well, where units are discovered; returns those that were not watched by name before."""
+        """Watch these as well, where units are discovered; returns those that were not watched by name so far."""
         if not self.discover:
             return []
         new = [name for name in names if is_service(name) and not self.by_name(name)]
@@ -62,18 +61,18 @@ class Watchlist:
         return self.by_name(name) or self.matches(name)
 
     def names(self) -> set[str]:
-        """All that are watched by name: aliases, and what they stand for as far as that is known."""
+        """All names that are watched as such: aliases too, and the units behind them as far as these are known."""
         return {*self.exact, *self.asked_for, *self.discovered, *self._transients, *self._aliases.values()}
 
     def alias(self, name: str, of: str) -> None:
-        """Take note of what a name stands for; that may be itself."""
+        """Note the unit that a name stands for; that may be itself."""
         if name == of:
             self._aliases.pop(name, None)
         else:
             self._aliases[name] = of
 
     def configured(self, name: str) -> bool:
-        """Whether it must be reported even when there is no such unit."""
+        """Check whether it is reported even when there is no such unit."""
         return name in self.exact or any(self._aliases.get(exact) == name for exact in self.exact)
 
     def saw_loaded(self, name: str, *, transient: bool) -> None:
@@ -83,7 +82,7 @@ class Watchlist:
             self._transients.pop(name, None)
 
     def keeps_missing(self, name: str, now: float) -> bool:
-        """Whether a unit that does not exist is still reported; forgets it where not."""
+        """Decide whether a unit that does not exist is still reported; if not, forget it."""
         if self.configured(name):
             return True
         if name in self._transients:

@@ -1,15 +1,13 @@
-"""Properties of a unit as D-Bus gives them, taken out by type. Pure.
+"""Properties of a unit, read by type.
 
-Every conversion is checked: a property that is missing (older systemd) or of another type (a later one, or a fault) is
-an absent value, never a zero. The latter is also told.
+A property that is missing (an older systemd) or of another type (a later one, or a fault) is an absent value, never a
+zero. One of another type is noted as well.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-Properties: TypeAlias = Mapping[
-    str, Any
-]  # as D-Bus has them: names to str, int, bool, bytes, lists; variants taken off
+Properties: TypeAlias = Mapping[str, Any]  # by name: str, int, bool, bytes, lists
 
 INFINITY = 2**64 - 1  # USEC_INFINITY, and the value of limits that are off
 _MICROSECONDS = 1_000_000
@@ -23,8 +21,8 @@ _PREFIXES = {
 }
 
 
-class Checked:
-    """Properties, taken out by type; remembers those of a wrong one."""
+class TypedProperties:
+    """Properties, read by type; `wrong` has those of another type."""
 
     def __init__(self, properties: Properties) -> None:
         self._properties = properties
@@ -80,14 +78,11 @@ class Checked:
 
     def commands(self, name: str) -> tuple[tuple[str, ...], ...]:
         """Argument vectors of an Exec*= list, of type a(sasbttttuii)."""
-        found = []
-        for command in self._of(name, list) or ():
-            argv = command[1] if isinstance(command, list) and len(command) > 1 else None
-            if not isinstance(argv, list) or not all(isinstance(argument, str) for argument in argv):
-                self.wrong.append(f"{name}: not a list of commands")
-                return ()
-            found.append(tuple(argv))
-        return tuple(found)
+        commands = self._members(name, 1, list)
+        if not all(isinstance(argument, str) for argv in commands for argument in argv):
+            self.wrong.append(f"{name}: not a list of commands")
+            return ()
+        return tuple(map(tuple, commands))
 
     def texts(self, name: str) -> tuple[str, ...]:
         values: list[Any] = self._of(name, list) or []
@@ -102,28 +97,25 @@ class Checked:
         return None if value == INFINITY else value
 
     def prefixes(self, name: str) -> tuple[str, ...]:
-        """Read what stands before each command of an Exec*Ex list (systemd 243), of type a(sasasttttuii)."""
-        found = []
-        for command in self._of(name, list) or ():
-            flags = command[2] if isinstance(command, list) and len(command) > 2 else None  # noqa: PLR2004
-            if not isinstance(flags, list):
-                self.wrong.append(f"{name}: not a list of commands")
-                return ()
-            found.append("".join(prefix for flag, prefix in _PREFIXES.items() if flag in flags))
-        return tuple(found)
+        """Read the prefix of each command of an Exec*Ex list (systemd 243), of type a(sasasttttuii)."""
+        commands = self._members(name, 2, list)
+        return tuple("".join(prefix for flag, prefix in _PREFIXES.items() if flag in flags) for flags in commands)
 
     def members(self, name: str, place: int = 0) -> tuple[str, ...]:
         """Read one member of each struct of a list, as of a(ss)."""
-        found = []
+        return tuple(self._members(name, place, str))
+
+    def _members(self, name: str, place: int, kind: type) -> list[Any]:
+        members = []
         for struct in self._of(name, list) or ():
-            if not isinstance(struct, list) or len(struct) <= place or not isinstance(struct[place], str):
-                self.wrong.append(f"{name}: not a list of structs of str")
-                return ()
-            found.append(struct[place])
-        return tuple(found)
+            if not isinstance(struct, list) or len(struct) <= place or not isinstance(struct[place], kind):
+                self.wrong.append(f"{name}: not a list of structs with a {kind.__name__} each")
+                return []
+            members.append(struct[place])
+        return members
 
     def allowed_texts(self, name: str) -> tuple[bool, tuple[str, ...]]:
-        """Read a list of what is allowed (True) or denied, of type (bas)."""
+        """Read a list of allowed (True) or denied names, of type (bas)."""
         value = self._of(name, list)
         match value:
             case [bool() as allowed, [*texts]] if all(isinstance(text, str) for text in texts):
@@ -135,18 +127,24 @@ class Checked:
         return False, ()
 
     def environment(self) -> tuple[tuple[str, str], ...]:
-        found = []
-        for assignment in self.texts("Environment"):
-            name, _, value = assignment.partition("=")
-            found.append((name, value))
-        return tuple(found)
+        assignments = (assignment.partition("=") for assignment in self.texts("Environment"))
+        return tuple((name, value) for name, _, value in assignments)
 
-    def environment_files(self) -> tuple[str, ...]:
-        """Paths of EnvironmentFiles, of type a(sb); whether one may be missing is left out."""
-        found = []
-        for file in self._of("EnvironmentFiles", list) or ():
-            if not isinstance(file, list) or not file or not isinstance(file[0], str):
-                self.wrong.append("EnvironmentFiles: not a list of files")
-                return ()
-            found.append(file[0])
-        return tuple(found)
+
+def names_read(parse: Callable[[TypedProperties], object]) -> frozenset[str]:
+    """Names of the properties that a parser reads."""
+    recorder = _Recorder({})
+    parse(recorder)
+    return frozenset(recorder.names)
+
+
+class _Recorder(TypedProperties):
+    """No properties; `names` has those that were asked for."""
+
+    def __init__(self, properties: Properties) -> None:
+        super().__init__(properties)
+        self.names: set[str] = set()
+
+    def _of(self, name: str, kind: type) -> Any:  # noqa: ANN401
+        self.names.add(name)
+        return super()._of(name, kind)

@@ -1,16 +1,17 @@
-"""Getting to the bus: where it is, the socket, the authentication; all of a connection that is not messages."""
+"""A connection to a bus before its first message: the address, the socket, the authentication."""
 
 import asyncio
 import os
+import re
 import socket
 from dataclasses import dataclass
-
-from dbus_next._private.address import parse_address
+from urllib.parse import unquote
 
 SYSTEM_BUS_VARIABLE = "DBUS_SYSTEM_BUS_ADDRESS"
 DEFAULT_SYSTEM_BUS = (
     "unix:path=/var/run/dbus/system_bus_socket"  # D-Bus specification, "Well-known Message Bus Instances"
 )
+_OPTION = re.compile(r"([^=]+)=([-0-9A-Za-z_/.\\*%]*)")  # all other bytes of a value are escaped
 
 
 class BusUnreachableError(Exception):
@@ -25,7 +26,7 @@ class Address:
 
 
 def system_bus_address() -> str:
-    """Where the system bus is. Raises BusUnreachableError where the environment names none."""
+    """Address of the system bus. Raises BusUnreachableError where the environment sets it to nothing."""
     address = os.environ.get(SYSTEM_BUS_VARIABLE, DEFAULT_SYSTEM_BUS)
     if not address:
         raise BusUnreachableError(f"{SYSTEM_BUS_VARIABLE} is set and empty")
@@ -33,13 +34,27 @@ def system_bus_address() -> str:
 
 
 def parse_addresses(addresses: str) -> list[Address]:
-    """Addresses to be tried in this order, given with semicolons between. Raises BusUnreachableError."""
-    try:
-        parsed: list[tuple[str, dict[str, str]]] = parse_address(addresses)  # type: ignore[no-untyped-call]
-    except ValueError as error:
-        raise BusUnreachableError(f"bad bus address {addresses!r}: {error}") from error
-    texts = [text for text in addresses.split(";") if text]
-    return [Address(text, *one) for text, one in zip(texts, parsed, strict=True)]
+    """Addresses to try in this order, separated by semicolons. Raises BusUnreachableError.
+
+    D-Bus specification, "Server Addresses". dbus-next has a parser of them among its private parts.
+    """
+    parsed = [_parse_address(text, addresses) for text in addresses.split(";") if text]
+    if not parsed:
+        raise BusUnreachableError(f"bad bus address {addresses!r}: it is empty")
+    return parsed
+
+
+def _parse_address(text: str, addresses: str) -> Address:
+    transport, colon, given = text.partition(":")
+    if not colon:
+        raise BusUnreachableError(f"bad bus address {addresses!r}: no transport in {text!r}")
+    options = {}
+    for option in filter(None, given.split(",")):
+        parts = _OPTION.fullmatch(option)
+        if parts is None:
+            raise BusUnreachableError(f"bad bus address {addresses!r}: {option!r} is not name=value")
+        options[parts[1]] = unquote(parts[2])
+    return Address(text, transport, options)
 
 
 async def open_socket(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -63,7 +78,7 @@ async def open_socket(address: Address) -> tuple[asyncio.StreamReader, asyncio.S
 async def authenticate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """SASL EXTERNAL (D-Bus specification, "Authentication Protocol").
 
-    Where uids are mapped, the bus knows us by another than we do; then it is left to what the socket tells it.
+    In a user namespace the bus may know us by another uid and reject ours; then it takes the uid from the socket.
     """
     uid = str(os.geteuid()).encode().hex()
     answer = await _ask(reader, writer, f"\0AUTH EXTERNAL {uid}")

@@ -1,13 +1,13 @@
-"""A connection to a D-Bus bus that can be trusted in a daemon.
+"""A connection to a D-Bus bus for a long-lived process.
 
 dbus-next 0.2.3 is unmaintained, and its asyncio MessageBus has nine defects that freeze, kill or leak in a long-lived
-process. Its values, messages and addresses are sound. So those are used, and the transport is asyncio's own:
+process. Its signatures and messages are sound. So those are used, and the connection is our own, on asyncio's streams:
 
 1. a peer that closes during authentication ends the attempt (there: an endless loop that freezes the event loop);
 2. a full socket buffer makes a write wait (there: it drops the connection);
 3. a call on a closed connection fails at once (there: it hangs for ever);
 4. every call has a timeout, after which nothing of it is left (there: none, and its handler leaks);
-5. sockets are closed, also those of failed attempts (there: by the garbage collector, some day);
+5. every socket is closed, those of failed attempts too (there: at some time, by the garbage collector);
 6. the reader lets others run every few milliseconds (there: never while there is something to read);
 7. each address of a list is tried, and the first that answers counts (there: an early failure is raised even so);
 8. a message that cannot be understood is skipped (there: it drops the connection);
@@ -16,6 +16,7 @@ process. Its values, messages and addresses are sound. So those are used, and th
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -24,9 +25,16 @@ from typing import Any
 
 from dbus_next.message import Message
 
-from llmhost.sources.systemd.opening import BusUnreachableError, authenticate, open_socket, parse_addresses
-from llmhost.sources.systemd.seldom import Seldom
-from llmhost.sources.systemd.wire import FIXED_BYTES, Kind, Received, UndecodableError, decode, rest_bytes
+from llmhost.runtime.log_throttle import ThrottledLog
+from llmhost.sources.systemd.bus.message import FIXED_BYTES, Kind, Received, decode, encode, rest_bytes
+from llmhost.sources.systemd.bus.transport import (
+    Address,
+    BusUnreachableError,
+    authenticate,
+    open_socket,
+    parse_addresses,
+)
+from llmhost.sources.systemd.bus.values import UndecodableError
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +62,7 @@ class CallTimeoutError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Callee:
-    """Whom to call. `name` is the bus's own or a unique one, so that a reply from anybody else shows as forged."""
+    """An object and one of its interfaces. `name` is the bus's own or a unique one: a reply from another is forged."""
 
     name: str
     path: str
@@ -79,11 +87,11 @@ class _Pending:
             self.future.set_exception(error)
 
 
-class SafeBus:
-    """One connection, used from one event loop. Made by `connect`; low-level messages only.
+class BusConnection:
+    """One connection, used from one event loop. Made by `connect`.
 
-    `on_signal` is called for every signal, in the order of arrival, before anything later is read, and `on_skipped` for
-    a message that could not be understood: whatever it told is unknown. They must not block.
+    `on_signal` is called for every signal, in the order of arrival, before anything later is read; `on_skipped` for a
+    message that could not be decoded, which may have been any signal. Neither must block.
     """
 
     def __init__(
@@ -94,14 +102,14 @@ class SafeBus:
         on_signal: Callable[[Received], None],
         on_skipped: Callable[[], None],
         call_timeout_seconds: float,
-        seldom: Seldom,
+        throttled_log: ThrottledLog,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._on_signal = on_signal
         self._on_skipped = on_skipped
         self._call_timeout_seconds = call_timeout_seconds
-        self._seldom = seldom
+        self._log = throttled_log
         self._in_flight = asyncio.Semaphore(MAX_CALLS_IN_FLIGHT)
         self._pending: dict[int, _Pending] = {}
         self._serial = 0
@@ -110,8 +118,8 @@ class SafeBus:
         self.unique_name = ""
         self.sent = 0  # messages
         self.received = 0
-        self.skipped = 0  # messages that could not be understood
-        self.forged = 0  # replies from another than whom we asked
+        self.skipped = 0  # messages that could not be decoded
+        self.forged = 0  # replies from another sender than the callee
         self.received_at = time.monotonic()  # when the last message came
 
     @classmethod
@@ -122,34 +130,22 @@ class SafeBus:
         on_signal: Callable[[Received], None] = lambda _: None,
         on_skipped: Callable[[], None] = lambda: None,
         call_timeout_seconds: float = 5.0,
-        seldom: Seldom | None = None,
-    ) -> "SafeBus":
-        """Connect, authenticate, say Hello. Raises BusUnreachableError, and CallTimeoutError when a bus is silent."""
+        throttled_log: ThrottledLog | None = None,
+    ) -> "BusConnection":
+        """Connect, authenticate, say Hello. Raises BusUnreachableError, and CallTimeoutError where a bus is silent."""
+        make = functools.partial(
+            cls,
+            on_signal=on_signal,
+            on_skipped=on_skipped,
+            call_timeout_seconds=call_timeout_seconds,
+            throttled_log=throttled_log or ThrottledLog(log),
+        )
         failures = []
         silent = False
         for address in parse_addresses(addresses):
             try:
                 async with asyncio.timeout(call_timeout_seconds):
-                    reader, writer = await open_socket(address)
-                    try:
-                        await authenticate(reader, writer)
-                        bus = cls(
-                            reader,
-                            writer,
-                            on_signal=on_signal,
-                            on_skipped=on_skipped,
-                            call_timeout_seconds=call_timeout_seconds,
-                            seldom=seldom or Seldom(),
-                        )
-                    except BaseException:
-                        writer.transport.abort()
-                        raise
-                    try:
-                        (bus.unique_name,) = await bus.call(BUS_DRIVER, "Hello")
-                    except BaseException:
-                        await bus.close()
-                        raise
-                    return bus
+                    return await _connect(address, make)
             except (TimeoutError, CallTimeoutError):
                 silent = True
                 failures.append(f"{address.text}: no answer in {call_timeout_seconds:g} s")
@@ -169,8 +165,8 @@ class SafeBus:
     ) -> list[Any]:
         """Call a method and return the body of its reply, variants as their values.
 
-        `on_reply` is called with that body at its place among the signals, `on_error` with the name of the error that
-        was answered instead; by the time that this coroutine goes on, later messages may have been handled. Raises
+        `on_reply` is called with that body in order of arrival, before any later signal, and `on_error` with the name
+        of an error reply; when this coroutine resumes, later messages may have been handled already. Raises
         CallFailedError, CallTimeoutError, BusClosedError, and ValueError for what D-Bus cannot carry.
         """
         what = f"{member}({', '.join(map(str, body))})"
@@ -188,7 +184,7 @@ class SafeBus:
                 body=list(body),
                 serial=serial,
             )
-            frame = bytes(message._marshall())  # type: ignore[no-untyped-call]  # noqa: SLF001
+            frame = encode(message)
             pending = _Pending(what, callee.name, asyncio.get_running_loop().create_future(), on_reply, on_error)
             self._pending[serial] = pending
             try:
@@ -204,16 +200,16 @@ class SafeBus:
 
     @property
     def gone(self) -> bool:
-        """Whether the connection has ended, also where not all that came of it has been handled."""
+        """The connection has ended, though messages from it may still wait to be handled."""
         return self._closed_by is not None or self._reader.at_eof()
 
     async def wait_closed(self) -> Exception:
-        """Wait until the connection is gone, and say why."""
+        """Wait until the connection is gone; returns the reason."""
         await asyncio.wait([self._read_task])
         return self._closed_by or BusClosedError("closed")
 
     async def close(self) -> None:
-        """Close the socket; calls that wait fail at once. Never waits for the peer."""
+        """Close the socket; pending calls fail at once. Never waits for the peer."""
         self._end(BusClosedError("closed"))
         self._read_task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -253,17 +249,15 @@ class SafeBus:
                 self._on_signal(message)
             elif message.kind in (Kind.METHOD_RETURN, Kind.ERROR):
                 self._settle(message)
-            # Nobody has a reason to call us; a call is left unanswered like a message of an unknown kind.
+            # There is nothing to call here: a call is left unanswered, like a message of an unknown kind.
         except UndecodableError as error:
             self.skipped += 1
-            if self._seldom.due("skipped message"):
-                log.warning("skipped a D-Bus message: %s", error)
+            self._log.log(logging.WARNING, "skipped message", f"skipped a D-Bus message: {error}")
             self._on_skipped()
-        except Exception:
+        except Exception as error:  # noqa: BLE001 - logged, with its traceback
             # A bug in a handler must cost one message, not the reader.
             self.skipped += 1
-            if self._seldom.due("failed handler"):
-                log.exception("could not handle a D-Bus message")
+            self._log.log(logging.ERROR, "failed handler", "could not handle a D-Bus message", exception=error)
 
     def _settle(self, message: Received) -> None:
         pending = self._pending.get(message.reply_serial)
@@ -271,8 +265,8 @@ class SafeBus:
             return  # its call has timed out
         if message.sender not in (pending.callee, BUS):
             self.forged += 1
-            if self._seldom.due("forged reply"):
-                log.warning("ignored a reply to %s that came from %s", pending.what, message.sender)
+            forged = f"ignored a reply to {pending.what} that came from {message.sender}"
+            self._log.log(logging.WARNING, "forged reply", forged)
             return
         try:
             body = message.body()
@@ -286,9 +280,27 @@ class SafeBus:
         except UndecodableError as error:
             self.skipped += 1
             pending.fail(CallFailedError(pending.what, "undecodable reply", str(error)))
-            return  # who called it tells of it
+            return  # the caller reports it
         except Exception as error:
             # The caller must learn of it, or it would wait for a reply that has come.
             pending.fail(CallFailedError(pending.what, "undecodable reply", str(error)))
             raise
         pending.future.set_result(body)
+
+
+async def _connect(
+    address: Address, make: Callable[[asyncio.StreamReader, asyncio.StreamWriter], BusConnection]
+) -> BusConnection:
+    reader, writer = await open_socket(address)
+    try:
+        await authenticate(reader, writer)
+    except BaseException:
+        writer.transport.abort()
+        raise
+    bus = make(reader, writer)
+    try:
+        (bus.unique_name,) = await bus.call(BUS_DRIVER, "Hello")
+    except BaseException:
+        await bus.close()
+        raise
+    return bus

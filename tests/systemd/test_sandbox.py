@@ -1,12 +1,9 @@
-"""What confines a unit, and its limits, read from a real systemd as they were written."""
-
-import contextlib
-import time
+"""Sandbox and limits of a unit, read from a real systemd as they were written."""
 
 from tests.fakes.booted import Booted, booted_systemd
+from tests.fakes.unit_source import read, source_at
 
 from llmhost.model.sandbox import Limits, Sandbox
-from llmhost.sources.systemd.source import SystemdSource
 
 __all__ = ["booted_systemd"]
 
@@ -31,25 +28,15 @@ TemporaryFileSystem=/dev/shm:size=8G
 CapabilityBoundingSet=CAP_SYS_PTRACE
 AmbientCapabilities=CAP_DAC_READ_SEARCH
 LimitNOFILE=4096
-LimitMEMLOCK=64K
-LimitCORE=1M:infinity
 MemoryMax=64M
-TasksMax=100
 """
 
 
-def test_what_confines_a_unit_and_its_limits_are_read_as_they_were_written(booted_systemd: Booted) -> None:
+def test_the_sandbox_of_a_unit_and_its_limits_are_read_as_they_were_written(booted_systemd: Booted) -> None:
     booted_systemd.write_unit("confined.service", UNIT)
     booted_systemd.systemctl("start", "confined.service", check=False)  # so that it is loaded, whatever becomes of it
-    source = SystemdSource(
-        patterns=("confined.service",),
-        discover=False,
-        is_engine_command=lambda _: False,
-        address=booted_systemd.bus_address,
-        root=booted_systemd.root,
-    )
-    with contextlib.closing(source):
-        (unit,) = source.read(time.monotonic() + 10).units
+    with source_at(booted_systemd.bus_address, "confined.service", root=booted_systemd.root) as source:
+        (unit,) = read(source).units
     booted_systemd.systemctl("stop", "confined.service")
     found = unit.settings
     assert found is not None
@@ -71,6 +58,4 @@ def test_what_confines_a_unit_and_its_limits_are_read_as_they_were_written(boote
         ambient_capabilities=1 << 2,  # CAP_DAC_READ_SEARCH
     )
     assert "char-nvidia*" in found.sandbox.device_allow
-    assert found.limits == Limits(
-        open_files=4096, locked_memory_bytes=65536, core_bytes=1 << 20, memory_bytes=64 << 20, tasks=100
-    )
+    assert found.limits == Limits(open_files=4096, memory_bytes=64 << 20)

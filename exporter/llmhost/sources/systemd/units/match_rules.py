@@ -1,24 +1,23 @@
-"""Match rules for the signals of units: as narrow as the bus allows.
+"""Match rules for the signals of units, as narrow as the bus allows.
 
-PropertiesChanged is asked for one unit path at a time: 500 services that nobody watches can restart in a loop, at 14
-signals of 0.2 ms each per restart, and cost nothing here. dbus-daemon allows a connection 512 rules
-(max_match_rules_per_connection); above MAX_UNIT_RULES one rule for all unit paths takes over, until there are far
-fewer.
+There is a rule per watched unit, so 500 others that restart in a loop, at 14 signals per restart, cost nothing here.
+dbus-daemon allows a connection 512 rules (max_match_rules_per_connection): above MAX_UNIT_RULES units one rule for all
+unit paths takes over, until there are far fewer.
 """
 
 import contextlib
 
-from llmhost.sources.systemd.bus import CallFailedError, SafeBus
+from llmhost.sources.systemd.bus.connection import BusConnection, CallFailedError
 from llmhost.sources.systemd.calls import ALL_UNITS_RULE, add_match, remove_match, unit_rule
 
 MAX_UNIT_RULES = 400
-_NARROW_AGAIN = MAX_UNIT_RULES // 2  # far enough below, so that it does not go to and fro
+_NARROW_AGAIN = MAX_UNIT_RULES // 2  # far below, so that it does not change to and fro
 
 
-class UnitRules:
-    """The rules of one run of systemd. The bus handles our messages in order: a unit is followed before it is read."""
+class MatchRules:
+    """Rules for one run of systemd. The bus handles our messages in order, so a unit is followed before it is read."""
 
-    def __init__(self, bus: SafeBus) -> None:
+    def __init__(self, bus: BusConnection) -> None:
         self._bus = bus
         self._followed: set[str] = set()
         self._narrow: set[str] = set()  # of those, the ones that have a rule of their own
@@ -54,7 +53,7 @@ class UnitRules:
                     self._narrowing = False
 
     async def _narrow_down(self) -> None:
-        """Let go of the wide rule once each unit has one of its own."""
+        """Remove the wide rule once each unit has one of its own."""
         while len(self._followed) < MAX_UNIT_RULES:
             path = next(iter(self._followed - self._narrow), None)
             if path is None:

@@ -1,21 +1,21 @@
-"""Finding services that run a known engine under a name that no pattern foresees."""
+"""Discovery of services that run a known engine under a name that no pattern matches."""
 
 import asyncio
 from collections.abc import Callable, Iterable
 
-from llmhost.sources.systemd.bus import CallFailedError
+from llmhost.sources.systemd.bus.connection import CallFailedError
 from llmhost.sources.systemd.calls import Systemd
 from llmhost.sources.systemd.names import is_service
 
 _WORKERS = 4  # calls in flight: this is never urgent
 _PAUSE_SECONDS = 0.1  # per worker after each unit that is not listed: at most 40 of them a second
 _MAX_QUEUED = 1000
-# What comes with every system and runs no engine.
+# Services of every system, which run no engine.
 _VENDOR_PREFIXES = ("systemd-", "user@", "user-runtime-dir@", "getty@", "serial-getty@", "dbus", "modprobe@", "llmhost")
 
 
 class Discovery:
-    """Looks at each loaded service once. `found` is called with the names of those that run an engine."""
+    """Reads the command of each loaded service once, and calls `found` with the names of those that run an engine."""
 
     def __init__(
         self,
@@ -36,24 +36,24 @@ class Discovery:
         self._busy = 0  # with listed ones
 
     def done(self) -> bool:
-        """Whether all that were listed have been looked at."""
+        """All listed services have been looked at."""
         return not self._listed and not self._busy
 
     def look_at_listed(self, names: Iterable[str]) -> None:
         self._enqueue(self._listed, names)
 
     def look_at_new(self, name: str) -> None:
-        """Look at a unit that has just been loaded, in its turn: somebody may start transient ones in a loop."""
+        """Look at a unit that has just been loaded, at a bounded rate: transient ones may be started in a loop."""
         self._enqueue(self._later, [name])
 
     def look_again(self) -> None:
-        """Look at all again, in their turn: after a reload, each may run something else."""
+        """Look at all again, at a bounded rate: after a reload, each may run something else."""
         known = self._looked_at
         self._looked_at = set()
         self._enqueue(self._later, known)
 
     def forget(self, name: str) -> None:
-        """Know that a unit is loaded no longer; it is looked at when it comes back."""
+        """Drop a unit that is no longer loaded; it is looked at when it comes back."""
         self._looked_at.discard(name)
         self._listed.pop(name, None)
         self._later.pop(name, None)
@@ -63,7 +63,7 @@ class Discovery:
             names.clear()
 
     def keep_only(self, names: Iterable[str]) -> None:
-        """Know that no others are loaded."""
+        """Drop all other units: they are no longer loaded."""
         self._looked_at.intersection_update(names)
 
     def _enqueue(self, queue: dict[str, None], names: Iterable[str]) -> None:
@@ -104,7 +104,7 @@ class Discovery:
                 return
             commands = await self._systemd.exec_start(path)
         except CallFailedError:
-            return  # it went away, or is not ours to read; what holds GPU memory is watched even so
+            return  # gone, or not readable for us; a unit that holds GPU memory is watched even so
         if any(self._is_engine_command(argv) for argv in commands):
             self._found(name)
 

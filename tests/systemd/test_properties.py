@@ -7,8 +7,8 @@ import pytest
 from llmhost.model.ids import UnitId
 from llmhost.model.sandbox import Limits, Sandbox
 from llmhost.model.unit import Unit, UnitSettings
-from llmhost.sources.systemd.checked import INFINITY
-from llmhost.sources.systemd.parse import UnreadableUnitError, exec_start, parse_unit, unloaded_unit
+from llmhost.sources.systemd.properties.typed_properties import INFINITY
+from llmhost.sources.systemd.properties.unit import UnreadableUnitError, exec_start, parse_unit, unloaded_unit
 
 MINIMAL: dict[str, Any] = {
     "Id": "vllm.service",
@@ -107,7 +107,7 @@ def test_every_property_finds_its_field() -> None:
     )
 
 
-def test_what_confines_a_unit_finds_its_field() -> None:
+def test_the_sandbox_of_a_unit_finds_its_field() -> None:
     found = settings(
         User="llm",
         DynamicUser=True,
@@ -127,10 +127,7 @@ def test_what_confines_a_unit_finds_its_field() -> None:
         CapabilityBoundingSet=1 << 19,
         AmbientCapabilities=1 << 2,
         LimitNOFILE=4096,
-        LimitMEMLOCK=65536,
-        LimitCORESoft=0,
         MemoryMax=64 << 30,
-        TasksMax=100,
     )
     assert found.sandbox == Sandbox(
         user="llm",
@@ -150,13 +147,11 @@ def test_what_confines_a_unit_finds_its_field() -> None:
         capabilities=1 << 19,
         ambient_capabilities=1 << 2,
     )
-    assert found.limits == Limits(
-        open_files=4096, locked_memory_bytes=65536, core_bytes=0, memory_bytes=64 << 30, tasks=100
-    )
+    assert found.limits == Limits(open_files=4096, memory_bytes=64 << 30)
 
 
 def test_limits_that_are_off_are_absent_and_what_is_not_restricted_says_nothing() -> None:
-    names = ("LimitNOFILE", "LimitMEMLOCK", "LimitCORESoft", "MemoryMax", "TasksMax")
+    names = ("LimitNOFILE", "MemoryMax")
     assert settings(**dict.fromkeys(names, INFINITY)).limits == Limits()
     assert settings(RestrictAddressFamilies=[False, []]).sandbox.address_families is None
     none_at_all = settings(RestrictAddressFamilies=[True, []]).sandbox
@@ -216,16 +211,16 @@ def test_the_exit_status_means_nothing_until_a_main_process_has_ended() -> None:
         ("InvocationID", "0123", "InvocationID: str instead of bytes"),
         ("RestartUSec", "10s", "RestartUSec: str instead of int"),
         ("ExecStart", "/bin/true", "ExecStart: str instead of list"),
-        ("ExecStart", ["/bin/true"], "ExecStart: not a list of commands"),
+        ("ExecStart", ["/bin/true"], "ExecStart: not a list of structs with a list each"),
         ("ExecStartPre", [["/bin/true", [1]]], "ExecStartPre: not a list of commands"),
         ("Environment", [1], "Environment: not a list of str"),
-        ("EnvironmentFiles", ["/etc/default/vllm"], "EnvironmentFiles: not a list of files"),
-        ("EnvironmentFiles", [[]], "EnvironmentFiles: not a list of files"),
+        ("EnvironmentFiles", ["/etc/default/vllm"], "EnvironmentFiles: not a list of structs with a str each"),
+        ("EnvironmentFiles", [[]], "EnvironmentFiles: not a list of structs with a str each"),
         ("PassEnvironment", "LANG", "PassEnvironment: str instead of list"),
         ("PassEnvironment", ["LANG", 1], "PassEnvironment: not a list of str"),
-        ("ExecStartPreEx", [["/bin/true", ["/bin/true"]]], "ExecStartPreEx: not a list of commands"),
-        ("DeviceAllow", [["/dev/null"], [1]], "DeviceAllow: not a list of structs of str"),
-        ("BindPaths", [["/a"]], "BindPaths: not a list of structs of str"),
+        ("ExecStartPreEx", [["/bin/true", ["/bin/true"]]], "ExecStartPreEx: not a list of structs with a list each"),
+        ("DeviceAllow", [["/dev/null"], [1]], "DeviceAllow: not a list of structs with a str each"),
+        ("BindPaths", [["/a"]], "BindPaths: not a list of structs with a str each"),
         ("RestrictAddressFamilies", [["AF_UNIX"]], "RestrictAddressFamilies: not a list of what is allowed"),
         ("LimitNOFILE", "infinity", "LimitNOFILE: str instead of int"),
     ],
