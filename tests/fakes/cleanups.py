@@ -8,7 +8,7 @@ from tests.fakes.values import shared_memory, snapshot
 
 from llmhost.config.schema import Config, Policy
 from llmhost.decide.cleanup.plan import Around, plan, to_ask_for_listeners
-from llmhost.decide.cleanup.steps import Plan, Removal, Wish
+from llmhost.decide.cleanup.steps import CleanupRequest, Plan, Removal
 from llmhost.derive.facts import derive
 from llmhost.derive.host_view import HostView
 from llmhost.derive.orphans import orphan_conditions
@@ -21,7 +21,7 @@ from llmhost.model.snapshot import Snapshot
 
 NOW = 5000.0  # CLOCK_MONOTONIC, and nobody was suspended: processes of 1000 ticks started at 10.0
 AT = 1_767_225_600.0  # the same, since the epoch
-ROOT = Wish(uid=0, all_users=True)
+ROOT = CleanupRequest(uid=0, all_users=True)
 OWN_PID = 99_999
 
 
@@ -85,7 +85,7 @@ def around(
 
 def planned(
     seen: Snapshot,
-    wish: Wish = ROOT,
+    request: CleanupRequest = ROOT,
     first: Plan | None = None,
     *,
     listening: Iterable[int] = (),
@@ -94,7 +94,7 @@ def planned(
     **history: Any,  # noqa: ANN401
 ) -> Plan:
     view = look_at(seen, **history)
-    return plan(view, wish, around(view, listening=listening, untold=untold, strangers=strangers), first)
+    return plan(view, request, around(view, listening=listening, untold=untold, strangers=strangers), first)
 
 
 def pids(of: Plan) -> list[int]:
@@ -114,5 +114,5 @@ def kept(of: Plan) -> dict[int, str]:
     """Why what is left is left, by pid or inode."""
     return {
         left.subject.id.pid if isinstance(left.subject, Process) else left.subject.id.inode: left.because
-        for left in of.left
+        for left in of.skipped
     }

@@ -9,7 +9,7 @@ from tests.hosts.written import HOSTS, looked_at, read
 
 from llmhost.assemble.exporter import Paths, read_around
 from llmhost.decide.cleanup.plan import plan, seconds_to_wait, to_ask_for_listeners
-from llmhost.decide.cleanup.steps import Wish
+from llmhost.decide.cleanup.steps import CleanupRequest
 from llmhost.model.reading import Ok
 from llmhost.views.clean.as_json import clean_json
 from llmhost.views.clean.text import plan_text
@@ -47,7 +47,7 @@ def test_what_would_be_cleaned_on_a_written_host_is_the_expected(
         shm = tmp_path / "shm" if (tmp_path / "shm").is_dir() else Path("/dev/shm")
         paths = Paths(procfs=tmp_path / "proc", shm=shm)
         around = read_around(paths, tuple(to_ask_for_listeners(view)), everybody)
-        planned = plan(view, Wish(uid=0, all_users=True), around)
+        planned = plan(view, CleanupRequest(uid=0, all_users=True), around)
     text = plan_text(planned, seconds_to_wait(planned, view.policy))
     expected = HOSTS / name / "expected" / "clean.txt"
     if request.config.getoption("--update-golden"):
@@ -59,5 +59,5 @@ def test_what_would_be_cleaned_on_a_written_host_is_the_expected(
         len(planned.endings),
         len(planned.removals),
         len(planned.waiting),
-        len(planned.left),
+        len(planned.skipped),
     ]

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from llmhost.act.carry_out import Interrupts
     from llmhost.assemble.host_reader import HostReader
     from llmhost.decide.cleanup.context import Around
-    from llmhost.decide.cleanup.done import Done
-    from llmhost.decide.cleanup.steps import Plan, Wish
+    from llmhost.decide.cleanup.steps import CleanupReport, CleanupRequest, Plan
     from llmhost.derive.host_view import HostView
     from llmhost.model.ids import UnitId
 
@@ -77,16 +76,16 @@ def run(given: argparse.Namespace) -> int:
     from llmhost.state.directory import StoreError  # noqa: PLC0415
 
     try:
-        wish = _wish(given)
+        request = _request(given)
         reader = HostReader(
-            given.config, given.state_directory, paths_of(given), units=[unit.name for unit in wish.units]
+            given.config, given.state_directory, paths_of(given), units=[unit.name for unit in request.units]
         )
     except (_WrongUseError, ConfigError, StoreError) as error:
         complain(str(error))
         return Exit.WRONG_USE
     with reader, Interrupts() as interrupts:
         try:
-            return _run(given, wish, reader, interrupts)
+            return _run(given, request, reader, interrupts)
         except _WrongUseError as error:
             complain(str(error))
             return Exit.WRONG_USE
@@ -99,31 +98,31 @@ class _WrongUseError(Exception):
     """What was asked for cannot be; str() is for people."""
 
 
-def _run(given: argparse.Namespace, wish: "Wish", reader: "HostReader", interrupts: "Interrupts") -> int:
-    from llmhost.act.carry_out import carried_out  # noqa: PLC0415
-    from llmhost.decide.cleanup.done import Done  # noqa: PLC0415
+def _run(given: argparse.Namespace, request: "CleanupRequest", reader: "HostReader", interrupts: "Interrupts") -> int:
+    from llmhost.act.carry_out import carry_out  # noqa: PLC0415
     from llmhost.decide.cleanup.plan import plan, seconds_to_wait  # noqa: PLC0415
+    from llmhost.decide.cleanup.steps import CleanupReport  # noqa: PLC0415
 
     view = reader.read()
-    _require_known(wish.units, view)
-    first = plan(view, wish, _around(given, view))
+    _require_known(request.units, view)
+    first = plan(view, request, _around(given, view))
     wait_seconds = seconds_to_wait(first, view.policy)
     if not given.apply:
         _show_plan(given, first, wait_seconds)
         return _status_of(first)
     if not first.steps and not first.waiting:
-        _show_done(given, Done(plan=first))
+        _show_report(given, CleanupReport(plan=first))
         return _status_of(first)
     _wait(view.snapshot.at_monotonic + wait_seconds, wait_seconds)
     view = reader.read()
-    second = plan(view, wish, _around(given, view), first)
-    done = carried_out(second, paths_of(given), interrupts)
-    _show_done(given, done)
-    if done.interrupted_by:
-        return 128 + done.interrupted_by  # as a shell has it
-    if not done.plan.steps:
-        return _status_of(done.plan)
-    return Exit.GOOD if done.complete else Exit.FINDINGS
+    second = plan(view, request, _around(given, view), first)
+    report = carry_out(second, paths_of(given), interrupts)
+    _show_report(given, report)
+    if report.interrupted_by:
+        return 128 + report.interrupted_by  # as in a shell
+    if not report.plan.steps:
+        return _status_of(report.plan)
+    return Exit.GOOD if report.complete else Exit.FINDINGS
 
 
 def _wait(until_monotonic: float, seconds: float) -> None:
@@ -164,21 +163,21 @@ def _show_plan(given: argparse.Namespace, plan: "Plan", wait_seconds: float) -> 
         write_answer(plan_text(plan, wait_seconds, width=terminal.width(), colour=terminal.wants_colour()))
 
 
-def _show_done(given: argparse.Namespace, done: "Done") -> None:
+def _show_report(given: argparse.Namespace, report: "CleanupReport") -> None:
     from llmhost.cli import terminal  # noqa: PLC0415
     from llmhost.cli.output import write_answer  # noqa: PLC0415
     from llmhost.views.clean.as_json import clean_json  # noqa: PLC0415
-    from llmhost.views.clean.text import done_text  # noqa: PLC0415
+    from llmhost.views.clean.text import report_text  # noqa: PLC0415
 
     if given.json:
-        write_answer(clean_json(done.plan, done))
+        write_answer(clean_json(report.plan, report))
     else:
-        write_answer(done_text(done, width=terminal.width(), colour=terminal.wants_colour()))
+        write_answer(report_text(report, width=terminal.width(), colour=terminal.wants_colour()))
 
 
-def _wish(given: argparse.Namespace) -> "Wish":
+def _request(given: argparse.Namespace) -> "CleanupRequest":
     from llmhost.decide.cleanup.plan import CLEANED  # noqa: PLC0415
-    from llmhost.decide.cleanup.steps import Wish  # noqa: PLC0415
+    from llmhost.decide.cleanup.steps import CleanupRequest  # noqa: PLC0415
     from llmhost.model.ids import UnitId  # noqa: PLC0415
 
     names = {str(kind): kind for kind in CLEANED}
@@ -190,7 +189,7 @@ def _wish(given: argparse.Namespace) -> "Wish":
     if given.all_users and uid:
         message = "--all-users is for root"
         raise _WrongUseError(message)
-    return Wish(
+    return CleanupRequest(
         uid=uid,
         units=frozenset(UnitId(name) for name in given.units),
         kinds=frozenset(names[kind] for kind in given.kinds),

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from llmhost.decide.cleanup.context import Ground, orphans_in_condition, stays_as_it_listens
-from llmhost.decide.cleanup.steps import Condition, Ending, Left
+from llmhost.decide.cleanup.steps import Condition, Ending, Skipped
 from llmhost.derive.activation import is_up
 from llmhost.derive.parentage import ancestors
 from llmhost.derive.trackers import TrackerState
@@ -23,7 +23,7 @@ _ID = 12  # of a container's 64 digits, as its tools show it
 class ProcessSteps:
     ready: list[Ending] = field(default_factory=list)
     waiting: list[Ending] = field(default_factory=list)
-    left: list[Left] = field(default_factory=list)
+    left: list[Skipped] = field(default_factory=list)
 
 
 def process_steps(ground: Ground) -> ProcessSteps:
@@ -137,9 +137,9 @@ def _kept_by(process: Process, inferred: bool, ground: Ground) -> str:
 def _not_ours(process: Process, ground: Ground) -> str:
     if process.uid is None:
         return "nobody knows whose"
-    if process.uid == ground.wish.uid or (ground.wish.uid == 0 and ground.wish.all_users):
+    if process.uid == ground.request.uid or (ground.request.uid == 0 and ground.request.all_users):
         return ""
-    who = "--all-users" if ground.wish.uid == 0 else "root, with --all-users,"
+    who = "--all-users" if ground.request.uid == 0 else "root, with --all-users,"
     return f"user {process.uid}'s: {who} ends it"
 
 
@@ -238,7 +238,7 @@ def pipe_holders(tracker: Process, table: ProcessTable) -> list[Process] | None:
     ]
 
 
-def _leftovers(ground: Ground, known: Collection[ProcessId]) -> Iterator[Left]:
+def _leftovers(ground: Ground, known: Collection[ProcessId]) -> Iterator[Skipped]:
     for process in ground.table.by_pid.values():
         if process.id in known or process.zombie or process.role is Role.TRACKER:
             continue
@@ -255,8 +255,8 @@ def named(process: Process) -> str:
     return f"{process.id.pid} {title}"
 
 
-def _left(process: Process, because: str, ground: Ground) -> Left:
-    return Left(subject=process, unit=ground.unit_of(process), because=because)
+def _left(process: Process, because: str, ground: Ground) -> Skipped:
+    return Skipped(subject=process, unit=ground.unit_of(process), because=because)
 
 
 def _ending(process: Process, condition: Condition, because: str, ground: Ground) -> Ending:

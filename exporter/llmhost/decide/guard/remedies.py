@@ -11,7 +11,7 @@ from llmhost.config.schema import Policy
 from llmhost.decide.cleanup.context import Listening, serves_others, stays_as_it_listens, unread
 from llmhost.decide.cleanup.processes import descendants, named, others_by_pipe, own_pipes, pipe_holders, trees
 from llmhost.decide.cleanup.segments import REPORTED_ONLY
-from llmhost.decide.cleanup.steps import Condition, Ending, Left, Removal
+from llmhost.decide.cleanup.steps import Condition, Ending, Removal, Skipped
 from llmhost.derive.activation import activation_began, is_up
 from llmhost.derive.parentage import ancestors
 from llmhost.derive.segments import SegmentState, segment_states
@@ -51,7 +51,7 @@ class Own:
 @dataclass(slots=True)
 class Reaping:
     endings: list[Ending] = field(default_factory=list)  # topmost first, trackers last
-    left: list[Left] = field(default_factory=list)
+    left: list[Skipped] = field(default_factory=list)
 
 
 def own_of(snapshot: Snapshot, history: History, unit: UnitId, own_pid: int) -> Own:
@@ -141,14 +141,14 @@ def removals(own: Own, shared: SharedMemory, policy: Policy) -> tuple[tuple[Remo
     )
     if not found:
         return (), ""
-    uncertain: list[Left] = []
+    uncertain: list[Skipped] = []
     living = [*_ended(own, uncertain), *(left.subject for left in uncertain if isinstance(left.subject, Process))]
     if living:
         return (), f"stale files stay, {len(found)} of them: {named(living[0])} lives, and may come for them"
     return found, ""
 
 
-def _ended(own: Own, left: list[Left]) -> list[Process]:
+def _ended(own: Own, left: list[Skipped]) -> list[Process]:
     """Give the living processes of ended runs; into `left` those that may be, or that live elsewhere by now."""
     me = own.table.by_pid.get(own.own_pid)
     above = {own.own_pid, *(ancestor.id.pid for ancestor in (ancestors(me, own.table) if me is not None else ()))}
@@ -205,8 +205,8 @@ def unheard_of(recorded: History, *, reap: bool, clean_shm: bool) -> str:
     return f"the exporter has left no history of this boot: {', and '.join(parts)}" if parts else ""
 
 
-def _left(process: Process, because: str, own: Own) -> Left:
-    return Left(subject=process, unit=own.unit.id, because=because)
+def _left(process: Process, because: str, own: Own) -> Skipped:
+    return Skipped(subject=process, unit=own.unit.id, because=because)
 
 
 def _ending(process: Process, condition: Condition, own: Own) -> Ending:

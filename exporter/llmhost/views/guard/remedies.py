@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from llmhost.decide.cleanup.processes import named
-from llmhost.decide.cleanup.steps import Condition, Ending, Left, Outcome, Result
+from llmhost.decide.cleanup.steps import Condition, Ending, Outcome, Result, Skipped
 from llmhost.model.process import Process
 from llmhost.views.text import clean
 
@@ -30,7 +30,7 @@ def step_line(outcome: Outcome) -> str:
     return f"did not remove {what}: {detail}"
 
 
-def left_line(left: Left) -> str:
+def left_line(left: Skipped) -> str:
     """Tell what is left alone, and why."""
     what = clean(named(left.subject)) if isinstance(left.subject, Process) else clean(left.subject.path)
     return f"leaves {what} alone: {clean(left.because)}"
