@@ -18,7 +18,7 @@ from tests.fakes.values import (
 
 from llmhost.config.schema import Config
 from llmhost.decide.health import health_of
-from llmhost.derive.attribution import HolderKind
+from llmhost.derive.attribution import HolderKind, holder_groups
 from llmhost.derive.facts import derive
 from llmhost.model.engine import EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
@@ -26,7 +26,6 @@ from llmhost.model.history.history import History
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.reading import Ok
 from llmhost.views.status.as_json import status_json
-from llmhost.views.status.gpus import shares
 from llmhost.views.status.text import status_text
 from llmhost.views.text import Style, columns
 
@@ -96,7 +95,7 @@ def test_memory_is_shared_out_by_kind_and_unit() -> None:
     assert isinstance(attribution, Ok)
     mine = attribution.value[GpuUuid("GPU-0")]
     assert isinstance(mine, Ok)
-    found = [(share.kind, share.unit, share.pids, share.used_bytes) for share in shares(mine.value)]
+    found = [(group.kind, group.unit, group.pids, group.used_bytes) for group in holder_groups(mine.value)]
     assert found == [
         (HolderKind.CURRENT, UnitId("a.service"), (1, 2), 30 * GIB),
         (HolderKind.OTHER, None, (3, 4), None),  # of one of them it is not known
