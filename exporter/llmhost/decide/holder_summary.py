@@ -1,4 +1,4 @@
-"""Who has memory of a GPU, as it is told to people. Pure."""
+"""The holders of a GPU's memory, for people. Pure."""
 
 from dataclasses import dataclass
 

@@ -21,7 +21,7 @@ _GOES_ON = " \\"
 def doctor_text(
     findings: Sequence[Finding], unknowns: Sequence[str], *, width: int = WIDTH, colour: bool = False
 ) -> str:
-    """Give lines of at most that many columns, but for single words that are longer: a command is never cut."""
+    """Write lines of at most that many columns, but for single words that are longer: a command is never cut."""
     return "".join(
         rendered([line], width=max(width, sum(columns(text) for text, _ in line)), colour=colour)
         for line in _lines(findings, unknowns, width)

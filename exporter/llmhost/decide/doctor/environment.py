@@ -7,7 +7,6 @@ from llmhost.decide.doctor.finding import Case, Finding, Severity
 from llmhost.derive.command import expand_variables
 from llmhost.model.engine_arguments import parse_engine_arguments
 from llmhost.model.engine_command import is_engine_command
-from llmhost.model.gpu import Gpu
 from llmhost.model.reading import Ok
 from llmhost.model.wording import GIB
 
@@ -26,10 +25,10 @@ _SHM = "/dev/shm"  # noqa: S108 - a text
 
 
 def plain_numbers(case: Case) -> Iterator[Finding]:
-    """CUDA counts the fastest GPU first, the driver and everybody else by PCI address."""
+    """Find GPU numbers that may be other GPUs: CUDA numbers by speed, nvidia-smi by PCI address."""
     environment = dict(case.settings.environment)
     visible = environment.get("CUDA_VISIBLE_DEVICES", "")
-    names = sorted({gpu.name for gpu in _gpus(case)})
+    names = sorted({gpu.name for gpu in case.view.snapshot.gpus})
     if len(names) <= 1 or environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return
     if not any(entry.strip().isdigit() for entry in visible.split(",")):
@@ -46,7 +45,7 @@ def plain_numbers(case: Case) -> Iterator[Finding]:
 
 
 def small_shm(case: Case) -> Iterator[Finding]:
-    """Shared memory that is too small for what vLLM may use of it, by its tensor parallel size."""
+    """Find shared memory that is too small for vLLM's rings, by its tensor parallel size."""
     shared = case.view.snapshot.shm
     size = shared.value.size_bytes if isinstance(shared, Ok) else None
     workers = _tensor_parallel(case)
@@ -67,7 +66,7 @@ def small_shm(case: Case) -> Iterator[Finding]:
 
 
 def removed_ipc(case: Case) -> Iterator[Finding]:
-    """Tell of users whose shared memory logind removes with their last session (logind.conf(5), RemoveIPC=)."""
+    """Find users whose shared memory logind removes with their last session (logind.conf(5), RemoveIPC=)."""
     sandbox, units = case.settings.sandbox, case.view.snapshot.units
     logind = units.value.logind if isinstance(units, Ok) else None
     uid = _uid(case)
@@ -103,7 +102,7 @@ def hidden_devices(case: Case) -> Iterator[Finding]:
     The policy is of the whole cgroup: neither does a guard get by it with "+" (systemd.service(5)).
     """
     sandbox = case.settings.sandbox
-    if not case.facts.engine or case.facts.unit.active_state == "active" or not _gpus(case):
+    if not case.facts.engine or case.facts.unit.active_state == "active" or not case.view.snapshot.gpus:
         return
     closed = sandbox.device_policy in {"closed", "strict"} or (sandbox.device_policy == "auto" and sandbox.device_allow)
     denied = closed and not any(_is_nvidias(entry) for entry in sandbox.device_allow)
@@ -139,16 +138,12 @@ def _is_nvidias(entry: str) -> bool:
 
 
 def _uid(case: Case) -> int | None:
-    """Find the uid of its main process, or a numeric User= of its settings; None where neither is known."""
+    """Return the uid of its main process, or a numeric User= of its settings; None where neither is known."""
     table, user = case.view.snapshot.processes, case.settings.sandbox.user
     main = table.value.by_pid.get(case.facts.unit.main_pid) if isinstance(table, Ok) else None
     if main is not None and main.uid is not None and main.placement.unit == case.facts.unit.id:
         return main.uid
     return int(user) if user.isascii() and user.isdigit() and len(user) <= _LONGEST_UID else None
-
-
-def _gpus(case: Case) -> tuple[Gpu, ...]:
-    return case.view.snapshot.gpus
 
 
 def _tensor_parallel(case: Case) -> int | None:
