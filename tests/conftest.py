@@ -13,7 +13,6 @@ LONG = (
     "alerts/test_rules.py",
     "cli/test_release.py",
     "prometheus/test_scraping.py",
-    "cli/test_hostile_use.py",
     "guard/test_reap.py",
     "alerts/test_time_to_fire.py",
     "starts/test_incident.py",
