@@ -1,4 +1,4 @@
-"""The rules of docs/design.md that can be read from the source: a pure function from module texts to violations."""
+"""The rules of docs/architecture.md that the source shows: a pure function from module texts to violations."""
 
 import ast
 import sys
@@ -133,7 +133,7 @@ def _naming(module: str, text: str) -> Iterator[str]:
         if bad := FORBIDDEN_WORDS.intersection(part.split("_")):
             yield f"'{min(bad)}' says nothing about what is in it"
     if _folder(module) not in {"", "__main__", "cli", *MAY_IMPORT}:
-        yield f"docs/design.md has no folder {_folder(module)}"
+        yield f"docs/architecture.md has no folder {_folder(module)}"
     if (lines := text.count("\n")) > MOST_LINES:
         yield f"{lines} lines; at most {MOST_LINES}"
 

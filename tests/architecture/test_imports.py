@@ -1,4 +1,4 @@
-"""The package keeps the rules of docs/design.md, and the checker catches who breaks one."""
+"""The package keeps the rules of docs/architecture.md, and the checker catches who breaks one."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -143,9 +143,9 @@ def test_the_checker_catches(module: str, text: str, told: str) -> None:
     assert told in found[0]
 
 
-def test_the_folder_table_is_the_one_in_the_design() -> None:
-    design = (ROOT / "docs/design.md").read_text(encoding="utf-8")
-    table = design.split("## Folders")[1].split("\n## ")[0]
+def test_the_folder_table_is_the_one_in_the_architecture() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    table = text.split("## Folders")[1].split("\n## ")[0]
     rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| `")]
     libraries = {"stdlib", "yaml", "prometheus_client", "everything"}
     told = {row[0].split("/")[0].strip(" `"): {what.strip() for what in row[-1].split(",")} - libraries for row in rows}

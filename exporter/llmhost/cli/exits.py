@@ -1,4 +1,4 @@
-"""Exit codes, the same for every command (docs/design.md)."""
+"""Exit codes, the same for every command (docs/commands.md)."""
 
 from enum import IntEnum
 

@@ -1,7 +1,7 @@
 """One long-lived daemon thread per source, asked by tickets.
 
 A plain daemon thread and not an executor: a thread that hangs in a read keeps no executor from being shut down, and the
-process can end (docs/design.md, rule 1).
+process can end (docs/architecture.md, rule 1).
 """
 
 import logging

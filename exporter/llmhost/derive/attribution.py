@@ -16,7 +16,7 @@ from llmhost.model.unit import Unit
 
 
 class HolderKind(StrEnum):
-    """What a holder of GPU memory is; the first that fits (docs/design.md: Holder)."""
+    """What a holder of GPU memory is; the first that fits (docs/concepts.md: Holder)."""
 
     GONE = "gone"  # NVML lists a pid that /proc does not have
     SYSTEM = "system"  # of the machine: a display server, say, unless it is in a watched unit or a container

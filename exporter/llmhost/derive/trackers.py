@@ -12,7 +12,7 @@ from llmhost.model.process import Process, ProcessTable, Role
 
 
 class TrackerState(StrEnum):
-    """States of a resource tracker (docs/design.md: Tracker)."""
+    """States of a resource tracker (docs/concepts.md: Tracker states)."""
 
     ATTACHED = "attached"  # its present parent holds its pipe
     ORPHANED = "orphaned"  # the creator is gone, a descendant keeps the pipe open

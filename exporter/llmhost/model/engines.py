@@ -1,4 +1,4 @@
-"""The one table of inference engines: which process is whose, and which part of it (docs/design.md: Role).
+"""The one table of inference engines: which process is whose, and which part of it (docs/concepts.md: Role).
 
 Pure, and in `model` so that sources, config and derivations read the same table. What is looked at, in this order:
 the process title (`VLLM::EngineCore`), the command line, `comm` where it is a title or where there is no command line

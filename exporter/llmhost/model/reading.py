@@ -1,4 +1,4 @@
-"""A reading is a value, or the reason why there is none. Absent beats zero (docs/design.md, rule 5)."""
+"""A reading is a value, or the reason why there is none. Absent beats zero (docs/architecture.md, rule 5)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

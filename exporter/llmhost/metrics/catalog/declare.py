@@ -1,4 +1,4 @@
-"""What a declaration of a metric is made of, and one constructor for each set of labels that families share."""
+"""The declaration of a metric, and one constructor for each set of labels that families share."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -50,7 +50,7 @@ def of_unit(name: str, help_: str, *labels: str, mode: Mode | None = None) -> Fa
 
 
 def of_past(name: str, help_: str, *labels: str, kind: Kind = Kind.GAUGE, mode: Mode | None = None) -> Family:
-    """Declare what is remembered of a unit."""
+    """Declare a metric of a unit's history."""
     return family(Section.STARTS, f"unit_{name}", help_, "unit", "manager", *labels, kind=kind, mode=mode)
 
 
@@ -59,17 +59,17 @@ def of_shm(name: str, help_: str, *labels: str, mode: Mode | None = None) -> Fam
 
 
 def of_engine(name: str, help_: str, *labels: str, kind: Kind = Kind.GAUGE, mode: Mode | None = None) -> Family:
-    mine = ("unit", "manager", "engine", "endpoint")
-    return family(Section.ENGINES, f"engine_{name}", help_, *mine, *labels, kind=kind, mode=mode)
+    server = ("unit", "manager", "engine", "endpoint")
+    return family(Section.ENGINES, f"engine_{name}", help_, *server, *labels, kind=kind, mode=mode)
 
 
 def of_model(name: str, help_: str, *labels: str, kind: Kind = Kind.GAUGE, mode: Mode | None = None) -> Family:
-    """Declare what an engine tells of a model, and of each of its cores."""
+    """Declare a metric of an engine's model and core."""
     return of_engine(name, help_, "model", "engine_index", *labels, kind=kind, mode=mode)
 
 
 def of_guard(name: str, help_: str, *labels: str, kind: Kind = Kind.GAUGE, mode: Mode | None = None) -> Family:
-    """Declare what is in the record of a unit's guard."""
+    """Declare a metric of a guard's record."""
     return family(Section.GUARD, f"guard_{name}", help_, "unit", "manager", *labels, kind=kind, mode=mode)
 
 

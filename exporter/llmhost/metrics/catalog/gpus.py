@@ -4,7 +4,7 @@ from llmhost.metrics.catalog.declare import Kind, Mode, Section, family, of_gpu
 
 GPU_INFO = of_gpu(
     "info",
-    "Facts of the GPU, value 1. memory_api v1: used includes reserved.",
+    "Properties of the GPU, value 1. With memory_api v1, used includes reserved.",
     "name",
     "pci_bus_id",
     "driver_version",
@@ -12,14 +12,14 @@ GPU_INFO = of_gpu(
     "unified_memory",
     "memory_api",
 )
-GPU_UP = of_gpu("up", "1: the GPU answers. 0: it was seen since boot and is lost or failing.")
-GPU_FAULT = of_gpu("fault", "Why the GPU is not up, value 1.", "cause", mode=Mode.CURRENT)
-GPU_MEMORY_TOTAL = of_gpu("memory_total_bytes", "Memory of the GPU, reserved included.")
+GPU_UP = of_gpu("up", "1: the GPU responds. 0: it was seen since boot, and is lost or failing.")
+GPU_FAULT = of_gpu("fault", "Cause for which the GPU is not up, value 1.", "cause", mode=Mode.CURRENT)
+GPU_MEMORY_TOTAL = of_gpu("memory_total_bytes", "Total memory of the GPU, including reserved memory.")
 GPU_MEMORY_USED = of_gpu(
-    "memory_used_bytes", "Memory in use, without the driver's reserve (see memory_api of llmhost_gpu_info)."
+    "memory_used_bytes", "Memory in use, excluding reserved memory (see memory_api of llmhost_gpu_info)."
 )
 GPU_MEMORY_FREE = of_gpu("memory_free_bytes", "Memory that can be allocated.")
-GPU_MEMORY_RESERVED = of_gpu("memory_reserved_bytes", "Memory that the driver keeps for itself.")
+GPU_MEMORY_RESERVED = of_gpu("memory_reserved_bytes", "Memory reserved by the driver.")
 GPU_HOLDER_MEMORY = of_gpu(
     "holder_memory_bytes",
     "Memory held by processes, by systemd unit and kind of holder.",
@@ -38,7 +38,7 @@ GPU_HOLDER_PROCESSES = of_gpu(
 )
 GPU_UNATTRIBUTED = of_gpu(
     "unattributed_memory_bytes",
-    "Memory in use that no visible process holds: used less all holders, at least 0.",
+    "Memory in use that no visible process holds: used minus all holders, at least 0.",
 )
 GPU_UTILIZATION = of_gpu("utilization_ratio", "Share of time in which a kernel ran, as NVML samples it, 0 to 1.")
 GPU_TEMPERATURE = of_gpu("temperature_celsius", "Temperature of the GPU.")
@@ -48,31 +48,31 @@ GPU_FABRIC_READY = of_gpu(
 )
 GPU_XID_ERRORS = of_gpu(
     "xid_errors_total",
-    "XID errors of that number that the driver reported of the GPU since the exporter started. Absent: none, or this "
-    "GPU's driver tells of none.",
+    "XID errors reported by the driver for the GPU since the exporter started, by number. Absent: none, or the driver "
+    "does not report them for this GPU.",
     "xid",
     kind=Kind.COUNTER,
     mode=Mode.SPARSE,
 )
 GPU_LAST_XID = of_gpu(
     "last_xid_timestamp_seconds",
-    "When the driver last reported an XID error of that number of the GPU; absent as their count is.",
+    "Time of the last XID error of that number. Absent where the count is.",
     "xid",
     mode=Mode.SPARSE,
 )
-GPUS = family(Section.GPUS, "gpus", "GPUs that the driver lists now, MIG instances not counted.")
+GPUS = family(Section.GPUS, "gpus", "GPUs listed by the driver, excluding MIG instances.")
 GPUS_EXPECTED = family(
-    Section.GPUS, "gpus_expected", "GPUs that should be there: configured, else the most seen since boot."
+    Section.GPUS, "gpus_expected", "Expected number of GPUs: as configured, else the most seen since boot."
 )
 DRIVER_MISMATCH = family(
     Section.GPUS,
     "driver_mismatch",
-    "1: the NVML library on disk and the loaded driver differ, so the next start of a GPU program will fail.",
+    "1: the NVML library on disk and the loaded driver have different versions, so new GPU programs fail to start.",
 )
 NVML_STUCK_CALL = family(
     Section.GPUS,
     "nvml_stuck_call_seconds",
-    "For how long the driver has not come back from this call; gpu is empty for calls that are about no GPU.",
+    "Duration of a driver call that has not returned. gpu is empty for calls without a GPU.",
     "call",
     "gpu",
     mode=Mode.SPARSE,

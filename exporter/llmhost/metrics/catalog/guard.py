@@ -1,13 +1,15 @@
-"""What the guards of units have found, from the records that they leave in the run directory."""
+"""Runs of guards, from their records in the run directory."""
 
 from llmhost.metrics.catalog.declare import Kind, Mode, of_guard
 
-GUARD_LAST_RUN = of_guard("last_run_timestamp_seconds", "When the unit's guard last ended. Absent: not in this boot.")
-GUARD_LAST_WAIT = of_guard("last_wait_seconds", "How long the unit's guard waited when it last ran.")
+GUARD_LAST_RUN = of_guard(
+    "last_run_timestamp_seconds", "Time at which the unit's guard last ended. Absent: not in this boot."
+)
+GUARD_LAST_WAIT = of_guard("last_wait_seconds", "Wait time of the last run of the unit's guard.")
 GUARD_LAST_VERDICT = of_guard(
     "last_verdict",
-    "What the unit's guard found when it last ran, value 1. free: the start could go on. held: memory was not free in "
-    "time. unknown: the driver could not serve. fault: the guard itself could not tell.",
+    "Verdict of the last run of the unit's guard, value 1. free: the start went on. held: memory was not free in time. "
+    "unknown: the driver could not answer. fault: the guard itself failed.",
     "verdict",
     mode=Mode.CURRENT,
 )
