@@ -15,7 +15,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "sources": frozenset({"model", "runtime"}),
     "derive": frozenset({"model", "config.schema"}),
     "decide": frozenset({"model", "derive", "config.schema"}),
-    "state": frozenset({"model", "derive.history", "sources.base", "runtime"}),
+    "state": frozenset({"model", "derive.history", "sources.base", "config.paths", "runtime"}),
     "collect": frozenset({"model", "sources.base", "derive", "config.schema", "runtime"}),
     "starts": frozenset({"model", "sources.base", "derive", "config.schema", "collect", "runtime"}),
     "act": frozenset({"model", "decide", "sources.procfs_files", "config.paths", "runtime"}),

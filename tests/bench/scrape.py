@@ -29,7 +29,7 @@ from tests.fakes.daemon import Daemon
 from tests.fakes.needs import TOOLS
 from tests.fakes.nvml import FakeNvml
 
-from llmhost.assemble.exporter import SystemClock
+from llmhost.collect.clock import SystemClock
 from llmhost.collect.observer import Observation
 from llmhost.config.schema import Config
 from llmhost.derive.facts import derive

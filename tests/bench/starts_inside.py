@@ -13,8 +13,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from llmhost.assemble.exporter import Exporter, Paths, SystemClock
+from llmhost.assemble.exporter import Exporter
+from llmhost.collect.clock import SystemClock
 from llmhost.collect.history_keeper import HistoryKeeper
+from llmhost.config.paths import Paths
 from llmhost.config.schema import CollectorsConfig, Config, PidNamespace, UnitsConfig
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode

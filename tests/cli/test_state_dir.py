@@ -162,7 +162,7 @@ def test_without_a_word_the_usual_directory_is_used_if_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(saved_history, "USUAL", tmp_path / "usual")
+    monkeypatch.setattr(saved_history, "DEFAULT_STATE", tmp_path / "usual")
     for environment_ in ({}, {"STATE_DIRECTORY": ""}):
         without = saved_history.open_history(None, "boot", environment_)
         without.log_where()

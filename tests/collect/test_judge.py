@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import pytest
 from tests.fakes.values import GIB, HOST, gpu, held, in_service, memory, process, report, table, unit
 
-from llmhost.assemble.exporter import SystemClock
+from llmhost.collect.clock import SystemClock
 from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.collect.worker import Worker
 from llmhost.config.schema import Config, Policy

@@ -8,11 +8,11 @@ from typing import Generic, TypeVar
 import pytest
 from tests.fakes.values import GIB, HOST, gpu, held, in_service, process, report, snapshot, table
 
-from llmhost.assemble.exporter import SystemClock
+from llmhost.collect.clock import SystemClock
 from llmhost.collect.discover import units_of_interest
 from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.collect.observer import Observation, Observer
-from llmhost.collect.worker import Worker
+from llmhost.collect.worker import DisabledWorker, Worker
 from llmhost.config.schema import Policy
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.history.history import History
@@ -82,20 +82,23 @@ def observer(
     nvml: Worker[NvmlReport] | None,
     processes: Worker[ProcessTable] | None = None,
     units: Worker[UnitsReport] | None = None,
+    *,
+    host: Worker[Host] | None = None,
     watch: Callable[[Iterable[str]], None] = nobody,
     attempt_seconds: float = 0.2,
 ) -> Observer:
-    host, _ = started("host", lambda: HOST)
+    """Make an observer whose other collectors are switched off."""
     return Observer(
-        host=host,
-        nvml=nvml,
-        processes=processes,
-        units=units,
-        shm=None,
-        engines=None,
+        host=host or started("host", lambda: HOST)[0],
+        nvml=nvml or DisabledWorker("nvml"),
+        processes=processes or DisabledWorker("procfs"),
+        units=units or DisabledWorker("systemd"),
+        segments=DisabledWorker("shm"),
+        engines=DisabledWorker("engine"),
+        guard_runs=DisabledWorker("guard"),
         discover=units_of_interest,
         watch=watch,
-        aim=nothing,
+        set_targets=nothing,
         attempt_seconds=lambda: attempt_seconds,
         keeper=in_memory(),
         clock=SystemClock(),
@@ -291,20 +294,7 @@ def test_the_hosts_fault_is_procfs_fault() -> None:
 
     host, _ = started("host", no_host)
     processes, _ = started("procfs", lambda: table([]))
-    look = Observer(
-        host=host,
-        nvml=None,
-        processes=processes,
-        units=None,
-        shm=None,
-        engines=None,
-        discover=units_of_interest,
-        watch=nobody,
-        aim=nothing,
-        attempt_seconds=lambda: 0.2,
-        keeper=in_memory(),
-        clock=SystemClock(),
-    )
+    look = observer(None, processes, host=host)
     (health,) = look.observe(soon(5)).health
     assert health.fault == Failed(Cause.NO_PROCFS, "no meminfo")
 

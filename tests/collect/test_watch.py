@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.fakes.values import GIB, HOST, gpu, memory, report, unit
 
-from llmhost.assemble.exporter import SystemClock
+from llmhost.collect.clock import SystemClock
 from llmhost.collect.history_keeper import HistoryKeeper
-from llmhost.collect.worker import Worker
+from llmhost.collect.worker import DisabledWorker, Worker
 from llmhost.config.schema import Config, Policy
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.history.history import History, Holdings
@@ -77,7 +77,7 @@ def watching(
         host=host,
         memory=nvml,
         nvml=nvml,
-        processes=None,
+        processes=DisabledWorker("procfs"),
         lists_due_in_seconds=lambda: 0.0,
         units=lambda: (),
         config=Config,

@@ -7,13 +7,16 @@ import pytest
 from tests.fakes.values import in_service, process, table, unit
 
 from llmhost.assemble import exporter as assemble
-from llmhost.assemble.exporter import Exporter, Paths, SystemClock
+from llmhost.assemble.exporter import Exporter
+from llmhost.collect.clock import SystemClock
 from llmhost.collect.observer import Observer
 from llmhost.config.load import parse
+from llmhost.config.paths import Paths
 from llmhost.model.engine import EngineServer
 from llmhost.model.process import Role
 from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.model.unit import UnitsReport
+from llmhost.sources.engine import source
 from llmhost.sources.engine.source import EngineSource
 
 
@@ -30,7 +33,7 @@ def test_who_is_asked_stays_when_one_look_fails(monkeypatch: pytest.MonkeyPatch)
             given.update(parts)
             super().__init__(**parts)
 
-    monkeypatch.setattr(assemble, "EngineSource", Source)
+    monkeypatch.setattr(source, "EngineSource", Source)
     monkeypatch.setattr(assemble, "Observer", Seen)
     config = parse("collectors: {nvml: false, systemd: false, shm: false}", name="a")
     exporter = Exporter(config, Paths(procfs=Path("/proc")), clock=SystemClock())
@@ -40,9 +43,9 @@ def test_who_is_asked_stays_when_one_look_fails(monkeypatch: pytest.MonkeyPatch)
         units = Ok(UnitsReport(systemd_version="252", units=(unit("vllm.service", main_pid=10),)))
         failed = Failed(Cause.TIMEOUT)
         for looks in ((processes, units), (failed, units), (processes, failed), (failed, failed)):
-            given["aim"](*looks)
+            given["set_targets"](*looks)
         assert [[one.unit.name for one in servers] for servers in aims] == [["vllm.service"]]
-        given["aim"](Ok(table([])), units)
+        given["set_targets"](Ok(table([])), units)
         assert aims[1:] == [()]
     finally:
         exporter.close()

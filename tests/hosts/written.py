@@ -17,9 +17,11 @@ from tests.fakes.procfs import write_proc
 from tests.fakes.written_history import history_of
 from tests.fakes.written_shm import hold, mounted
 
-from llmhost.assemble.exporter import Exporter, Paths, SystemClock
+from llmhost.assemble.exporter import Exporter
+from llmhost.collect.clock import SystemClock
 from llmhost.collect.observer import Observation
 from llmhost.config.load import parse
+from llmhost.config.paths import Paths
 from llmhost.config.schema import Config
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode

@@ -13,7 +13,7 @@ from llmhost.config.schema import Config, GpusConfig, SeriesConfig
 from llmhost.metrics.exposition import encode
 from llmhost.metrics.page import Page
 from llmhost.metrics.sections import SECTIONS
-from llmhost.metrics.view import View
+from llmhost.metrics.view import PageView
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.history.history import History, Readiness
 from llmhost.model.ids import ProcessId, UnitId
@@ -42,7 +42,7 @@ def test_health_is_told_apart_from_data() -> None:
 
 
 def test_a_bug_in_a_section_costs_that_section_and_shows(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(_view: View, _page: Page) -> None:
+    def broken(_view: PageView, _page: Page) -> None:
         raise KeyError("a bug")
 
     found = samples(exposition(HOST, sections=(("nvml", broken), *SECTIONS[1:])))
@@ -61,7 +61,7 @@ def test_a_bug_in_what_is_derived_leaves_what_needs_none(
     def broken(*_given: object) -> object:
         raise OverflowError("a bug")
 
-    monkeypatch.setattr("llmhost.metrics.collector.derive", broken)
+    monkeypatch.setattr("llmhost.derive.host_view.derive", broken)
     found = samples(exposition(HOST))
     names = {name for name, _ in found}
     assert {"llmhost_gpu_memory_used_bytes", "llmhost_policy_resident_bytes", "llmhost_build_info"} <= names

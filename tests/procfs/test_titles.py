@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from tests.fakes.procfs import write_proc
 
-from llmhost.assemble.exporter import Exporter, Paths, SystemClock
+from llmhost.assemble.exporter import Exporter
+from llmhost.collect.clock import SystemClock
 from llmhost.config.load import parse
+from llmhost.config.paths import Paths
 from llmhost.model.process import Role
 from llmhost.model.reading import Ok
 from llmhost.model.titles import NO_TITLES, Titles

@@ -1,4 +1,4 @@
-"""Looking at the host for a command: the exporter's own parts, and what it has recorded, which is read alone."""
+"""The host as a command sees it: read by the exporter's own parts, with the history that the exporter has saved."""
 
 import time
 from collections.abc import Sequence
@@ -7,22 +7,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from llmhost.assemble.exporter import Exporter, boot_id
+from llmhost.assemble.exporter import Exporter
+from llmhost.assemble.sources import Sources
 from llmhost.collect.clock import SystemClock
 from llmhost.config.load import load
 from llmhost.config.paths import Paths
-from llmhost.derive.facts import derive
-from llmhost.derive.host_view import HostView
-from llmhost.derive.rates import rates
+from llmhost.derive.host_view import HostView, host_view
 from llmhost.model.reading import Ok
 from llmhost.model.snapshot import Snapshot
 from llmhost.state.saved_history import read_history
 
-_RATE_SECONDS = 1.0  # apart are two looks at an engine's counters
+_RATE_SECONDS = 1.0  # between the two snapshots that rates are taken from
 
 
 class HostReader:
-    """Looks as often as it is asked. Close it, or use it in a `with`."""
+    """Reads the host each time it is asked. Close it, or use it in a `with`."""
 
     def __init__(
         self, config_file: Path | None, state_directory: Path | None, paths: Paths, *, units: Sequence[str] = ()
@@ -34,29 +33,27 @@ class HostReader:
         config = load(config_file)
         patterns = (*config.units.patterns, *units)
         self.config = replace(config, units=replace(config.units, patterns=patterns))
-        saved = read_history(state_directory, boot_id(paths))
+        saved = read_history(state_directory, Sources(paths=paths).boot_id)
         self._history_fault = saved.fault
         self._clock = SystemClock()
         self._exporter = Exporter(self.config, paths, clock=self._clock, history=saved.history)
         self._before: Snapshot | None = None
 
     def read(self) -> HostView:
-        """Look once, by the deadline of the config. Rates are told from the second look on."""
+        """Read once, by the deadline of the config; from the second time on with rates."""
         observation = self._exporter.observe(self._clock.monotonic() + self.config.web.deadline_seconds)
-        snapshot, before = observation.snapshot, self._before
-        self._before = snapshot
-        return HostView(
-            snapshot=snapshot,
-            facts=derive(snapshot, self.config, observation.history),
-            history=observation.history,
-            policy=self.config.policy,
-            gpus_expected=self.config.gpus.expected,
-            rates=rates(before, snapshot) if before is not None else {},
+        view = host_view(
+            observation.snapshot,
+            observation.history,
+            self.config,
+            before=self._before,
             history_fault=self._history_fault,
         )
+        self._before = observation.snapshot
+        return view
 
     def read_with_rates(self) -> HostView:
-        """Look twice, a second apart, where an engine answers."""
+        """Read twice, a second apart, where an engine answers."""
         view = self.read()
         engines = view.snapshot.engines
         if not isinstance(engines, Ok) or not any(isinstance(answer.samples, Ok) for answer in engines.value.answers):

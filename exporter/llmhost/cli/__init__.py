@@ -1,1 +1,1 @@
-"""The command: wiring and argument parsing."""
+"""The commands and their options."""

@@ -1,49 +1,25 @@
-"""`llmhost doctor [UNIT…]`: what in the units' settings will go wrong, with the lines that mend it."""
+"""`llmhost doctor [UNIT…]`: settings of units that will cause trouble, each with its fix."""
 
-import argparse
-from typing import TYPE_CHECKING
-
+from llmhost.assemble.host_reader import HostReader
+from llmhost.cli import terminal
 from llmhost.cli.exits import Exit
-from llmhost.cli.options import add_look_options, paths_of
-from llmhost.config.unit_pattern import service_name
-
-if TYPE_CHECKING:
-    from llmhost.derive.host_view import HostView
-    from llmhost.model.ids import UnitId
-
-
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser(
-        "doctor",
-        help="find settings that will go wrong, and say what mends them",
-        description="Hold units' settings against what was measured of their runs, and say what mends what is wrong.",
-        epilog="exit status: 0 nothing, or notes alone; 1 errors or warnings; 2 wrong use; 3 systemd cannot be read",
-        allow_abbrev=False,
-    )
-    parser.add_argument("units", nargs="*", type=_unit, metavar="UNIT", help="default: all that are watched")
-    parser.add_argument("--json", action="store_true", help="for programs, with a schema_version")
-    add_look_options(parser)
-    parser.set_defaults(run=run)
+from llmhost.cli.output import complain, write_answer
+from llmhost.cli.requests import DoctorRequest
+from llmhost.config.load import ConfigError
+from llmhost.decide.doctor.diagnose import COMPANIONS, diagnose, not_checked
+from llmhost.decide.doctor.finding import Severity
+from llmhost.derive.host_view import HostView
+from llmhost.model.ids import UnitId
+from llmhost.model.reading import Ok
+from llmhost.state.directory import StoreError
+from llmhost.views.doctor import doctor_json, doctor_text
 
 
-def run(given: argparse.Namespace) -> Exit:
-    # Imported only now, as are all that look: `llmhost` as a whole must start quickly.
-    from llmhost.assemble.host_reader import HostReader  # noqa: PLC0415
-    from llmhost.cli import terminal  # noqa: PLC0415
-    from llmhost.cli.output import complain, write_answer  # noqa: PLC0415
-    from llmhost.config.load import ConfigError  # noqa: PLC0415
-    from llmhost.decide.doctor.diagnose import COMPANIONS, diagnose, not_checked  # noqa: PLC0415
-    from llmhost.decide.doctor.finding import Severity  # noqa: PLC0415
-    from llmhost.model.ids import UnitId  # noqa: PLC0415
-    from llmhost.model.reading import Ok  # noqa: PLC0415
-    from llmhost.state.directory import StoreError  # noqa: PLC0415
-    from llmhost.views.doctor import doctor_json, doctor_text  # noqa: PLC0415
-
-    units = [UnitId(name) for name in given.units]
+def run(request: DoctorRequest) -> Exit:
+    units = list(request.units)
+    read = [unit.name for unit in (*units, *COMPANIONS)]
     try:
-        with HostReader(
-            given.config, given.state_directory, paths_of(given), units=[unit.name for unit in (*units, *COMPANIONS)]
-        ) as reader:
+        with HostReader(request.config, request.state_directory, request.paths, units=read) as reader:
             view = reader.read()
     except (ConfigError, StoreError) as error:
         complain(str(error))
@@ -53,7 +29,7 @@ def run(given: argparse.Namespace) -> Exit:
         complain(f"there is no unit {missing.name}")
         return Exit.WRONG_USE
     findings, unknowns = diagnose(view, units), tuple(not_checked(view, units))
-    if given.json:
+    if request.json:
         write_answer(doctor_json(findings, unknowns))
     else:
         write_answer(doctor_text(findings, unknowns, width=terminal.width(), colour=terminal.wants_colour()))
@@ -62,21 +38,8 @@ def run(given: argparse.Namespace) -> Exit:
     return Exit.GOOD if isinstance(view.snapshot.units, Ok) else Exit.CANNOT_TELL
 
 
-def _unit(text: str) -> str:
-    try:
-        name = service_name(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    prefix, at, instance = name.partition("@")
-    if at and instance == ".service":
-        raise argparse.ArgumentTypeError(f"{name} is a template; name one of its instances, as {prefix}@a.service")
-    return name
-
-
-def _missing(view: "HostView", units: "list[UnitId]") -> "UnitId | None":
-    """Find one that was asked for and that systemd does not have."""
-    from llmhost.model.reading import Ok  # noqa: PLC0415
-
+def _missing(view: HostView, units: list[UnitId]) -> UnitId | None:
+    """Find a unit that was asked for and that systemd does not have."""
     if not isinstance(view.facts.units, Ok):
         return None
     there = {facts.unit.id for facts in view.facts.units.value if facts.unit.load_state != "not-found"}

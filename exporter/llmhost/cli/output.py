@@ -1,4 +1,4 @@
-"""Printing what a command was asked for: all of it, or an error that is the user's to see."""
+"""Output of commands: it is written whole, or the user sees an error."""
 
 import contextlib
 import io
@@ -7,13 +7,13 @@ import sys
 
 
 class UnwritableError(Exception):
-    """What was to be printed could not be; str() is fit for a terminal."""
+    """The output could not be written; str() is fit for a terminal."""
 
 
 def write_out(text: str) -> None:
-    """Write to stdout and flush. Raises UnwritableError; BrokenPipeError where the reader has gone.
+    """Write to stdout and flush. Raises UnwritableError; BrokenPipeError if the reader has gone.
 
-    What the encoding of the locale does not have comes out as "?".
+    A character that the locale's encoding lacks becomes "?".
     """
     if sys.stdout is None:
         raise UnwritableError("stdout is closed")
@@ -29,7 +29,7 @@ def write_out(text: str) -> None:
 
 
 def write_answer(text: str) -> None:
-    """Do the same for a command whose exit code is its answer: it gives that also where the reader has gone."""
+    """Write as write_out does, but keep the exit code of the command if the reader has gone."""
     try:
         write_out(text)
     except BrokenPipeError:
@@ -37,14 +37,14 @@ def write_answer(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Write a line to stderr. Where nobody reads it, the exit code still tells."""
+    """Write a line to stderr; the exit code tells the same if nobody reads it."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             sys.stderr.write(f"llmhost: {text}\n")
 
 
 def let_go_of_output() -> None:
-    """Have nothing more go to who read our output, and the interpreter not complain about that when it ends."""
+    """Send further output nowhere if the reader has gone, so that the interpreter does not complain at its end."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

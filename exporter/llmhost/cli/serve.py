@@ -1,4 +1,4 @@
-"""`llmhost serve`: the daemon, and `--once`, one page for cron, textfile collectors and people."""
+"""`llmhost serve`: the daemon; with `--once`, one page for cron, textfile collectors and people."""
 
 import http.client
 import logging
@@ -9,18 +9,21 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from http import HTTPStatus
-from pathlib import Path
 from types import FrameType
 
 from llmhost import __version__
-from llmhost.assemble.exporter import Exporter, Paths, SystemClock, boot_id
+from llmhost.assemble.exporter import Exporter
+from llmhost.assemble.sources import Sources
 from llmhost.cli.exits import Exit
 from llmhost.cli.output import write_out
+from llmhost.cli.requests import ServeRequest
 from llmhost.cli.status_pages import StatusPages
+from llmhost.collect.clock import SystemClock
 from llmhost.collect.recent_observations import RecentObservations
-from llmhost.config.load import DEFAULT_PATH, ConfigError, load
+from llmhost.config.load import ConfigError, load
+from llmhost.config.paths import DEFAULT_CONFIG
 from llmhost.config.schema import Config
 from llmhost.metrics.collector import Exposition, InForce
 from llmhost.metrics.exposition import encode
@@ -35,58 +38,51 @@ from llmhost.views.page.landing import landing
 
 log = logging.getLogger(__name__)
 
-_PROBE_SECONDS = 1.5  # for our own server; a signal is not looked at meanwhile
+_PROBE_SECONDS = 1.5  # for our own server; signals wait meanwhile
 _MARGIN_SECONDS = 0.5  # of a scraper's timeout, for the page's way back
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
-    config: Path | None = None
-    listen: str | None = None
-    state_directory: Path | None = None
-    once: bool = False
-    paths: Paths = field(default_factory=Paths)
-
-
-def run(arguments: Arguments) -> Exit:
+def run(request: ServeRequest) -> Exit:
     try:
-        config = _load(arguments)
-        remember = read_history if arguments.once else open_history
-        remembered = remember(arguments.state_directory, boot_id(arguments.paths))
+        config = _load(request)
+        take = read_history if request.once else open_history
+        saved = take(request.state_directory, Sources(paths=request.paths).boot_id)
     except (ConfigError, StoreError) as error:
         sys.stderr.write(f"llmhost: {error}\n")
         return Exit.WRONG_USE
-    daemon = Daemon(arguments, config, remembered)
+    if request.once and saved.fault:
+        log.warning("there is no history: %s", saved.fault)
+    daemon = Daemon(request, config, saved)
     try:
-        return daemon.print_once() if arguments.once else daemon.serve()
+        return daemon.print_once() if request.once else daemon.serve()
     finally:
         daemon.close()
 
 
-def _load(arguments: Arguments) -> Config:
-    config = load(arguments.config)
-    if arguments.listen is None:
+def _load(request: ServeRequest) -> Config:
+    config = load(request.config)
+    if request.listen is None:
         return config
-    return replace(config, web=replace(config.web, listen=arguments.listen))
+    return replace(config, web=replace(config.web, listen=request.listen))
 
 
 class Daemon:
-    def __init__(self, arguments: Arguments, config: Config, remembered: SavedHistory) -> None:
-        self._arguments = arguments
-        self._saved_history = remembered
+    def __init__(self, request: ServeRequest, config: Config, saved: SavedHistory) -> None:
+        self._request = request
+        self._saved_history = saved
         self._clock = SystemClock()
         self._in_force = InForce(config=config, loaded_at=self._clock.time(), reload_success=True)
         self._exporter = Exporter(
             config,
-            arguments.paths,
+            request.paths,
             clock=self._clock,
-            history=remembered.history,
-            save=remembered.save,
-            watch=not arguments.once,
+            history=saved.history,
+            save=saved.save,
+            watch=not request.once,
         )
         recent = RecentObservations(self._exporter.observe, self._clock)
-        self._status = StatusPages(recent, lambda: self._in_force, history_fault=remembered.fault)
+        self._status = StatusPages(recent, lambda: self._in_force, history_fault=saved.fault)
         self._exposition = Exposition(
             observe=recent.observe,
             in_force=lambda: self._in_force,
@@ -135,9 +131,9 @@ class Daemon:
         return Exit.GOOD
 
     def _wait(self, arrived: socket.socket, server: HttpServer) -> None:
-        """Act on signals until one says to end; between them, tell systemd's watchdog that pages can be served."""
-        patience = self._notifier.watchdog_seconds
-        interval = patience / 4 if patience is not None else None  # several tries: one may come at a bad moment
+        """Handle signals until one ends the daemon; meanwhile notify systemd's watchdog while pages can be served."""
+        limit = self._notifier.watchdog_seconds
+        interval = limit / 4 if limit is not None else None  # several tries: one may come at a bad moment
         while True:
             ready, _, _ = select.select([arrived], [], [], interval)
             received = set(arrived.recv(64)) if ready else set()
@@ -146,13 +142,13 @@ class Daemon:
                 return
             if signal.SIGHUP in received:
                 self._reload()
-            if patience is not None and _answers(server, min(_PROBE_SECONDS, patience / 8)):
+            if limit is not None and _answers(server, min(_PROBE_SECONDS, limit / 8)):
                 self._notifier.send(WATCHDOG="1")
 
     def _reload(self) -> None:
         self._notifier.send(RELOADING="1", MONOTONIC_USEC=str(int(self._clock.monotonic() * 1e6)))
         try:
-            config = _load(self._arguments)
+            config = _load(self._request)
         except ConfigError as error:
             self._in_force = replace(self._in_force, reload_success=False)
             self._notifier.send(STATUS=f"bad config, the old one runs on: {error}")
@@ -168,14 +164,14 @@ class Daemon:
         self._notifier.send(READY="1")
 
     def _config_name(self) -> str:
-        path = self._arguments.config or DEFAULT_PATH
+        path = self._request.config or DEFAULT_CONFIG
         return str(path) if path.exists() else f"defaults (there is no {path})"
 
     def _deadline(self, scrape_timeout_seconds: float | None) -> float:
-        patience = self._in_force.config.web.deadline_seconds
+        seconds = self._in_force.config.web.deadline_seconds
         if scrape_timeout_seconds is not None:
-            patience = min(patience, max(_MARGIN_SECONDS, scrape_timeout_seconds - _MARGIN_SECONDS))
-        return self._clock.monotonic() + patience
+            seconds = min(seconds, max(_MARGIN_SECONDS, scrape_timeout_seconds - _MARGIN_SECONDS))
+        return self._clock.monotonic() + seconds
 
     def _metrics(self, request: Request) -> Response:
         metrics = self._exposition.metrics(self._deadline(request.scrape_timeout_seconds))
@@ -198,7 +194,7 @@ class Daemon:
 
 @contextmanager
 def _signals() -> Iterator[socket.socket]:
-    """Signals as bytes on a socket, so that the main thread can wait for them with a timeout (signal.set_wakeup_fd)."""
+    """Yield a socket that has a byte for each signal, so that one can wait with a timeout (signal.set_wakeup_fd)."""
     here, there = socket.socketpair()
     with here, there:
         there.setblocking(False)
@@ -213,14 +209,14 @@ def _signals() -> Iterator[socket.socket]:
 
 
 def _noted(_number: int, _frame: FrameType | None) -> None:
-    """Let the signal through to the wake-up socket instead of ending the process."""
+    """Do nothing: the signal goes to the wake-up socket, and does not end the process."""
 
 
-def _answers(server: HttpServer, patience_seconds: float) -> bool:
-    """Whether our own server answers: the watchdog must not be kept quiet by a thread that does not serve."""
+def _answers(server: HttpServer, timeout_seconds: float) -> bool:
+    """Tell if our own server answers: systemd's watchdog is to notice when it does not."""
     host, port = server.address  # a wildcard address connects to loopback
     try:
-        with closing(http.client.HTTPConnection(host, port, timeout=patience_seconds)) as connection:
+        with closing(http.client.HTTPConnection(host, port, timeout=timeout_seconds)) as connection:
             connection.request("GET", "/healthz")
             connection.getresponse()  # of whatever status: "too busy" is a sign of life
             return True

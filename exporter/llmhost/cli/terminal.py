@@ -1,4 +1,4 @@
-"""The terminal that a command prints to, if it is one: how wide, in colour or not, and redrawn in place."""
+"""The terminal of a command, if it has one: its width, colour, and redrawing in place."""
 
 import contextlib
 import os
@@ -23,19 +23,19 @@ def is_terminal() -> bool:
 
 
 def wants_colour(environment: Mapping[str, str] | None = None) -> bool:
-    """Colour is for a terminal, and not where NO_COLOR is set to anything (no-color.org), nor for TERM=dumb."""
+    """Use colour on a terminal, unless NO_COLOR is set to anything (no-color.org), or TERM is dumb."""
     found = os.environ if environment is None else environment
     return is_terminal() and not found.get("NO_COLOR") and found.get("TERM", "") not in {"", "dumb"}
 
 
 def width() -> int:
-    """Columns to fill: those of the terminal within reason, 80 for anything else."""
+    """Return the columns to fill: those of the terminal within reason, 80 for anything else."""
     return max(NARROWEST, min(_WIDEST, shutil.get_terminal_size().columns)) if is_terminal() else WIDTH
 
 
 @contextlib.contextmanager
 def screen() -> Iterator[None]:
-    """Draw on the alternate screen, and give the terminal back as it was, also at SIGTERM and SIGHUP."""
+    """Draw on the alternate screen, and restore the terminal at the end, also at SIGTERM and SIGHUP."""
     handlers = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         write_out(_ENTER)
@@ -52,7 +52,7 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def draw(text: str) -> None:
-    """Write over what is there, in one piece and without clearing it first, so that nothing flickers."""
+    """Overwrite the screen in one piece, without clearing it first, so that nothing flickers."""
     lines = text.splitlines()
     rows = shutil.get_terminal_size().lines
     if len(lines) > rows - 1:

@@ -1,12 +1,11 @@
-"""One look at the host: asks all workers, takes what comes by the deadline, stamps one time."""
+"""An observation: one pass over all workers, within a deadline, stamped with one time."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from llmhost.collect.history_keeper import HistoryKeeper
-from llmhost.collect.worker import DISABLED as DISABLED  # noqa: PLC0414 - what its readers get
-from llmhost.collect.worker import Clock, Health, Ticket, Worker
+from llmhost.collect.worker import DISABLED, Clock, Health, Ticket, Worker
 from llmhost.model.engine import EnginesReport
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.guard_run import GuardRun
@@ -29,26 +28,26 @@ class Observation:
 
 
 class Observer:
-    """Attempts are shared: two who look at the same time cost one read of each source.
+    """Observes. Observations at the same time share their reads: each source is read once.
 
-    Engines are asked for last, as units tell whose their servers are; units before them and after the others, so that
-    those which only the others could discover (they run an engine, or hold memory) are watched by then. What
-    hangs delays that by half of the time there is, no more.
+    Units are asked for after GPUs and processes, as those discover units to watch: such that run an engine, or hold
+    memory. A source that hangs delays this by half of the deadline at most. Engines are asked for last, as processes
+    and units tell the servers to ask.
     """
 
     def __init__(
         self,
         *,
         host: Worker[Host],
-        nvml: Worker[NvmlReport] | None,
-        processes: Worker[ProcessTable] | None,
-        units: Worker[UnitsReport] | None,
-        shm: Worker[SharedMemory] | None,
-        engines: Worker[EnginesReport] | None,
-        guard_runs: Worker[tuple[GuardRun, ...]] | None = None,
+        nvml: Worker[NvmlReport],
+        processes: Worker[ProcessTable],
+        units: Worker[UnitsReport],
+        segments: Worker[SharedMemory],
+        engines: Worker[EnginesReport],
+        guard_runs: Worker[tuple[GuardRun, ...]],
         discover: Callable[[Reading[NvmlReport], Reading[ProcessTable]], Iterable[str]],
         watch: Callable[[Iterable[str]], None],
-        aim: Callable[[Reading[ProcessTable], Reading[UnitsReport]], None],
+        set_targets: Callable[[Reading[ProcessTable], Reading[UnitsReport]], None],
         attempt_seconds: Callable[[], float],
         keeper: HistoryKeeper,
         clock: Clock,
@@ -57,75 +56,65 @@ class Observer:
         self._nvml = nvml
         self._processes = processes
         self._units = units
-        self._shm = shm
+        self._segments = segments
         self._engines = engines
         self._guard_runs = guard_runs
         self._discover = discover
         self._watch = watch
-        self._aim = aim
+        self._set_targets = set_targets
         self._attempt_seconds = attempt_seconds
         self._keeper = keeper
         self._clock = clock
 
     def observe(self, deadline: float) -> Observation:
-        """Look once, by `deadline` on the monotonic clock.
+        """Observe once, by `deadline` on the monotonic clock.
 
-        Attempts are given the usual time, whatever this deadline: who is in a hurry must not spoil it for others. Not
-        so the engines': each is waited for by itself, so all that a hurry costs is the slow ones.
+        Reads are given the usual time, whatever this deadline is: others may share them. Not so reads of engines: each
+        engine is waited for by itself, so that a short deadline costs the slow ones alone.
         """
         now = self._clock.monotonic()
         until = max(deadline, now + self._attempt_seconds())
         half = (now + deadline) / 2
         host = self._host.ask(until)
-        nvml = _ask(self._nvml, until)
-        processes = _ask(self._processes, until)
-        shm = _ask(self._shm, until)
-        guard_runs = _ask(self._guard_runs, until)
-        if self._units is not None:
-            self._watch(self._discover(self._early(nvml, half), self._early(processes, half)))
-        units = _ask(self._units, until)
-        processes_read = _answer(self._processes, processes, deadline)
-        units_read = _answer(self._units, units, deadline)
-        if self._engines is not None:
-            self._aim(processes_read, units_read)
-        engines = _ask(self._engines, deadline)
+        nvml = self._nvml.ask(until)
+        processes = self._processes.ask(until)
+        segments = self._segments.ask(until)
+        guard_runs = self._guard_runs.ask(until)
+        self._watch(self._discover(self._early(nvml, half), self._early(processes, half)))
+        units = self._units.ask(until)
+        processes_read = self._processes.answer(processes, deadline)
+        units_read = self._units.answer(units, deadline)
+        self._set_targets(processes_read, units_read)
+        engines = self._engines.ask(deadline)
         snapshot = Snapshot(
             host=self._host.answer(host, deadline),
-            nvml=_answer(self._nvml, nvml, deadline),
+            nvml=self._nvml.answer(nvml, deadline),
             processes=processes_read,
             units=units_read,
-            shm=_answer(self._shm, shm, deadline),
-            engines=_answer(self._engines, engines, deadline),
-            guard_runs=_answer(self._guard_runs, guard_runs, deadline),
+            shm=self._segments.answer(segments, deadline),
+            engines=self._engines.answer(engines, deadline),
+            guard_runs=self._guard_runs.answer(guard_runs, deadline),
             at=self._clock.time(),
             at_monotonic=self._clock.monotonic(),
         )
         history = self._keeper.look(snapshot)
-        self._keeper.keep()  # before anybody is told of it
+        self._keeper.keep()  # before any page shows it
         return Observation(snapshot=snapshot, history=history, health=self._health())
 
-    def _early(self, ticket: Ticket[T] | None, until: float) -> Reading[T]:
-        """Give what there is by then; an attempt that is known to be late is not waited for at all."""
-        if ticket is None or ticket.late:
+    def _early(self, ticket: Ticket[T], until: float) -> Reading[T]:
+        """Return the reading, if there is one by then; an attempt that is known to be late is not waited for."""
+        if ticket.late:
             return DISABLED
         return ticket.wait(until - self._clock.monotonic()) or DISABLED
 
     def _health(self) -> tuple[Health, ...]:
-        workers = (self._nvml, self._processes, self._units, self._shm, self._engines, self._guard_runs)
-        health = [worker.health() for worker in workers if worker is not None]
-        host = self._host.health().fault
-        if host is not None:  # the host's clock and memory come from /proc as well
-            health = [
-                replace(one, fault=host) if one.collector == "procfs" and one.fault is None else one for one in health
-            ]
-        return tuple(health)
+        workers = (self._nvml, self._processes, self._units, self._segments, self._engines, self._guard_runs)
+        host = self._host.health()
+        return tuple(_with_host(health, host) for worker in workers if (health := worker.health()) is not None)
 
 
-def _ask(worker: Worker[T] | None, deadline: float) -> Ticket[T] | None:
-    return None if worker is None else worker.ask(deadline)
-
-
-def _answer(worker: Worker[T] | None, ticket: Ticket[T] | None, deadline: float) -> Reading[T]:
-    if worker is None or ticket is None:
-        return DISABLED
-    return worker.answer(ticket, deadline)
+def _with_host(health: Health, host: Health | None) -> Health:
+    """Count a fault of the host's clock and memory as one of procfs: they come from /proc as well."""
+    if health.collector == "procfs" and health.fault is None and host is not None:
+        return replace(health, fault=host.fault)
+    return health

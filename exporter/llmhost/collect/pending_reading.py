@@ -2,7 +2,7 @@
 
 from typing import Generic, TypeVar
 
-from llmhost.collect.worker import DISABLED, Clock, Ticket, Worker
+from llmhost.collect.worker import Clock, Ticket, Worker
 from llmhost.model.reading import Reading
 
 T = TypeVar("T")
@@ -11,7 +11,7 @@ T = TypeVar("T")
 class Asked(Generic[T]):
     """What one worker is asked for, each time within so many seconds. For use by one thread."""
 
-    def __init__(self, worker: Worker[T] | None, clock: Clock, *, seconds: float) -> None:
+    def __init__(self, worker: Worker[T], clock: Clock, *, seconds: float) -> None:
         self._worker = worker
         self._clock = clock
         self._seconds = seconds
@@ -19,8 +19,6 @@ class Asked(Generic[T]):
 
     def take(self) -> Reading[T] | None:
         """Give what was asked for, and None while it is under way; ask where nothing was."""
-        if self._worker is None:
-            return DISABLED
         if self._ticket is None:
             self._ticket = self._worker.ask(self._clock.monotonic() + self._seconds)
         late = self._clock.monotonic() >= self._ticket.deadline

@@ -102,7 +102,7 @@ class Worker(Generic[T]):
             self._note(late)
         return late
 
-    def health(self) -> Health:
+    def health(self) -> Health | None:
         with self._lock:
             return Health(
                 collector=self.collector,
@@ -169,3 +169,27 @@ class Worker(Generic[T]):
                     reading.cause,
                     f" ({reading.detail})" if reading.detail else "",
                 )
+
+
+class DisabledWorker(Worker[T]):
+    """In place of the worker of a collector that is switched off: each reading is DISABLED, and it has no health."""
+
+    def __init__(self, collector: str) -> None:
+        self.collector = collector
+
+    def start(self) -> None:
+        """Nothing is to be read."""
+
+    def ask(self, deadline: float) -> Ticket[T]:
+        ticket: Ticket[T] = Ticket(deadline)
+        ticket.resolve(DISABLED)
+        return ticket
+
+    def answer(self, ticket: Ticket[T], deadline: float) -> Reading[T]:  # noqa: ARG002 - as a Worker has it
+        return DISABLED
+
+    def health(self) -> None:
+        return None
+
+    def close(self) -> None:
+        """Nothing is held open."""

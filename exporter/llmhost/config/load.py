@@ -9,10 +9,10 @@ import yaml
 
 from llmhost.config.keys import KEYS
 from llmhost.config.nodes import BadNodeError, Node, compose, printable
+from llmhost.config.paths import DEFAULT_CONFIG
 from llmhost.config.schema import Config
 from llmhost.config.value_types import members
 
-DEFAULT_PATH: Final = Path("/etc/llmhost/llmhost.yml")
 LARGEST_FILE_BYTES: Final = 1 << 20
 
 _SECTIONS = tuple(dict.fromkeys(key.section for key in KEYS))
@@ -27,7 +27,7 @@ class ConfigError(Exception):
         super().__init__(printable(f"{where}: {message}"))
 
 
-def load(path: Path | None, *, default: Path = DEFAULT_PATH) -> Config:
+def load(path: Path | None, *, default: Path = DEFAULT_CONFIG) -> Config:
     """Read the config in `path`; with None the one in `default`, and if there is no such file, the defaults.
 
     Raises ConfigError.

@@ -1,15 +1,17 @@
-"""Where things are on the host, unless an option says otherwise."""
+"""Default places on the host. An option, or systemd's environment, may name others."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+DEFAULT_CONFIG: Final = Path("/etc/llmhost/llmhost.yml")
+DEFAULT_STATE: Final = Path("/var/lib/llmhost")  # the history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
-    """Roots of the world, as node_exporter names them, and the directory of guard records."""
+    """The roots of what is read, as node_exporter names them, and the run directory."""
 
     procfs: Path = Path("/proc")
-    sysfs: Path = Path("/sys")
-    cgroup: Path = Path("/sys/fs/cgroup")
     shm: Path = Path("/dev/shm")  # noqa: S108 - the tmpfs that is looked at
-    run: Path = Path("/run/llmhost")
+    run: Path = Path("/run/llmhost")  # records of guard runs, and the driver pause

@@ -1,11 +1,11 @@
-"""What a command that tells of the host has to go by."""
+"""Snapshot, facts, history and policy together: what pages, commands and decisions are made from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from llmhost.config.schema import Policy
-from llmhost.derive.facts import Facts
-from llmhost.derive.rates import Endpoint, Rate
+from llmhost.config.schema import Config, Policy
+from llmhost.derive.facts import Facts, derive
+from llmhost.derive.rates import Endpoint, Rate, rates
 from llmhost.model.history.history import History
 from llmhost.model.snapshot import Snapshot
 
@@ -18,4 +18,25 @@ class HostView:
     policy: Policy
     gpus_expected: int | None = None  # as configured
     rates: Mapping[Endpoint, Rate] = field(default_factory=dict)
-    history_fault: str = ""  # why what the exporter has recorded could not be read
+    history_fault: str = ""  # why the saved history could not be read
+
+
+def host_view(
+    snapshot: Snapshot,
+    history: History,
+    config: Config,
+    *,
+    before: Snapshot | None = None,
+    history_fault: str = "",
+    facts: Facts | None = None,
+) -> HostView:
+    """Derive the view; rates are over the time since the snapshot `before`. `facts` stand in for derived ones."""
+    return HostView(
+        snapshot=snapshot,
+        facts=derive(snapshot, config, history) if facts is None else facts,
+        history=history,
+        policy=config.policy,
+        gpus_expected=config.gpus.expected,
+        rates=rates(before, snapshot) if before is not None else {},
+        history_fault=history_fault,
+    )

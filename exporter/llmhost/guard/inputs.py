@@ -3,7 +3,6 @@
 Both may lie where nothing answers (a network file system, a disk that fails), and a guard that hangs starts nothing.
 """
 
-import argparse
 import logging
 import os
 import threading
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from llmhost.config.schema import Config
+from llmhost.guard.request import GuardRequest
 from llmhost.model.history.history import History
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Told:
     fault: str = ""  # why the config is not the one that somebody wrote
 
 
-def read_told(given: argparse.Namespace, procfs: Path, *, needed: bool) -> Told:
+def read_told(given: GuardRequest, procfs: Path, *, needed: bool) -> Told:
     """Read both, within _READ_SECONDS; without, there are defaults and no history.
 
     Raises WrongUseError for what is wrong with either, where they are `needed`: somebody sees it who can mend it. In a
@@ -89,7 +89,7 @@ class _Reading(Generic[T]):
         return self._found[0]
 
 
-def _config(given: argparse.Namespace) -> Config:
+def _config(given: GuardRequest) -> Config:
     if given.config is None and not os.path.lexists(_USUAL_CONFIG):
         return Config()
     from llmhost.config.load import ConfigError, load  # noqa: PLC0415 - takes time, and mostly there is none
@@ -100,7 +100,7 @@ def _config(given: argparse.Namespace) -> Config:
         raise WrongUseError(str(error)) from None
 
 
-def _history(given: argparse.Namespace, procfs: Path) -> History:
+def _history(given: GuardRequest, procfs: Path) -> History:
     """Read what the exporter remembers. $STATE_DIRECTORY is the service's that is guarded, not ours."""
     directory = given.state_directory or _USUAL_STATE
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from llmhost.act.ending import end
 from llmhost.act.removing import BusyError, Remover
-from llmhost.assemble.guard_sources import Surroundings, read_listening, shm_source
+from llmhost.assemble.guard_sources import Surroundings
 from llmhost.collect.worker import Clock
 from llmhost.config.schema import Config
 from llmhost.decide.cleanup.steps import Ending, Outcome, Result
@@ -71,7 +71,6 @@ class Remedies:
         self._history = recorded
         self._procfs = procfs
         self._shm_path = shm
-        self._shm = shm_source(config, procfs=procfs, shm=shm, clock=clock)
         self._clock = clock
         self._began = clock.monotonic()
         self._seen: Snapshot | None = None  # without processes: host and units, as of the last step of the wait
@@ -166,7 +165,7 @@ class Remedies:
     def _reaped(self) -> Iterator[Outcome]:
         own = self._own()
         asked = to_ask_for_listeners(own)
-        steps = reaping(own, read_listening(self._procfs, asked), self._tried)
+        steps = reaping(own, self._surroundings.sources.listening(asked), self._tried)
         for left in steps.left:
             if isinstance(left.subject, Process):
                 self._tell_once(left_line(left), (left.subject.id, left.because))
@@ -179,7 +178,7 @@ class Remedies:
     def _removed(self) -> Iterator[Outcome]:
         if self._unit not in self._history.segment_units.values():
             return  # nobody has seen it hold any
-        shared = self._shm.read(self._clock.monotonic() + _LOOK_SECONDS)
+        shared = self._surroundings.sources.shm.read(self._clock.monotonic() + _LOOK_SECONDS)
         found, why = removals(self._own(shared), shared, self._config.policy)
         self._tell_once(why)
         found = tuple(one for one in found if one.segment.id not in self._handled)

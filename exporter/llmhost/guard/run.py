@@ -1,6 +1,5 @@
 """One run of the guard: which unit, by when, wait, tell, record."""
 
-import argparse
 import logging
 import os
 import signal
@@ -12,10 +11,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from llmhost.assemble.guard_sources import Gpus, Surroundings, age_seconds, own_placement
+from llmhost.assemble.guard_sources import Gpus, Surroundings
 from llmhost.collect.clock import SystemClock
 from llmhost.decide.guard.decision import Wanted
 from llmhost.guard.inputs import Told, WrongUseError, read_told
+from llmhost.guard.request import GuardRequest
 from llmhost.guard.target import Patience, Target
 from llmhost.guard.wait import Wait
 from llmhost.model.guard_run import GuardVerdict
@@ -47,12 +47,12 @@ class Ended:
     unit_is_stopping: bool = False  # systemd ends the unit: no start goes on whatever we exit with
 
 
-def guarded(given: argparse.Namespace, gpus: Gpus, began: float) -> Ended:
+def guarded(given: GuardRequest, gpus: Gpus, began: float) -> Ended:
     """Wait, and tell why in the log; `began` is when, on the monotonic clock. Raises WrongUseError."""
     clock = SystemClock()
-    name, own, fault = _unit_name(given)
+    name, own, fault = _unit_name(given, gpus)
     told = read_told(given, _PROCFS, needed=not own)
-    if told.fault and given.on_fault == "refuse":
+    if told.fault and given.refuse_on_fault:
         log.error("%s", told.fault)
         ended = Ended(verdict=GuardVerdict.FAULT)
         _record(given.run_directory, name, ended, began, clock)
@@ -64,19 +64,19 @@ def guarded(given: argparse.Namespace, gpus: Gpus, began: float) -> Ended:
         unit=UnitId(name) if name else None,
         is_own=own,
         stand_in=_stand_in(given),
-        needs_systemd=bool(name) and not (given.gpus and given.need_free is not None),
+        needs_systemd=bool(name) and not (given.gpus and (given.need_free_bytes or given.need_free_ratio) is not None),
         fault=fault,
     )
-    surroundings = Surroundings(told.config, procfs=_PROCFS, clock=clock, units=(name,) if name else ())
+    surroundings = Surroundings(gpus.sources, told.config, (name,) if name else ())
     remedies = _remedies(given, name if own else "", surroundings, told, clock)
     wait = Wait(
         target=target,
         wanted=_wanted(given),
         patience=Patience(
             began=began,
-            timeout_seconds=given.timeout,
+            timeout_seconds=given.timeout_seconds,
             may_extend=bool(os.environ.get("NOTIFY_SOCKET")),
-            control_began=lambda pid: clock.monotonic() - age_seconds(_PROCFS, pid, _boottime()),
+            control_began=lambda pid: clock.monotonic() - gpus.sources.process_age_seconds(pid),
         ),
         gpus=gpus,
         surroundings=surroundings,
@@ -84,7 +84,6 @@ def guarded(given: argparse.Namespace, gpus: Gpus, began: float) -> Ended:
         history=told.history,
         notifier=Notifier(),
         remedies=remedies,
-        shm=_SHM,
         clock=clock,
     )
     try:
@@ -108,12 +107,11 @@ def guarded(given: argparse.Namespace, gpus: Gpus, began: float) -> Ended:
     finally:
         if remedies is not None:
             remedies.stop()
-        surroundings.close()
         gpus.close()
 
 
 def _remedies(
-    given: argparse.Namespace, own: str, surroundings: Surroundings, told: Told, clock: SystemClock
+    given: GuardRequest, own: str, surroundings: Surroundings, told: Told, clock: SystemClock
 ) -> "Remedies | None":
     """Start what --reap and --clean-shm ask for. What goes wrong with that keeps the guard from nothing."""
     if not (given.reap or given.clean_shm):
@@ -140,10 +138,10 @@ def _remedies(
         return None
 
 
-def _unit_name(given: argparse.Namespace) -> tuple[str, bool, str]:
+def _unit_name(given: GuardRequest, gpus: Gpus) -> tuple[str, bool, str]:
     """Find the unit's name, whether this runs in it, and why that cannot be told."""
     try:
-        placement = own_placement(_PROCFS)
+        placement = gpus.sources.own_placement()
     except OSError as error:
         placement, fault = None, f"/proc/self/cgroup cannot be read: {error.strerror}"
     else:
@@ -160,7 +158,7 @@ def _unit_name(given: argparse.Namespace) -> tuple[str, bool, str]:
     return mine.name, True, ""
 
 
-def _stand_in(given: argparse.Namespace) -> Unit:
+def _stand_in(given: GuardRequest) -> Unit:
     """Describe what is started where that is no unit: the command, with our environment."""
     return Unit(
         id=UnitId(""),
@@ -169,20 +167,19 @@ def _stand_in(given: argparse.Namespace) -> Unit:
         active_state="inactive",
         sub_state="dead",
         settings=UnitSettings(
-            exec_start=(tuple(given.command),) if given.command else (), environment=tuple(os.environ.items())
+            exec_start=(given.command,) if given.command else (), environment=tuple(os.environ.items())
         ),
     )
 
 
-def _wanted(given: argparse.Namespace) -> Wanted:
-    need = given.need_free
+def _wanted(given: GuardRequest) -> Wanted:
     return Wanted(
         gpus=given.gpus,
-        free_bytes=need if isinstance(need, int) else None,
-        free_ratio=need if isinstance(need, float) else None,
-        max_used_bytes=given.max_used,
-        shm_bytes=given.need_shm,
-        settle_seconds=given.settle,
+        free_bytes=given.need_free_bytes,
+        free_ratio=given.need_free_ratio,
+        max_used_bytes=given.max_used_bytes,
+        shm_bytes=given.need_shm_bytes,
+        settle_seconds=given.settle_seconds,
     )
 
 
@@ -227,7 +224,3 @@ def _record(run_directory: Path, name: str, ended: Ended, began: float, clock: S
         log.warning("this run is not recorded: %s", error)
     except Exception:  # what was found about the GPUs stands
         log.exception("this run is not recorded: this is a bug in llmhost")
-
-
-def _boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -3,11 +3,10 @@
 import logging
 import os
 from dataclasses import replace
-from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING
 
-from llmhost.assemble.guard_sources import Gpus, Surroundings, shm_free_bytes
+from llmhost.assemble.guard_sources import Gpus, Surroundings
 from llmhost.collect.worker import Clock
 from llmhost.config.schema import Config
 from llmhost.decide.guard.decision import Decision, Wanted, decide, rule_of
@@ -49,7 +48,6 @@ class Wait:
         history: History,
         notifier: Notifier,
         remedies: "Remedies | None",
-        shm: Path,
         clock: Clock,
     ) -> None:
         self.no_such_unit = False
@@ -60,7 +58,7 @@ class Wait:
         self._config = config
         self._notifier = notifier
         self._remedies = remedies
-        self._shm = shm
+        self._surroundings = surroundings
         self._clock = clock
         self._traces: Traces = {}
         self._scene: Scene | None = None
@@ -192,7 +190,7 @@ class Wait:
             return None
         snapshot = self._looks.snapshot()
         rule = rule_of(unit, self._wanted, snapshot, self._config, self._looks.history)
-        shm = shm_free_bytes(self._shm) if self._wanted.shm_bytes is not None else None
+        shm = self._surroundings.sources.shm_free_bytes() if self._wanted.shm_bytes is not None else None
         decision = decide(rule, self._wanted, snapshot, self._traces, shm_free_bytes=shm)
         self._scene = Scene(
             decision=decision,

@@ -1,4 +1,4 @@
-"""The one collector: an observation in, prometheus_client's metrics out. A section that fails costs itself only."""
+"""The page of metrics: observed, derived and rendered section by section; a section that fails costs itself alone."""
 
 import logging
 import threading
@@ -12,11 +12,12 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from llmhost.collect.observer import Observation
 from llmhost.collect.worker import Health
 from llmhost.config.schema import Config
-from llmhost.derive.facts import Facts, derive
+from llmhost.derive.facts import Facts
+from llmhost.derive.host_view import HostView, host_view
 from llmhost.metrics.catalog import FAMILIES, Family, Kind
 from llmhost.metrics.page import Labels, Page
 from llmhost.metrics.sections import SECTIONS, Section
-from llmhost.metrics.view import Own, View
+from llmhost.metrics.view import Own, PageView
 from llmhost.model.reading import Cause, Failed
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """The configuration that a page is made by."""
+    """The config that is in force, and its last reload."""
 
     config: Config
     loaded_at: float
@@ -32,7 +33,7 @@ class InForce:
 
 
 class Exposition:
-    """Makes pages. Safe to use from several threads."""
+    """Makes pages of metrics. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Exposition:
         self._lock = threading.Lock()
         self._dropped: dict[str, int] = {}
         empty = CollectorRegistry(auto_describe=False)
-        self._own: tuple[Collector, ...] = (ProcessCollector(registry=empty), PlatformCollector(registry=empty))
+        self._process: tuple[Collector, ...] = (ProcessCollector(registry=empty), PlatformCollector(registry=empty))
 
     def metrics(self, deadline: float) -> Iterator[Metric]:
         """Observe by `deadline` on the monotonic clock and yield every family that has series."""
@@ -62,54 +63,49 @@ class Exposition:
         for name, family in FAMILIES.items():
             if name in series:
                 yield _metric(family, series[name])
-        for collector in self._own:
+        for collector in self._process:
             yield from collector.collect()
 
     def page(self, deadline: float) -> Page:
         in_force = self._in_force()
-        observation = self._observe(deadline)
-        observation, facts = self._derived(observation, in_force.config)
+        host, health = self._observed(deadline, in_force.config)
         page = Page(in_force.config.series.max_per_family)
-        for blamed, section in self._sections:
+        for collector, section in self._sections:
             part = Page(in_force.config.series.max_per_family)
             try:
-                section(self._view(in_force, observation, facts), part)
+                section(PageView(host=host, health=health, own=self._own(in_force)), part)
                 page.take(part)
             except Exception as error:
                 log.exception("a bug in section %s of the page", section.__name__)
-                observation = _with_fault(observation, blamed, f"{type(error).__name__}: {error}")
+                health = _with_fault(health, collector, f"{type(error).__name__}: {error}")
             self._count_dropped(part.dropped)
         return page
 
-    def _derived(self, observation: Observation, config: Config) -> tuple[Observation, Facts]:
-        """Derive; a bug there leaves what needs no derivation on the page, and shows."""
+    def _observed(self, deadline: float, config: Config) -> tuple[HostView, tuple[Health, ...]]:
+        """Observe and derive; a bug in a derivation leaves what needs none on the page, and shows in the health."""
+        observation = self._observe(deadline)
+        health = observation.health
         try:
-            return observation, derive(observation.snapshot, config, observation.history)
+            return host_view(observation.snapshot, observation.history, config), health
         except Exception as error:
             log.exception("a bug in what is derived for the page")
             detail = f"{type(error).__name__}: {error}"
             for collector in ("nvml", "systemd", "procfs", "shm"):
-                observation = _with_fault(observation, collector, detail)
+                health = _with_fault(health, collector, detail)
             nothing = Failed(Cause.UNKNOWN, detail)
-            return observation, Facts(
-                attribution=nothing, units=nothing, segments=nothing, trackers=nothing, orphans=nothing
-            )
+            facts = Facts(attribution=nothing, units=nothing, segments=nothing, trackers=nothing, orphans=nothing)
+            return host_view(observation.snapshot, observation.history, config, facts=facts), health
 
-    def _view(self, in_force: InForce, observation: Observation, facts: Facts) -> View:
+    def _own(self, in_force: InForce) -> Own:
         with self._lock:
             dropped = dict(self._dropped)
-        return View(
-            observation=observation,
-            facts=facts,
-            config=in_force.config,
-            own=Own(
-                version=self._version,
-                revision=self._revision,
-                python_version=self._python_version,
-                config_reload_success=in_force.reload_success,
-                config_loaded_at=in_force.loaded_at,
-                dropped=dropped,
-            ),
+        return Own(
+            version=self._version,
+            revision=self._revision,
+            python_version=self._python_version,
+            config_reload_success=in_force.reload_success,
+            config_loaded_at=in_force.loaded_at,
+            dropped=dropped,
         )
 
     def _count_dropped(self, dropped: Mapping[str, int]) -> None:
@@ -118,15 +114,14 @@ class Exposition:
                 self._dropped[family] = self._dropped.get(family, 0) + count
 
 
-def _with_fault(observation: Observation, collector: str, detail: str) -> Observation:
+def _with_fault(health: tuple[Health, ...], collector: str, detail: str) -> tuple[Health, ...]:
     """Show a bug of ours in the collector whose series it cost."""
-
-    def marked(health: Health) -> Health:
-        if health.collector != collector or health.fault is not None:
-            return health
-        return replace(health, fault=Failed(Cause.UNKNOWN, detail))
-
-    return replace(observation, health=tuple(marked(health) for health in observation.health))
+    return tuple(
+        replace(state, fault=Failed(Cause.UNKNOWN, detail))
+        if state.collector == collector and state.fault is None
+        else state
+        for state in health
+    )
 
 
 def _metric(family: Family, series: Mapping[Labels, float]) -> Metric:

@@ -1,4 +1,4 @@
-"""From what was observed and derived to series. Pure; each function is one section of the page and stands by itself."""
+"""Series of GPUs, holders, units, collectors and the exporter; each function is a section of the page. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -7,7 +7,7 @@ from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import UnitFacts
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
-from llmhost.metrics.view import View
+from llmhost.metrics.view import PageView
 from llmhost.model.gpu import Gpu, NvmlReport
 from llmhost.model.ids import UnitId
 from llmhost.model.process import Role
@@ -15,8 +15,8 @@ from llmhost.model.reading import Cause, Failed, Ok, value_or_none
 from llmhost.model.unit import ACTIVE_STATES
 
 
-def gpu_series(view: View, page: Page) -> None:
-    report = view.observation.snapshot.nvml
+def gpu_series(view: PageView, page: Page) -> None:
+    report = view.host.snapshot.nvml
     if isinstance(report, Failed) and report.cause is Cause.DRIVER_MISMATCH:
         page.add(catalog.DRIVER_MISMATCH, 1)
     if isinstance(report, Failed) and report.stuck is not None:
@@ -26,7 +26,7 @@ def gpu_series(view: View, page: Page) -> None:
     for gpu in report.value.gpus:
         _device(gpu, report.value, page)
     page.add(catalog.GPUS, report.value.listed)
-    expected = view.config.gpus.expected
+    expected = view.host.gpus_expected
     page.add(catalog.GPUS_EXPECTED, report.value.listed_most if expected is None else expected)
     page.add(catalog.DRIVER_MISMATCH, report.value.driver_mismatch)
 
@@ -68,8 +68,8 @@ def _device(gpu: Gpu, report: NvmlReport, page: Page) -> None:
         page.add(catalog.GPU_LAST_XID, xid.last_at, gpu=gpu.index, uuid=gpu.uuid, xid=str(xid.number))
 
 
-def holder_series(view: View, page: Page) -> None:
-    report, attribution = view.observation.snapshot.nvml, view.facts.attribution
+def holder_series(view: PageView, page: Page) -> None:
+    report, attribution = view.host.snapshot.nvml, view.host.facts.attribution
     if not isinstance(report, Ok) or not isinstance(attribution, Ok):
         return
     for gpu in report.value.gpus:
@@ -94,8 +94,8 @@ def _unit_labels(unit: UnitId | None) -> tuple[str, str]:
     return ("", "") if unit is None else (unit.name, unit.manager)
 
 
-def unit_series(view: View, page: Page) -> None:
-    report, facts = view.observation.snapshot.nvml, view.facts.units
+def unit_series(view: PageView, page: Page) -> None:
+    report, facts = view.host.snapshot.nvml, view.host.facts.units
     if not isinstance(facts, Ok):
         return
     indexes = {gpu.uuid: gpu.index for gpu in report.value.gpus} if isinstance(report, Ok) else {}
@@ -153,8 +153,8 @@ def _settings(facts: UnitFacts, labels: Mapping[str, str], page: Page) -> None:
         page.add(family, value, **labels)
 
 
-def collector_series(view: View, page: Page) -> None:
-    for health in view.observation.health:
+def collector_series(view: PageView, page: Page) -> None:
+    for health in view.health:
         page.add(catalog.COLLECTOR_SUCCESS, health.fault is None, collector=health.collector)
         if health.fault is not None:
             page.add(catalog.COLLECTOR_FAULT, 1, collector=health.collector, cause=health.fault.cause)
@@ -164,8 +164,8 @@ def collector_series(view: View, page: Page) -> None:
             page.add(catalog.COLLECTOR_FAILURES, count, collector=health.collector, cause=cause)
 
 
-def own_series(view: View, page: Page) -> None:
-    own, snapshot = view.own, view.observation.snapshot
+def own_series(view: PageView, page: Page) -> None:
+    own, snapshot = view.own, view.host.snapshot
     page.add(catalog.CONFIG_RELOAD_SUCCESS, own.config_reload_success)
     page.add(catalog.CONFIG_LAST_SUCCESS, own.config_loaded_at)
     unreadable = [
@@ -179,8 +179,8 @@ def own_series(view: View, page: Page) -> None:
             page.add(catalog.RESYNCS, count, reason=reason)
     for name, count in sorted(own.dropped.items()):
         page.add(catalog.DROPPED_SERIES, count, family=name)
-    for threshold in fields(view.config.policy):
-        page.add(catalog.FAMILIES[f"llmhost_policy_{threshold.name}"], getattr(view.config.policy, threshold.name))
+    for threshold in fields(view.host.policy):
+        page.add(catalog.FAMILIES[f"llmhost_policy_{threshold.name}"], getattr(view.host.policy, threshold.name))
     page.add(
         catalog.BUILD_INFO,
         1,

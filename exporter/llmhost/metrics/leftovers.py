@@ -1,4 +1,4 @@
-"""Shared memory and helper processes: what a run leaves behind. Pure."""
+"""Series of shared-memory segments and resource trackers. Pure."""
 
 from collections import Counter
 
@@ -6,14 +6,14 @@ from llmhost.derive.segments import SegmentState
 from llmhost.derive.trackers import TrackerState
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
-from llmhost.metrics.view import View
+from llmhost.metrics.view import PageView
 from llmhost.model.process import Role
 from llmhost.model.reading import Ok
 from llmhost.model.segment import Segment, SegmentKind
 
 
-def shm_series(view: View, page: Page) -> None:
-    shared, states = view.observation.snapshot.shm, view.facts.segments
+def shm_series(view: PageView, page: Page) -> None:
+    shared, states = view.host.snapshot.shm, view.host.facts.segments
     if not isinstance(shared, Ok) or not isinstance(states, Ok):
         return
     found: dict[SegmentKind, dict[SegmentState, list[Segment]]] = {}
@@ -37,12 +37,12 @@ def shm_series(view: View, page: Page) -> None:
     page.add(catalog.SHM_INODES_USED, shared.value.inodes_used)
 
 
-def helper_series(view: View, page: Page) -> None:
-    trackers, orphans = view.facts.trackers, view.facts.orphans
+def tracker_series(view: PageView, page: Page) -> None:
+    trackers, orphans = view.host.facts.trackers, view.host.facts.orphans
     if isinstance(trackers, Ok):
         states = Counter(trackers.value.values())
         for state in TrackerState:
-            if not states[state] and _has_untold_tracker(view):
+            if not states[state] and _has_unknown_tracker(view):
                 continue  # it may be in this state
             page.add(catalog.RESOURCE_TRACKERS, states[state], state=state)
     if isinstance(orphans, Ok):
@@ -54,9 +54,9 @@ def helper_series(view: View, page: Page) -> None:
         page.add(catalog.ORPHAN_OLDEST, max((orphan.seconds for orphan in orphans.value), default=None))
 
 
-def _has_untold_tracker(view: View) -> bool:
-    """Say whether there is a tracker that nobody can tell the state of."""
-    processes, trackers = view.observation.snapshot.processes, view.facts.trackers
+def _has_unknown_tracker(view: PageView) -> bool:
+    """Tell if there is a tracker of unknown state."""
+    processes, trackers = view.host.snapshot.processes, view.host.facts.trackers
     if not isinstance(processes, Ok) or not isinstance(trackers, Ok):
         return True
     found = processes.value.by_pid.values()

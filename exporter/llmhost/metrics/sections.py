@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from llmhost.metrics.families import collector_series, gpu_series, holder_series, own_series, unit_series
 from llmhost.metrics.guard import guard_series
-from llmhost.metrics.leftovers import helper_series, shm_series
+from llmhost.metrics.leftovers import shm_series, tracker_series
 from llmhost.metrics.page import Page
 from llmhost.metrics.starts import history_series
 from llmhost.metrics.throughput import engine_series
-from llmhost.metrics.view import View
+from llmhost.metrics.view import PageView
 
-Section = Callable[[View, Page], None]
+Section = Callable[[PageView, Page], None]
 
 # Which collector a section's failure is charged to, and the section.
 SECTIONS: tuple[tuple[str, Section], ...] = (
@@ -19,7 +19,7 @@ SECTIONS: tuple[tuple[str, Section], ...] = (
     ("systemd", unit_series),
     ("systemd", history_series),
     ("shm", shm_series),
-    ("procfs", helper_series),
+    ("procfs", tracker_series),
     ("engine", engine_series),
     ("guard", guard_series),
     ("", collector_series),

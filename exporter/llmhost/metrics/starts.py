@@ -1,10 +1,10 @@
-"""The history of units: starts, their ends, time in each state. Pure."""
+"""Series of the units' history: starts, ends, time in each state. Pure."""
 
 from collections.abc import Mapping
 
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
-from llmhost.metrics.view import View
+from llmhost.metrics.view import PageView
 from llmhost.model.history.unit_history import Trigger, UnitHistory, Verdict
 from llmhost.model.ids import GpuUuid
 from llmhost.model.reading import Ok, value_or_none
@@ -15,16 +15,16 @@ _STATES = (*ACTIVE_STATES, "auto_restart", "start_pre")
 _CAUSE_NOT_READ = "unknown"
 
 
-def history_series(view: View, page: Page) -> None:
-    report, facts = view.observation.snapshot.nvml, view.facts.units
+def history_series(view: PageView, page: Page) -> None:
+    report, facts = view.host.snapshot.nvml, view.host.facts.units
     if not isinstance(facts, Ok):
         return
     indexes = {gpu.uuid: gpu.index for gpu in report.value.gpus} if isinstance(report, Ok) else {}
     # Of a unit that nobody has heard of before nothing is remembered: its counters begin at 0 on the first page.
-    nothing = UnitHistory(last_seen_at=view.observation.snapshot.at)
+    nothing = UnitHistory(last_seen_at=view.host.snapshot.at)
     for fact in facts.value:
         labels = {"unit": fact.unit.id.name, "manager": fact.unit.id.manager}
-        record = view.observation.history.units.get(fact.unit.id, nothing)
+        record = view.host.history.units.get(fact.unit.id, nothing)
         _counts(record, labels, page)
         _latest(record, labels, page)
         _in_the_way(record, indexes, labels, page)
@@ -53,7 +53,7 @@ def _latest(record: UnitHistory, labels: Mapping[str, str], page: Page) -> None:
 
 
 def _in_the_way(record: UnitHistory, indexes: Mapping[GpuUuid, str], labels: Mapping[str, str], page: Page) -> None:
-    """Show what was in the way, on each GPU by the index that it has by now."""
+    """Show what was in the way, on each GPU by its present index."""
     judged = record.last_judged
     for way in judged.in_the_way if judged is not None else ():
         gpu = indexes.get(way.uuid, way.gpu)

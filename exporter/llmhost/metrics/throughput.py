@@ -1,21 +1,21 @@
-"""Engines: what they deliver. Pure."""
+"""Series of engines: readiness, throughput, requests. Pure."""
 
 import math
 
 from llmhost.derive.readiness import ready_budget_seconds
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
-from llmhost.metrics.view import View
+from llmhost.metrics.view import PageView
 from llmhost.model.engine import EngineSample
 from llmhost.model.reading import Failed, Ok
 
 
-def engine_series(view: View, page: Page) -> None:
-    report, readiness = view.observation.snapshot.engines, view.observation.history.readiness
-    if isinstance(view.facts.units, Ok):
-        for facts in view.facts.units.value:
+def engine_series(view: PageView, page: Page) -> None:
+    report, readiness = view.host.snapshot.engines, view.host.history.readiness
+    if isinstance(view.host.facts.units, Ok):
+        for facts in view.host.facts.units.value:
             if facts.engine:
-                budget = ready_budget_seconds(readiness.get(facts.unit.id), view.config.policy)
+                budget = ready_budget_seconds(readiness.get(facts.unit.id), view.host.policy)
                 unit = facts.unit.id
                 page.add(catalog.UNIT_READY_BUDGET, budget, unit=unit.name, manager=unit.manager)
     if not isinstance(report, Ok):
@@ -56,5 +56,5 @@ def _told(sample: EngineSample, labels: dict[str, str], page: Page) -> None:
 
 
 def _finite(value: float | None) -> float | None:
-    """Let nothing of one engine's cost the others theirs."""
+    """Keep the faults of one engine's samples from costing other engines their series."""
     return value if value is not None and math.isfinite(value) else None

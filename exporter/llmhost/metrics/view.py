@@ -1,16 +1,15 @@
-"""What a page is made from."""
+"""The view that a page of metrics is made from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llmhost.collect.observer import Observation
-from llmhost.config.schema import Config
-from llmhost.derive.facts import Facts
+from llmhost.collect.worker import Health
+from llmhost.derive.host_view import HostView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Own:
-    """What the exporter says of itself beside what it observed."""
+    """Facts of the exporter itself."""
 
     version: str
     revision: str
@@ -21,10 +20,9 @@ class Own:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """All that the page is made from."""
+class PageView:
+    """The host's view, and what a page adds to it."""
 
-    observation: Observation
-    facts: Facts
-    config: Config
+    host: HostView
+    health: tuple[Health, ...]  # of the collectors
     own: Own

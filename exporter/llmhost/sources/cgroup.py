@@ -1,4 +1,4 @@
-"""Which unit or container a process is in, by its cgroup path alone (docs/concepts.md: Unit of a process). Pure.
+"""Which unit or container a process is in, by its cgroup path alone (docs/concepts.md: Unit of a process).
 
 systemd gives every unit a cgroup named after it, below the cgroups of its slices; cgroups(7) describes
 /proc/PID/cgroup. The walk goes from the root and stops at the first service or scope: what runs below is the unit's own
@@ -7,6 +7,7 @@ business, so a systemd inside a container cannot pose as the host's.
 
 import re
 from functools import lru_cache
+from pathlib import Path
 
 from llmhost.model.ids import SYSTEM_MANAGER, UnitId
 from llmhost.model.process import Home, Placement
@@ -24,6 +25,11 @@ _CONTAINER_ID = re.compile(r"(?:.*[-:])?([0-9a-f]{64})")
 _LXC = re.compile(r"/lxc(?:\.payload[./]|/)([^/]+)")
 _POD = re.compile(r"/kubepods(?:[./-]|$)")
 _DELETED = " (deleted)"  # the kernel's mark behind a v2 path whose cgroup was removed
+
+
+def read_own_placement(procfs: Path) -> Placement:
+    """Return the unit or container that this process is in. Raises OSError."""
+    return parse_cgroup((procfs / "self/cgroup").read_text())
 
 
 @lru_cache(maxsize=4096)  # a host has far fewer cgroups than processes, and they repeat at every read

@@ -48,6 +48,15 @@ class HostSource:
         return memory.total, memory.available
 
 
+def read_free_bytes(mount: Path) -> int | None:
+    """Space that is free on a file system; None where that cannot be read."""
+    try:
+        found = os.statvfs(mount)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
+
+
 def read_boot_id(procfs: Path) -> str:
     """Return "" in a procfs without sys/ (ProcSubset=pid): then nothing can be told from before a boot."""
     try:

@@ -3,6 +3,7 @@
 import errno
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 MOST_ARGUMENT_BYTES = 64 * 1024
 GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ENOTDIR})  # what opening or reading says of a process that ended
@@ -38,6 +39,15 @@ def parse_stat(data: bytes) -> Stat:
         int(fields[6]),
         int(fields[19]),
     )
+
+
+def read_age_seconds(procfs: Path, pid: int, boottime_seconds: float) -> float:
+    """Return the time since a process started, by CLOCK_BOOTTIME; 0.0 where that cannot be read."""
+    try:
+        stat = parse_stat((procfs / str(pid) / "stat").read_bytes())
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return max(0.0, boottime_seconds - stat.start_ticks / os.sysconf("SC_CLK_TCK"))
 
 
 def parse_cmdline(data: bytes) -> tuple[str, ...]:

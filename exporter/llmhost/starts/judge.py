@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from llmhost.collect.history_keeper import HistoryKeeper
-from llmhost.collect.observer import DISABLED
 from llmhost.collect.pending_reading import Asked
 from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config
@@ -64,9 +63,9 @@ class Judge:
         *,
         keeper: HistoryKeeper,
         host: Worker[Host],
-        memory: Worker[NvmlReport] | None,
-        nvml: Worker[NvmlReport] | None,
-        processes: Worker[ProcessTable] | None,
+        memory: Worker[NvmlReport],
+        nvml: Worker[NvmlReport],
+        processes: Worker[ProcessTable],
         lists_due_in_seconds: Callable[[], float],
         units: Callable[[], tuple[Unit, ...]],
         config: Callable[[], Config],
@@ -160,9 +159,6 @@ class Judge:
 
     def _read_memory(self, cases: list[_Case]) -> None:
         """Read what is in use right now; for those whose main process began a while ago that is no answer."""
-        if self._memory is None:
-            self._put_off(cases, DISABLED)
-            return
         began = self._clock.monotonic()
         until = began + _READ_SECONDS
         report = self._memory.answer(self._memory.ask(until), until)

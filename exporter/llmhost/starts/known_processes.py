@@ -13,7 +13,7 @@ _KEPT_SECONDS = 10.0
 class KnownProcesses:
     """For use by one thread. Reading all processes of a host takes far longer than reading its memory."""
 
-    def __init__(self, worker: Worker[ProcessTable] | None, clock: Clock, *, seconds: float) -> None:
+    def __init__(self, worker: Worker[ProcessTable], clock: Clock, *, seconds: float) -> None:
         self._clock = clock
         self._tables = Asked(worker, clock, seconds=seconds)
         self._table: Reading[ProcessTable] = NotApplicable("not asked for yet")

@@ -38,7 +38,7 @@ class Release:
         *,
         keeper: HistoryKeeper,
         host: Worker[Host],
-        memory: Worker[NvmlReport] | None,
+        memory: Worker[NvmlReport],
         config: Callable[[], Config],
         clock: Clock,
     ) -> None:
@@ -144,8 +144,6 @@ class Release:
                 log.info("release unit=%s not seen after=%.0fs invocation_id=%s", unit.name, took, watch.invocation_id)
 
     def _read(self) -> NvmlReport | None:
-        if self._memory is None:
-            return None
         until = self._clock.monotonic() + _READ_SECONDS
         report = self._memory.answer(self._memory.ask(until), until)
         return report.value if isinstance(report, Ok) else None
