@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from tests.fakes.cleanups import around, look_at, planned
-from tests.fakes.cleanups import host as host_of
+from tests.fakes.clean_plans import around, planned, view_of
+from tests.fakes.clean_plans import host as host_of
 from tests.fakes.orphan_trees import SPAWN, TRACKER, run
 from tests.fakes.values import segment, table, unit
 
@@ -109,7 +109,7 @@ def test_planning_again_after_any_part_of_a_plan_adds_nothing(seed: int) -> None
     steps = 0
     for number in range(ROUNDS):
         processes, files, listening = hosts(seed * ROUNDS + number)
-        view = look_at(host_of(processes, files, units=[unit("vllm.service", "failed", "failed")]))
+        view = view_of(host_of(processes, files, units=[unit("vllm.service", "failed", "failed")]))
         request = CleanupRequest(uid=0, all_users=number % 2 == 0)
         first = plan(view, request, around(view, listening=listening))
         steps += len(first.steps)

@@ -1,7 +1,7 @@
 """Which processes a clean-up ends, and why others are left. Trees as test_real_trees.py finds them."""
 
 import pytest
-from tests.fakes.cleanups import OWN_PID, ROOT, host, kept, pids, planned, waiting
+from tests.fakes.clean_plans import OWN_PID, ROOT, host, kept, pids, planned, waiting
 from tests.fakes.orphan_trees import ADOPTER_PIPES, SERVICE, SPAWN, TRACKER, run
 from tests.fakes.values import GIB, gpu, held, process, unit
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fakes.cleanups import AT, ROOT, epoch, host, inodes, kept, pids, planned, waiting
+from tests.fakes.clean_plans import AT, ROOT, epoch, host, inodes, kept, pids, planned, waiting
 from tests.fakes.orphan_trees import SPAWN, TRACKER, run
 from tests.fakes.values import segment, unit
 

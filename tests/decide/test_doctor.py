@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.architecture.checkout import ROOT
-from tests.fakes.diagnosed import GUARD, RECORD, SERVE, VLLM, found, of, settings, view
+from tests.fakes.doctor_cases import GUARD, RECORD, SERVE, VLLM, found, of, settings, view
 from tests.fakes.values import (
     MIB,
     ended,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.fakes.diagnosed import RECORD, SERVE, found, of, settings, view
+from tests.fakes.doctor_cases import RECORD, SERVE, found, of, settings, view
 from tests.fakes.values import GIB, in_service, process, unit
 
 from llmhost.decide.doctor.diagnose import diagnose

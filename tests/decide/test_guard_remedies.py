@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fakes.cleanups import NOW, epoch, host
+from tests.fakes.clean_plans import NOW, epoch, host
 from tests.fakes.orphan_trees import TRACKER, run
 from tests.fakes.values import HOST, in_service, segment, shared_memory, unit
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.hosts.told import look_of
+from tests.hosts.views import view_of
 from tests.hosts.written import HOSTS, looked_at, read
 
 from llmhost.assemble.sources import Sources
@@ -42,7 +42,7 @@ def test_what_would_be_cleaned_on_a_written_host_is_the_expected(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with looked_at(read(name), tmp_path) as seen:
-        view = look_of(seen)
+        view = view_of(seen)
         table = view.snapshot.processes
         everybody = tuple(table.value.by_pid.values()) if isinstance(table, Ok) else ()
         shm = tmp_path / "shm" if (tmp_path / "shm").is_dir() else Path("/dev/shm")

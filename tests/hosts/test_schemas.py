@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.architecture.checkout import ROOT
 from tests.fakes.json_schema import faults
-from tests.hosts.told import look_of
+from tests.hosts.views import view_of
 from tests.hosts.written import looked_at, names, read
 
 from llmhost.decide.doctor.diagnose import diagnose, not_checked
@@ -32,7 +32,7 @@ SCHEMAS: dict[str, Any] = {
 @pytest.mark.parametrize("name", names())
 def test_what_is_printed_of_a_written_host_is_as_described(name: str, tmp_path: Path) -> None:
     with looked_at(read(name), tmp_path) as seen:
-        view = look_of(seen)
+        view = view_of(seen)
     for kind, text in (
         ("status", status_json(view, health_of(view))),
         ("doctor", doctor_json(diagnose(view), tuple(not_checked(view)))),
@@ -71,7 +71,7 @@ def test_the_values_that_are_described_are_those_that_there_are(
 
 def test_what_is_not_as_described_is_noticed(tmp_path: Path) -> None:
     with looked_at(read("incident"), tmp_path) as seen:
-        view = look_of(seen)
+        view = view_of(seen)
     schema, right = SCHEMAS["status"], status_json(view, health_of(view))
 
     def told(path: tuple[str | int, ...], value: object) -> list[str]:

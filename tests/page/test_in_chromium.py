@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from tests.fakes.browser import Browser, Page
+from tests.fakes.hostile_names import view_of
 from tests.fakes.http_peers import until
-from tests.fakes.named_everywhere import look_at
 from tests.fakes.needs import TOOLS, missing
 from tests.fakes.status_page import handler, text_of, written
 from tests.fakes.values import HOST
@@ -139,7 +139,7 @@ NAME = (
 
 
 def test_a_hostile_name_does_no_harm(browser: Browser, site: Site) -> None:
-    view = look_at(NAME, host=Ok(HOST))
+    view = view_of(NAME, host=Ok(HOST))
     ((me, record),) = view.history.units.items()
     starts = tuple(replace(start, at=view.snapshot.at - 60) for start in record.starts)
     site.page = text_of(replace(view, history=replace(view.history, units={me: replace(record, starts=starts)})))

@@ -3,7 +3,7 @@
 import json
 import re
 
-from tests.fakes.cleanups import host, planned
+from tests.fakes.clean_plans import host, planned
 from tests.fakes.orphan_trees import TRACKER, run
 from tests.fakes.values import GIB, gpu, held, segment
 

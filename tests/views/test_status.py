@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.fakes.named_everywhere import NAMES, look_at
+from tests.fakes.hostile_names import NAMES, view_of
 from tests.fakes.values import (
     GIB,
     gpu,
@@ -33,7 +33,7 @@ from llmhost.views.text import Style, columns
 @pytest.mark.parametrize("width", [40, 80, 120])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_name_makes_a_line_too_wide_or_moves_the_cursor(name: str, width: int) -> None:
-    view = look_at(name)
+    view = view_of(name)
     for colour in (False, True):
         text = status_text(view, health_of(view), width=width, colour=colour)
         for style in (*Style, None) if colour else ():
@@ -47,12 +47,12 @@ def test_no_name_makes_a_line_too_wide_or_moves_the_cursor(name: str, width: int
 
 @pytest.mark.parametrize("name", NAMES)
 def test_json_holds_every_name_as_it_is(name: str) -> None:
-    view = look_at(name)
+    view = view_of(name)
     assert status_json(view, health_of(view)).isascii()
 
 
 def test_a_number_that_json_does_not_have_is_null() -> None:
-    view = look_at("a.service")
+    view = view_of("a.service")
     assert isinstance(view.snapshot.engines, Ok)
     answer = view.snapshot.engines.value.answers[0]
     odd = EngineSample(model="m", engine_index="0", requests_running=float("nan"), generation_tokens=float("inf"))
@@ -64,7 +64,7 @@ def test_a_number_that_json_does_not_have_is_null() -> None:
 
 
 def test_the_last_run_of_the_guard_is_told() -> None:
-    view = look_at("a.service")
+    view = view_of("a.service")
     totals = {GuardVerdict.HELD: 1, GuardVerdict.FREE: 6}
     run = GuardRun(
         unit=UnitId("a.service"),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import fields
 
-from llmhost.derive.attribution import HolderKind
+from llmhost.derive.attribution import holder_groups
 from llmhost.derive.facts import UnitFacts
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
@@ -76,17 +76,12 @@ def holder_series(view: PageView, page: Page) -> None:
         mine = attribution.value.get(gpu.uuid)
         if not isinstance(mine, Ok):
             continue
-        memory: dict[tuple[str, str, HolderKind], int | None] = {}
-        count: dict[tuple[str, str, HolderKind], int] = {}
-        for holder in mine.value.holders:
-            key = (*_unit_labels(holder.unit), holder.kind)
-            before = memory.get(key, 0)
-            memory[key] = None if before is None or holder.used_bytes is None else before + holder.used_bytes
-            count[key] = count.get(key, 0) + 1
-        for unit, manager, kind in sorted(count):
-            labels = {"gpu": gpu.index, "uuid": gpu.uuid, "unit": unit, "manager": manager, "kind": kind}
-            page.add(catalog.GPU_HOLDER_MEMORY, memory[unit, manager, kind], **labels)
-            page.add(catalog.GPU_HOLDER_PROCESSES, count[unit, manager, kind], **labels)
+        groups = [group for group in holder_groups(mine.value) if group.kind is not None]
+        for group in sorted(groups, key=lambda group: (*_unit_labels(group.unit), str(group.kind))):
+            unit, manager = _unit_labels(group.unit)
+            labels = {"gpu": gpu.index, "uuid": gpu.uuid, "unit": unit, "manager": manager, "kind": str(group.kind)}
+            page.add(catalog.GPU_HOLDER_MEMORY, group.used_bytes, **labels)
+            page.add(catalog.GPU_HOLDER_PROCESSES, len(group.pids), **labels)
         page.add(catalog.GPU_UNATTRIBUTED, value_or_none(mine.value.unattributed_bytes), gpu=gpu.index, uuid=gpu.uuid)
 
 

@@ -1,4 +1,4 @@
-"""Plans of a clean-up on hosts of values: watched for an hour, unless a test says otherwise."""
+"""Clean-up plans for made-up hosts, which were watched for an hour unless a test says otherwise."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -6,11 +6,10 @@ from typing import Any
 from tests.fakes.orphan_trees import INIT
 from tests.fakes.values import shared_memory, snapshot
 
-from llmhost.config.schema import Config, Policy
+from llmhost.config.schema import Config
 from llmhost.decide.cleanup.plan import Around, plan, to_ask_for_listeners
 from llmhost.decide.cleanup.steps import CleanupRequest, Plan, Removal
-from llmhost.derive.facts import derive
-from llmhost.derive.host_view import HostView
+from llmhost.derive.host_view import HostView, host_view
 from llmhost.derive.orphans import orphan_conditions
 from llmhost.model.history.history import Belonging, History
 from llmhost.model.ids import ProcessId, UnitId
@@ -48,14 +47,14 @@ def host(
     )
 
 
-def look_at(
+def view_of(
     seen: Snapshot,
     *,
     watched: float = 3600.0,
     segment_units: Mapping[SegmentId, UnitId] | None = None,
     belongings: Mapping[ProcessId, Belonging] | None = None,
 ) -> HostView:
-    """Give what is told of a host that was as it is for that many seconds."""
+    """Make the view of a host that has not changed for that many seconds."""
     conditions = orphan_conditions(seen)
     shm = seen.shm.value.segments if isinstance(seen.shm, Ok) else ()
     history = History(
@@ -65,13 +64,13 @@ def look_at(
         segment_units=segment_units or {},
         belongings=belongings or {},
     )
-    return HostView(snapshot=seen, facts=derive(seen, Config(), history), history=history, policy=Policy())
+    return host_view(seen, history, Config())
 
 
 def around(
     view: HostView, *, listening: Iterable[int] = (), untold: Iterable[int] = (), strangers: Iterable[int] | None = ()
 ) -> Around:
-    """Say who listens, by pid; all others who matter do not."""
+    """Make the context in which these pids listen, and it is unknown of `untold`."""
     told: dict[ProcessId, Reading[bool]] = {}
     for process in to_ask_for_listeners(view):
         pid = process.id.pid
@@ -93,7 +92,7 @@ def planned(
     strangers: Iterable[int] | None = (),
     **history: Any,  # noqa: ANN401
 ) -> Plan:
-    view = look_at(seen, **history)
+    view = view_of(seen, **history)
     return plan(view, request, around(view, listening=listening, untold=untold, strangers=strangers), first)
 
 
@@ -111,8 +110,8 @@ def waiting(of: Plan) -> list[int]:
 
 
 def kept(of: Plan) -> dict[int, str]:
-    """Why what is left is left, by pid or inode."""
+    """Return the reason of each skipped process or segment, by pid or inode."""
     return {
-        left.subject.id.pid if isinstance(left.subject, Process) else left.subject.id.inode: left.because
-        for left in of.skipped
+        entry.subject.id.pid if isinstance(entry.subject, Process) else entry.subject.id.inode: entry.because
+        for entry in of.skipped
     }
