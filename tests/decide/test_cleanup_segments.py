@@ -113,7 +113,10 @@ def test_it_goes_after_an_older_process_that_the_same_plan_ends() -> None:
 
 
 def test_it_waits_where_what_has_to_end_before_it_waits() -> None:
-    found = planned(host([core()], [file(kind=SegmentKind.PYTHON_SHM)]), watched=10.0)
+    seen = host([core()], [file(kind=SegmentKind.PYTHON_SHM)])
+    found = planned(seen, watched=10.0)
+    assert (found.steps, waiting(found)) == ((), [40, 5])
+    found = planned(seen, watched=60.0, orphans_watched=10.0)  # the file itself was unheld for long enough
     assert (found.steps, waiting(found)) == ((), [40, 5])
 
 

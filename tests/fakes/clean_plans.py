@@ -51,15 +51,18 @@ def view_of(
     seen: Snapshot,
     *,
     watched: float = 3600.0,
+    orphans_watched: float | None = None,
     segment_units: Mapping[SegmentId, UnitId] | None = None,
     belongings: Mapping[ProcessId, Belonging] | None = None,
 ) -> HostView:
-    """Make the view of a host that has not changed for that many seconds."""
+    """Make the view of a host that has not changed for `watched` seconds, its orphans for `orphans_watched`."""
     conditions = orphan_conditions(seen)
     shm = seen.shm.value.segments if isinstance(seen.shm, Ok) else ()
     history = History(
         processes_since=NOW - watched,
-        orphan_since=dict.fromkeys(conditions.value, NOW - watched) if isinstance(conditions, Ok) else {},
+        orphan_since=dict.fromkeys(conditions.value, NOW - (watched if orphans_watched is None else orphans_watched))
+        if isinstance(conditions, Ok)
+        else {},
         unheld_since={segment.id: NOW - watched for segment in shm if segment.holders == frozenset()},
         segment_units=segment_units or {},
         belongings=belongings or {},

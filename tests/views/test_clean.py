@@ -107,6 +107,9 @@ def test_what_does_not_die_and_what_was_never_begun_leave_it_incomplete() -> Non
     ]
     told = json.loads(clean_json(plan, report))
     assert (told["complete"], told["interrupted_by"], len(told["not_begun"])) == (False, 2, 5)
+    for result in (Result.STUCK, Result.DENIED):
+        all_begun = tuple(Outcome(step=step, result=result, detail="") for step in plan.steps)
+        assert not CleanupReport(plan=plan, outcomes=all_begun).complete
 
 
 def test_nothing_to_do_and_a_refusal_take_a_line() -> None:
