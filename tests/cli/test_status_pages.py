@@ -55,18 +55,6 @@ def test_both_are_kept_by_nobody_and_read_by_no_other_site() -> None:
         )
 
 
-def test_head_is_answered_without_a_body_and_other_methods_are_refused() -> None:
-    with Daemon() as daemon:
-        for path, kind in (("/", "text/html; charset=utf-8"), ("/api/status", "application/json")):
-            status, headers, body = daemon.get(path, method="HEAD")
-            assert (status, headers["Content-Type"], body) == (200, kind, "")
-            assert int(headers["Content-Length"]) > 500
-            for method in ("POST", "PUT", "DELETE", "OPTIONS"):
-                status, headers, _ = daemon.get(path, method=method)
-                assert (status, headers["Allow"]) == (405, "GET, HEAD")
-        assert "/api/status\n" in daemon.get("/status")[2]
-
-
 def test_others_get_the_plain_page_which_says_nothing_of_the_host(tmp_path: Path) -> None:
     with host("incident", tmp_path) as (options, env), Daemon(*options, env=env) as daemon:
         for headers in ({"Host": "evil.example"}, {"X-Forwarded-For": "127.0.0.1"}, {"Via": "1.1 proxy"}):
