@@ -18,7 +18,7 @@ from tests.fakes.values import (
 
 from llmhost.config.schema import Config
 from llmhost.decide.health import health_of
-from llmhost.derive.attribution import HolderKind, holder_groups
+from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import derive
 from llmhost.model.engine import EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
@@ -26,6 +26,7 @@ from llmhost.model.history.history import History
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.reading import Ok
 from llmhost.views.status.as_json import status_json
+from llmhost.views.status.gpus import holder_groups
 from llmhost.views.status.text import status_text
 from llmhost.views.text import Style, columns
 

@@ -1,6 +1,6 @@
 """Whose is the memory on each GPU: the unit and kind of every holder, and what no visible process holds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,6 +35,16 @@ class Holder:
     unit: UnitId | None
     kind: HolderKind
     used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderGroup:
+    """The holders of one kind and unit on one GPU, together."""
+
+    kind: HolderKind | None  # None: memory that no visible process holds
+    unit: UnitId | None
+    pids: tuple[int, ...]
+    used_bytes: int | None  # None where the driver does not say for one of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,37 +127,27 @@ def _unattributed(memory: Reading[GpuMemory], holders: tuple[Holder, ...]) -> Re
     return Ok(max(0, memory.value.used_bytes - held))
 
 
-NOTABLE_UNATTRIBUTED_BYTES = 16 << 20  # the driver has a little of its own
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HolderGroup:
-    """All holders of one kind and unit on one GPU, together; or, with the kind None, its unattributed memory."""
-
-    kind: HolderKind | None
-    unit: UnitId | None
-    pids: tuple[int, ...]
-    used_bytes: int | None  # None where the driver does not report it for each of them
-
-
-def holder_groups(attribution: GpuAttribution) -> tuple[HolderGroup, ...]:
-    """Sum up the holders by kind and unit, largest first; unattributed memory last."""
-    found: dict[tuple[HolderKind, UnitId | None], list[Holder]] = {}
-    for holder in attribution.holders:
-        found.setdefault((holder.kind, holder.unit), []).append(holder)
-    groups = [
+def grouped(holders: Iterable[Holder]) -> tuple[HolderGroup, ...]:
+    """Sum up holders by kind and unit."""
+    groups: dict[tuple[HolderKind, UnitId | None], list[Holder]] = {}
+    for holder in holders:
+        groups.setdefault((holder.kind, holder.unit), []).append(holder)
+    return tuple(
         HolderGroup(
-            kind=kind, unit=unit, pids=tuple(sorted(holder.pid for holder in holders)), used_bytes=_sum(holders)
+            kind=kind,
+            unit=unit,
+            pids=tuple(sorted(holder.pid for holder in group)),
+            used_bytes=sum_or_none(holder.used_bytes for holder in group),
         )
-        for (kind, unit), holders in found.items()
-    ]
-    groups.sort(key=lambda group: (-(group.used_bytes or 0), str(group.kind), group.unit or UnitId(""), group.pids))
-    unattributed = attribution.unattributed_bytes
-    if isinstance(unattributed, Ok) and unattributed.value >= NOTABLE_UNATTRIBUTED_BYTES:
-        groups.append(HolderGroup(kind=None, unit=None, pids=(), used_bytes=unattributed.value))
-    return tuple(groups)
+        for (kind, unit), group in groups.items()
+    )
 
 
-def _sum(holders: Sequence[Holder]) -> int | None:
-    known = [holder.used_bytes for holder in holders if holder.used_bytes is not None]
-    return sum(known) if len(known) == len(holders) else None
+def sum_or_none(sizes: Iterable[int | None]) -> int | None:
+    """Sum up sizes; None where one of them is not known."""
+    total = 0
+    for size in sizes:
+        if size is None:
+            return None
+        total += size
+    return total

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import fields
 
-from llmhost.derive.attribution import holder_groups
+from llmhost.derive.attribution import grouped
 from llmhost.derive.facts import UnitFacts
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
@@ -76,8 +76,9 @@ def holder_series(view: PageView, page: Page) -> None:
         mine = attribution.value.get(gpu.uuid)
         if not isinstance(mine, Ok):
             continue
-        groups = [group for group in holder_groups(mine.value) if group.kind is not None]
-        for group in sorted(groups, key=lambda group: (*_unit_labels(group.unit), str(group.kind))):
+        for group in sorted(
+            grouped(mine.value.holders), key=lambda group: (*_unit_labels(group.unit), str(group.kind))
+        ):
             unit, manager = _unit_labels(group.unit)
             labels = {"gpu": gpu.index, "uuid": gpu.uuid, "unit": unit, "manager": manager, "kind": str(group.kind)}
             page.add(catalog.GPU_HOLDER_MEMORY, group.used_bytes, **labels)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from llmhost.derive.attribution import HolderGroup, HolderKind, holder_groups
+from llmhost.derive.attribution import HolderGroup, HolderKind
 from llmhost.derive.host_view import HostView
 from llmhost.model.gpu import Gpu
 from llmhost.model.reading import Failed, Ok
@@ -11,6 +11,7 @@ from llmhost.views.status.gpus import (
     IN_THE_WAY,
     attribution_of,
     fault_of,
+    holder_groups,
     models_of,
     more_pids,
     name_of_group,

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from llmhost.decide.health import Health
-from llmhost.derive.attribution import holder_groups
 from llmhost.derive.facts import UnitFacts
 from llmhost.derive.host_view import HostView
 from llmhost.derive.shortage import shortages
@@ -20,7 +19,7 @@ from llmhost.model.gpu import Gpu
 from llmhost.model.history.unit_history import Start, UnitHistory
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Failed, NotApplicable, Ok, Reading, value_or_none
-from llmhost.views.status.gpus import attribution_of
+from llmhost.views.status.gpus import attribution_of, holder_groups
 from llmhost.views.status.leftovers import allocated_bytes, segments_by_state
 
 SCHEMA_VERSION: Final = 1

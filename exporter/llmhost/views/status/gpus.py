@@ -2,15 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from llmhost.derive.attribution import (
-    NOTABLE_UNATTRIBUTED_BYTES,
-    GpuAttribution,
-    HolderGroup,
-    HolderKind,
-    holder_groups,
-)
+from llmhost.derive.attribution import GpuAttribution, HolderGroup, HolderKind, grouped
 from llmhost.derive.host_view import HostView
 from llmhost.model.gpu import Gpu, GpuMemory, NvmlReport
+from llmhost.model.ids import UnitId
 from llmhost.model.reading import Failed, Ok, Reading
 from llmhost.views.text import Line, Piece, Style, clean, gib, padded, plain
 
@@ -27,7 +22,18 @@ _KINDS: Mapping[HolderKind, tuple[str, Style]] = {
     HolderKind.OTHER: ("X", Style.FILLED),
 }
 _UNATTRIBUTED = ("?", Style.DOUBT_FILLED)
+_NOTABLE_UNATTRIBUTED_BYTES = 16 << 20  # the driver has a little of its own
 IN_THE_WAY = frozenset(kind for kind, (_, style) in _KINDS.items() if style is Style.BAD_FILLED)
+
+
+def holder_groups(attribution: GpuAttribution) -> tuple[HolderGroup, ...]:
+    """Sort the holders by kind and unit, largest first; unattributed memory last."""
+    groups = list(grouped(attribution.holders))
+    groups.sort(key=lambda group: (-(group.used_bytes or 0), str(group.kind), group.unit or UnitId(""), group.pids))
+    unattributed = attribution.unattributed_bytes
+    if isinstance(unattributed, Ok) and unattributed.value >= _NOTABLE_UNATTRIBUTED_BYTES:
+        groups.append(HolderGroup(kind=None, unit=None, pids=(), used_bytes=unattributed.value))
+    return tuple(groups)
 
 
 def gpu_lines(view: HostView) -> Iterator[Line]:
@@ -148,7 +154,7 @@ def _bar(groups: Sequence[HolderGroup], memory: GpuMemory, total: int, used: lis
     """Draw each holder with at least one column, then other memory in use, then free memory."""
     pieces: list[Piece] = []
     left = filled = (
-        min(_BAR, -(-_BAR * memory.used_bytes // total)) if memory.used_bytes >= NOTABLE_UNATTRIBUTED_BYTES else 0
+        min(_BAR, -(-_BAR * memory.used_bytes // total)) if memory.used_bytes >= _NOTABLE_UNATTRIBUTED_BYTES else 0
     )
     for group in groups:
         letter, style = _UNATTRIBUTED if group.kind is None else _KINDS[group.kind]
