@@ -171,11 +171,11 @@ def test_it_ends_an_orphaned_tree_and_lets_its_tracker_clean_up(here: World, tmp
         with tree.leaving():
             done = here.clean("--apply", "--json")
         assert done.returncode == 0, done.stdout
-        told = json.loads(done.stdout)
-        assert {outcome["result"] for outcome in told["outcomes"]} <= {"done", "gone"}
-        assert [names[outcome["process"]["pid"]] for outcome in told["outcomes"]][-1] == "tracker"
-        assert told["freed"]["gpu_bytes"] == 1000 << 20
-        assert (told["complete"], told["not_begun"], told["interrupted_by"]) == (True, [], None)
+        document = json.loads(done.stdout)
+        assert {outcome["result"] for outcome in document["outcomes"]} <= {"done", "gone"}
+        assert [names[outcome["process"]["pid"]] for outcome in document["outcomes"]][-1] == "tracker"
+        assert document["freed"]["gpu_bytes"] == 1000 << 20
+        assert (document["complete"], document["not_begun"], document["interrupted_by"]) == (True, [], None)
         assert all(tree.members[name].is_gone() for name in names.values() if name != "adopter")
         assert not tree.members["adopter"].is_gone()
         assert not core.segment.exists()  # the tracker's last act

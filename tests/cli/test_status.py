@@ -99,8 +99,13 @@ def test_with_nothing_to_see_they_say_so(alone: Alone) -> None:
     assert "GPUs: no library" in done.stdout
     assert "units: no bus" in done.stdout
     assert ESCAPE not in done.stdout
-    told = json.loads(llmhost("status", "--json", *alone.options, prefix=alone.prefix).stdout)
-    assert (told["schema_version"], told["health"], told["gpus"], told["units"]) == (1, "cannot_tell", None, None)
+    document = json.loads(llmhost("status", "--json", *alone.options, prefix=alone.prefix).stdout)
+    assert (document["schema_version"], document["health"], document["gpus"], document["units"]) == (
+        1,
+        "cannot_tell",
+        None,
+        None,
+    )
     done = llmhost("doctor", *alone.options, prefix=alone.prefix)
     assert (done.returncode, done.stderr) == (3, "")
     assert done.stdout.splitlines()[-1] == "nothing found in what could be checked"
@@ -114,8 +119,8 @@ def test_the_incident_is_not_healthy_and_the_record_of_it_is_left_as_it_is(tmp_p
         assert done.stdout.splitlines()[0] == "not healthy"
         assert "7 starts: 1 clean, 6 resident" in done.stdout
         assert "not startable: GPUs 0-7, each: 3.3 GiB free of 85.5 needed" in done.stdout
-        told = json.loads(llmhost("status", "--json", *options, env=env).stdout)
-        (unit,) = told["units"]
+        document = json.loads(llmhost("status", "--json", *options, env=env).stdout)
+        (unit,) = document["units"]
         assert unit["history"]["starts"] == {"manual": {"clean": 1}, "auto": {"resident": 6}}
         assert unit["startable"] == {"value": False}
         assert [short["gpu"] for short in unit["missing"]] == list("01234567")

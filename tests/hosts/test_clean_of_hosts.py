@@ -55,8 +55,8 @@ def test_what_would_be_cleaned_on_a_written_host_is_the_expected(
         expected.write_text(text)
     assert max(columns(line) for line in text.splitlines()) <= 80
     assert text == expected.read_text()
-    told = json.loads(clean_json(planned))
-    assert [len(told[key]) for key in ("endings", "removals", "waiting", "left")] == [
+    document = json.loads(clean_json(planned))
+    assert [len(document[key]) for key in ("endings", "removals", "waiting", "left")] == [
         len(planned.endings),
         len(planned.removals),
         len(planned.waiting),

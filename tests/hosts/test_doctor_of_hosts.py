@@ -68,5 +68,5 @@ def test_the_findings_on_a_written_host_are_the_expected_ones(
         expected.write_text(text)
     assert max(columns(line) for line in text.splitlines()) <= 80
     assert text == expected.read_text()
-    told = json.loads(doctor_json(findings, untold))
-    assert [one["check"] for one in told["findings"]] == [finding.check for finding in findings]
+    document = json.loads(doctor_json(findings, untold))
+    assert [one["check"] for one in document["findings"]] == [finding.check for finding in findings]

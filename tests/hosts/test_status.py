@@ -62,10 +62,10 @@ def test_the_status_of_a_written_host_is_the_expected_one(
         view = view_of(seen)
         health = health_of(view)
         text = _STUCK.sub("for 2 s", seen.as_written(status_text(view, health)))
-        told = json.loads(seen.as_written(status_json(view, health)))
+        document = json.loads(seen.as_written(status_json(view, health)))
     expected = HOSTS / name / "expected" / "status.txt"
     if request.config.getoption("--update-golden"):
         expected.write_text(text)
     assert max(columns(line) for line in text.splitlines()) <= 80
     assert text == expected.read_text()
-    assert told["health"] == health.level
+    assert document["health"] == health.level

@@ -56,11 +56,16 @@ def test_all_that_was_done_and_what_that_freed() -> None:
         "what the ended processes held may be left over by now: clean again to see",
     ]
     assert report.complete  # what is in use was spared, as it should be
-    told = json.loads(clean_json(plan, report))
-    assert (told["schema_version"], told["applied"], told["complete"], told["not_begun"]) == (1, True, True, [])
-    assert told["freed"] == {"gpu_bytes": 60 * GIB, "shm_bytes": 2 << 20}
-    assert [one["result"] for one in told["outcomes"]] == ["done", "gone", "done", "done", "spared", "done"]
-    assert told["outcomes"][0] | {"because": ""} == {
+    document = json.loads(clean_json(plan, report))
+    assert (document["schema_version"], document["applied"], document["complete"], document["not_begun"]) == (
+        1,
+        True,
+        True,
+        [],
+    )
+    assert document["freed"] == {"gpu_bytes": 60 * GIB, "shm_bytes": 2 << 20}
+    assert [one["result"] for one in document["outcomes"]] == ["done", "gone", "done", "done", "spared", "done"]
+    assert document["outcomes"][0] | {"because": ""} == {
         "step": "end",
         "process": {
             "pid": 40,
@@ -79,7 +84,7 @@ def test_all_that_was_done_and_what_that_freed() -> None:
         "detail": "after SIGTERM",
         "seconds": 1.25,
     }
-    assert told["removals"][0]["file"]["path"] == "nccl-AbCdEf"
+    assert document["removals"][0]["file"]["path"] == "nccl-AbCdEf"
 
 
 def test_what_does_not_die_and_what_was_never_begun_leave_it_incomplete() -> None:
@@ -105,8 +110,8 @@ def test_what_does_not_die_and_what_was_never_begun_leave_it_incomplete() -> Non
         "",
         "interrupted; freed 0 B of GPU memory, 0 B of shared memory",
     ]
-    told = json.loads(clean_json(plan, report))
-    assert (told["complete"], told["interrupted_by"], len(told["not_begun"])) == (False, 2, 5)
+    document = json.loads(clean_json(plan, report))
+    assert (document["complete"], document["interrupted_by"], len(document["not_begun"])) == (False, 2, 5)
     for result in (Result.STUCK, Result.DENIED):
         all_begun = tuple(Outcome(step=step, result=result, detail="") for step in plan.steps)
         assert not CleanupReport(plan=plan, outcomes=all_begun).complete

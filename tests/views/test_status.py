@@ -74,10 +74,10 @@ def test_the_last_run_of_the_guard_is_told() -> None:
         verdict=GuardVerdict.FREE,
         runs_total=totals,
     )
-    told = replace(view, snapshot=replace(view.snapshot, guard_runs=Ok((run,))))
-    assert "    guard 60 s ago: free after 34 s; its runs: 6 free, 1 held\n" in status_text(told, health_of(told))
-    (unit_told,) = json.loads(status_json(told, health_of(told)))["units"]
-    assert unit_told["guard"] == {
+    guarded = replace(view, snapshot=replace(view.snapshot, guard_runs=Ok((run,))))
+    assert "    guard 60 s ago: free after 34 s; its runs: 6 free, 1 held\n" in status_text(guarded, health_of(guarded))
+    (unit_document,) = json.loads(status_json(guarded, health_of(guarded)))["units"]
+    assert unit_document["guard"] == {
         "at": run.at,
         "wait_seconds": 34.0,
         "verdict": "free",
