@@ -1,12 +1,14 @@
 """Whatever names there are, the status fits its width and cannot be made to say what is not so."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 from tests.fakes.hostile_names import NAMES, view_of
 from tests.fakes.values import (
     GIB,
+    HOST,
     gpu,
     held,
     in_service,
@@ -20,11 +22,13 @@ from llmhost.config.schema import Config
 from llmhost.decide.health import health_of
 from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import derive
+from llmhost.derive.orphans import Orphan
 from llmhost.model.engine import EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
 from llmhost.model.history.history import History
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.reading import Ok
+from llmhost.views.page.leftovers import processes_section
 from llmhost.views.status.as_json import status_json
 from llmhost.views.status.gpus import holder_groups
 from llmhost.views.status.text import status_text
@@ -101,3 +105,14 @@ def test_memory_is_shared_out_by_kind_and_unit() -> None:
         (HolderKind.CURRENT, UnitId("a.service"), (1, 2), 30 * GIB),
         (HolderKind.OTHER, None, (3, 4), None),  # of one of them it is not known
     ]
+
+
+def test_orphans_are_listed_oldest_first_in_the_text_and_on_the_page() -> None:
+    view = view_of("a.service", host=Ok(HOST))
+    orphans = tuple(
+        Orphan(process=process(pid), engine="vllm", seconds=seconds, inferred=False)
+        for pid, seconds in ((101, 30.0), (102, 300.0), (103, 60.0))
+    )
+    view = replace(view, facts=replace(view.facts, orphans=Ok(orphans)))
+    listed = re.findall(r"^    (10[123]) ", status_text(view, health_of(view)), re.MULTILINE)
+    assert listed == re.findall(r"<li>(10[123]) ", processes_section(view)) == ["102", "103", "101"]
