@@ -22,12 +22,13 @@ from llmhost.config.schema import Config
 from llmhost.decide.health import health_of
 from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import derive
+from llmhost.derive.host_view import host_view
 from llmhost.derive.orphans import Orphan
 from llmhost.model.engine import EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
 from llmhost.model.history.history import History
 from llmhost.model.ids import GpuUuid, UnitId
-from llmhost.model.reading import Ok
+from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.views.page.leftovers import processes_section
 from llmhost.views.status.as_json import status_json
 from llmhost.views.status.gpus import holder_groups
@@ -116,3 +117,11 @@ def test_orphans_are_listed_oldest_first_in_the_text_and_on_the_page() -> None:
     view = replace(view, facts=replace(view.facts, orphans=Ok(orphans)))
     listed = re.findall(r"^    (10[123]) ", status_text(view, health_of(view)), re.MULTILINE)
     assert listed == re.findall(r"<li>(10[123]) ", processes_section(view)) == ["102", "103", "101"]
+
+
+def test_an_unknown_that_matters_is_coloured() -> None:
+    failed = Failed(Cause.TIMEOUT)
+    view = host_view(replace(snapshot(gpus=[gpu()], units=[]), processes=failed, shm=failed), History(), Config())
+    text = status_text(view, health_of(view), colour=True)
+    assert f"  \x1b[{Style.DOUBT.value}mprocesses\x1b[0m: timeout\n" in text
+    assert "  shared memory: timeout\n" in text
