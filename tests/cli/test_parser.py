@@ -223,5 +223,5 @@ def imported(*arguments: str) -> set[str]:
 
 
 def test_the_guard_imports_nothing_of_other_commands_and_others_only_their_options() -> None:
-    assert imported("guard", "--timeout", "5s") == {"main", "parser", "exits", "output"}
-    assert imported("status") == {"main", "parser", "exits", "output", "requests"}
+    assert imported("guard", "--timeout", "5s") == {"main", "parser", "argument_types", "exits", "output"}
+    assert imported("status") == {"main", "parser", "argument_types", "exits", "output", "requests"}

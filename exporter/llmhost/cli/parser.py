@@ -7,21 +7,20 @@ also where another command is broken.
 from __future__ import annotations
 
 import argparse
-import math
-import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmhost import __version__
+from llmhost.cli import argument_types
+from llmhost.cli.exits import Exit
 from llmhost.config.paths import DEFAULT_CONFIG, DEFAULT_STATE, Paths
-from llmhost.config.quantities import QuantityError, parse_size, parse_time
 from llmhost.guard.request import GuardRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from llmhost.cli import requests
-    from llmhost.model.ids import UnitId
 
     AddParser: TypeAlias = Callable[..., argparse.ArgumentParser]
     Request: TypeAlias = (
@@ -35,9 +34,7 @@ if TYPE_CHECKING:
         | requests.CheckConfigRequest
     )
 
-_RATIO = re.compile(r"[01]?\.[0-9]+|1")
 _LEVELS = ("debug", "info", "warning", "error")
-_LONGEST_PAUSE_SECONDS = 3600.0
 
 _GUARD_EXITS = (
     "exit status: 0 free, or admitted for another reason (the guard is switched off; --on-unknown=admit; a fault of "
@@ -62,9 +59,10 @@ def parse(arguments: Sequence[str]) -> Request:
     )
     parser.add_argument("--version", action="version", version=f"llmhost {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    add_parser = partial(commands.add_parser, allow_abbrev=False)
     if list(arguments[:1]) != ["guard"]:
-        _add_others(commands.add_parser)
-    _add_guard(commands.add_parser)
+        _add_others(add_parser)
+    _add_guard(add_parser)
     for command in commands.choices.values():
         command.set_defaults(parser=command)
     found, unknown = parser.parse_known_args(arguments)
@@ -73,8 +71,9 @@ def parse(arguments: Sequence[str]) -> Request:
     if unknown:
         command.error(f"unrecognized arguments: {' '.join(unknown)}")  # with the usage of that command
     if options.get("install") is not None and options.get("uninstall") is not None:
-        command.error("--install and --uninstall do not go together")
-    request: Request = make(**{name: tuple(o) if isinstance(o, list) else o for name, o in options.items()})
+        command.exit(Exit.WRONG_USE, "llmhost: --install and --uninstall do not go together\n")
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    request: Request = make(**values)
     return request
 
 
@@ -85,36 +84,41 @@ def _add_guard(add_parser: AddParser) -> None:
         description="Wait until the GPUs of a service have free what it needs, and their memory use is stable. For "
         "ExecStartPre= of the service; with a COMMAND, run it once they have.",
         epilog=_GUARD_EXITS,
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("--unit", metavar="UNIT", help="default: the service that this runs in")
     add(
         "--gpus",
-        type=_gpus,
+        type=argument_types.gpus,
         default=(),
         metavar="LIST",
         help="indexes, UUIDs or PCI bus ids; default: the service's own",
     )
     add(
         "--need-free",
-        type=_size_or_ratio,
+        type=argument_types.size_or_ratio,
         metavar="SIZE|RATIO",
         help="memory that must be free on each GPU; default: what the service's engine will ask for",
     )
     add(
         "--max-used",
         dest="max_used_bytes",
-        type=_size,
+        type=argument_types.size,
         default=1000 << 20,
         metavar="SIZE",
         help="where that is not known: memory in use must be below this; default: 1000MiB",
     )
-    add("--need-shm", dest="need_shm_bytes", type=_size, metavar="SIZE", help="space that must be free in /dev/shm")
+    add(
+        "--need-shm",
+        dest="need_shm_bytes",
+        type=argument_types.size,
+        metavar="SIZE",
+        help="space that must be free in /dev/shm",
+    )
     add(
         "--settle",
         dest="settle_seconds",
-        type=_finite_time,
+        type=argument_types.finite_time,
         default=1.0,
         metavar="TIME",
         help="how long memory use must be stable; default: 1s",
@@ -122,7 +126,7 @@ def _add_guard(add_parser: AddParser) -> None:
     add(
         "--timeout",
         dest="timeout_seconds",
-        type=_finite_time,
+        type=argument_types.finite_time,
         default=150.0,
         metavar="TIME",
         help="the longest wait; default: 150s",
@@ -140,12 +144,18 @@ def _add_guard(add_parser: AddParser) -> None:
         help="end processes that ended runs of the service have left, as far as that is proven and they do not listen",
     )
     add("--clean-shm", action="store_true", help="remove stale shared-memory segments that its ended runs held")
-    add("--config", type=_file, metavar="FILE", help=f"default: {DEFAULT_CONFIG}, if it is there")
-    add("--state-dir", dest="state_directory", type=_named, metavar="DIR", help=f"default: {DEFAULT_STATE}")
+    add("--config", type=argument_types.file_name, metavar="FILE", help=f"default: {DEFAULT_CONFIG}, if it is there")
+    add(
+        "--state-dir",
+        dest="state_directory",
+        type=argument_types.directory_name,
+        metavar="DIR",
+        help=f"default: {DEFAULT_STATE}",
+    )
     add(
         "--run-dir",
         dest="run_directory",
-        type=_named,
+        type=argument_types.directory_name,
         default=Paths().run,
         metavar="DIR",
         help=f"where runs are recorded; default: {Paths().run}",
@@ -186,11 +196,14 @@ def _add_others(add_parser: AddParser) -> None:
         "serve",
         help="serve /metrics (with --once: print one page)",
         description="Serve /metrics for Prometheus, or print one page.",
-        allow_abbrev=False,
     )
     _add_host_options(parser, requests.ServeRequest, state_directory_help="where history is kept")
     parser.add_argument(
-        "--web.listen-address", dest="listen", type=_listen_address, metavar="[HOST]:PORT", help="default: :10061"
+        "--web.listen-address",
+        dest="listen",
+        type=argument_types.listen_address,
+        metavar="[HOST]:PORT",
+        help="default: :10061",
     )
     parser.add_argument("--once", action="store_true", help="print one page and exit")
     parser.add_argument("--log.level", dest="log_level", choices=_LEVELS, default="info", help="default: info")
@@ -199,7 +212,6 @@ def _add_others(add_parser: AddParser) -> None:
         "check-config",
         help="check a config file and print the resulting config",
         description="Check a config file and print the resulting config, defaults included.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help=f"default: {DEFAULT_CONFIG}")
     parser.set_defaults(make=requests.CheckConfigRequest)
@@ -210,7 +222,6 @@ def _add_others(add_parser: AddParser) -> None:
         description="Show who holds GPU memory, the state of the units, leftovers of ended runs, and what could not be "
         "read.",
         epilog="exit status: 0 healthy, 1 findings, 2 wrong use, 3 cannot tell",
-        allow_abbrev=False,
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print JSON, with a schema_version")
@@ -222,9 +233,10 @@ def _add_others(add_parser: AddParser) -> None:
         help="find settings that will cause trouble, and print the fixes",
         description="Check units' settings against what was measured of their runs, and print a fix for each finding.",
         epilog="exit status: 0 no findings, or notes alone; 1 errors or warnings; 2 wrong use; 3 no answer by systemd",
-        allow_abbrev=False,
     )
-    parser.add_argument("units", nargs="*", type=_unit_instance, metavar="UNIT", help="default: all watched units")
+    parser.add_argument(
+        "units", nargs="*", type=argument_types.unit_instance, metavar="UNIT", help="default: all watched units"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, with a schema_version")
     _add_host_options(parser, requests.DoctorRequest)
 
@@ -234,7 +246,6 @@ def _add_others(add_parser: AddParser) -> None:
         description="Show orphaned processes and shared-memory segments that ended engines have left, and other "
         "candidates with the reason to keep them. Nothing is changed without --apply.",
         epilog=_CLEAN_EXITS,
-        allow_abbrev=False,
     )
     parser.add_argument(
         "--apply", action="store_true", help="plan twice, some seconds apart, and carry out what both plans have"
@@ -244,7 +255,7 @@ def _add_others(add_parser: AddParser) -> None:
         dest="units",
         action="append",
         default=[],
-        type=_unit,
+        type=argument_types.unit_name,
         metavar="UNIT",
         help="only leftovers known to belong to UNIT",
     )
@@ -260,7 +271,7 @@ def _add_others(add_parser: AddParser) -> None:
         "--older-than",
         dest="older_than_seconds",
         default=0.0,
-        type=_time,
+        type=argument_types.time,
         metavar="TIME",
         help="only processes that started, and segments that changed, at least this long ago",
     )
@@ -274,13 +285,12 @@ def _add_others(add_parser: AddParser) -> None:
         description="Have the exporter close the NVIDIA driver and keep off it, for a GPU reset, a MIG change or a new "
         "driver. It comes back by itself. A later release replaces an earlier one.",
         epilog="exit status: 0 nothing of llmhost has the driver open, 1 something has, 2 wrong use, 3 cannot tell",
-        allow_abbrev=False,
     )
     duration = parser.add_mutually_exclusive_group()
     duration.add_argument(
         "--for",
         dest="seconds",
-        type=_pause_time,
+        type=argument_types.pause_time,
         default=requests.DriverPauseRequest().seconds,
         metavar="TIME",
         help="for how long, at most 1h; default: 5m",
@@ -298,11 +308,13 @@ def _add_host_options(
     state_directory_help: str = "where the exporter keeps its history, which is only read",
 ) -> None:
     """Add the options of a HostRequest."""
-    parser.add_argument("--config", type=_file, metavar="FILE", help=f"default: {DEFAULT_CONFIG}, if it is there")
+    parser.add_argument(
+        "--config", type=argument_types.file_name, metavar="FILE", help=f"default: {DEFAULT_CONFIG}, if it is there"
+    )
     parser.add_argument(
         "--state-dir",
         dest="state_directory",
-        type=_named,
+        type=argument_types.directory_name,
         metavar="DIR",
         help=f"{state_directory_help}; default: $STATE_DIRECTORY, else {DEFAULT_STATE} if it is there",
     )
@@ -319,7 +331,7 @@ def _add_paths(
     parser.add_argument(
         "--run-dir",
         dest="run",
-        type=_named,
+        type=argument_types.directory_name,
         default=usual.run,
         metavar="DIR",
         help=f"{run_directory_help}; default: {usual.run}",
@@ -327,7 +339,12 @@ def _add_paths(
     for root in roots:
         default = getattr(usual, root)
         parser.add_argument(
-            f"--path.{root}", dest=root, type=_directory, default=default, metavar="DIR", help=f"default: {default}"
+            f"--path.{root}",
+            dest=root,
+            type=argument_types.directory,
+            default=default,
+            metavar="DIR",
+            help=f"default: {default}",
         )
 
     def make(**options: object) -> Request:
@@ -335,101 +352,3 @@ def _add_paths(
         return request(paths=Paths(**paths), **options)  # type: ignore[arg-type] # they are paths
 
     parser.set_defaults(make=make)
-
-
-# types of arguments
-
-
-def _named(text: str) -> Path:
-    """Take any name but none: that of an unset variable of a shell's would be the current directory."""
-    if not text:
-        raise argparse.ArgumentTypeError("no directory is named")
-    return Path(text)
-
-
-def _file(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("no file is named")
-    return Path(text)
-
-
-def _directory(text: str) -> Path:
-    path = _named(text)
-    try:
-        if path.is_dir():
-            return path
-    except OSError as error:
-        raise argparse.ArgumentTypeError(f"{text} cannot be looked at: {error.strerror}") from None
-    raise argparse.ArgumentTypeError(f"{text} is no directory")
-
-
-def _gpus(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names:
-        raise argparse.ArgumentTypeError("names no GPU")
-    return names
-
-
-def _size(text: str) -> int:
-    try:
-        return parse_size(text)
-    except QuantityError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _size_or_ratio(text: str) -> int | float:
-    """Give bytes for a size, a float for a ratio."""
-    if not _RATIO.fullmatch(text):
-        return _size(text)
-    ratio = float(text)
-    if not 0 < ratio <= 1:
-        raise argparse.ArgumentTypeError("a ratio is above 0, and at most 1")
-    return ratio
-
-
-def _time(text: str) -> float:
-    try:
-        return parse_time(text)
-    except QuantityError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _finite_time(text: str) -> float:
-    seconds = _time(text)
-    if not math.isfinite(seconds):
-        raise argparse.ArgumentTypeError("too long")
-    return seconds
-
-
-def _pause_time(text: str) -> float:
-    seconds = _time(text)
-    if not 1 <= seconds <= _LONGEST_PAUSE_SECONDS:
-        raise argparse.ArgumentTypeError("from 1s to 1h")
-    return seconds
-
-
-def _listen_address(text: str) -> str:
-    from llmhost.model.listen import parse_listen  # noqa: PLC0415 - not for the guard
-
-    try:
-        return str(parse_listen(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _unit(text: str) -> UnitId:
-    from llmhost.config.unit_pattern import service_name  # noqa: PLC0415 - not for the guard
-    from llmhost.model.ids import UnitId  # noqa: PLC0415
-
-    try:
-        return UnitId(service_name(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _unit_instance(text: str) -> UnitId:
-    unit = _unit(text)
-    prefix, at, instance = unit.name.partition("@")
-    if at and instance == ".service":
-        raise argparse.ArgumentTypeError(f"{unit.name} is a template; name one of its instances, as {prefix}@a.service")
-    return unit
