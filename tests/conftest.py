@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.fakes import needs
 
 HERE = Path(__file__).parent
 # What takes long, beginning with that: pytest-xdist gives each process a file at a time, and none should be left with
@@ -13,7 +14,6 @@ LONG = (
     "alerts/test_rules.py",
     "cli/test_release.py",
     "prometheus/test_scraping.py",
-    "cli/test_hostile_use.py",
     "guard/test_reap.py",
     "alerts/test_time_to_fire.py",
     "starts/test_incident.py",
@@ -42,6 +42,18 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write expected pages anew; then read the diff")
+    parser.addoption(
+        "--quick", action="store_true", help="leave out long files, and tests that need root or slow tools"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    needs.quick = config.getoption("--quick")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave long files out of a quick run; None lets others decide."""
+    return True if config.getoption("--quick") and collection_path in {HERE / name for name in LONG} else None
 
 
 @pytest.hookimpl(optionalhook=True)

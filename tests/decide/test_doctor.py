@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.architecture.checkout import ROOT
-from tests.fakes.diagnosed import GUARD, RECORD, SERVE, VLLM, found, of, settings, view
+from tests.fakes.doctor_cases import GUARD, RECORD, SERVE, VLLM, found, of, settings, view
 from tests.fakes.values import (
     MIB,
     ended,
@@ -271,10 +271,16 @@ def test_only_the_units_that_are_asked_for_are_told_of() -> None:
 
 
 def test_the_worst_is_told_first() -> None:
-    given = settings(kill_mode="process", send_sigkill=False, restart="on-failure")
+    given = settings(kill_mode="process", send_sigkill=False, restart="on-failure", start_limit_burst=0)
     record = replace(RECORD, unexpected_stops_total=1)
-    severities = [finding.severity for finding in diagnose(view(unit(settings=given), record=record))]
-    assert severities == [Severity.ERROR, Severity.WARNING, Severity.WARNING, Severity.NOTE]
+    checks = [(finding.severity, finding.check) for finding in diagnose(view(unit(settings=given), record=record))]
+    assert checks == [
+        (Severity.ERROR, "restart-on-failure"),
+        (Severity.WARNING, "start-limit"),
+        (Severity.WARNING, "kill-mode"),
+        (Severity.WARNING, "no-sigkill"),
+        (Severity.NOTE, "guard"),
+    ]
 
 
 def test_a_unit_that_systemd_has_not_loaded_has_no_settings_to_find_fault_with() -> None:

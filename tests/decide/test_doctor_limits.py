@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.fakes.diagnosed import RECORD, SERVE, of, settings
+from tests.fakes.doctor_cases import RECORD, SERVE, of, settings
 from tests.fakes.values import GIB
 
 from llmhost.decide.doctor.finding import Severity

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fakes.cleanups import NOW, epoch, host
+from tests.fakes.clean_plans import NOW, epoch, host
 from tests.fakes.orphan_trees import TRACKER, run
 from tests.fakes.values import HOST, in_service, segment, shared_memory, unit
 
@@ -78,14 +78,14 @@ def pids(of: Reaping) -> list[int]:
 
 
 def kept(of: Reaping) -> dict[int, str]:
-    return {left.subject.id.pid: left.because for left in of.left if isinstance(left.subject, Process)}
+    return {left.subject.id.pid: left.because for left in of.skipped if isinstance(left.subject, Process)}
 
 
 def test_what_is_older_than_the_activation_in_the_units_cgroup_is_ended_and_what_is_younger_stays() -> None:
     found = reaped(process(40), process(41, "/bin/sleep 5"), process(50, start=400_050))
     assert pids(found) == [40, 41]
     assert {ending.condition for ending in found.endings} == {Condition.LEFTOVER}
-    assert not found.left
+    assert not found.skipped
 
 
 def test_the_guard_and_who_started_it_stay_even_if_the_clocks_were_wrong() -> None:

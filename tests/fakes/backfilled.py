@@ -52,6 +52,7 @@ Sampled = Iterable[tuple[str, Labels, list[float | None]]]
 
 class Backfilled(Prometheus):
     def __init__(self, history: History, *, end: float = END, port: int | None = None) -> None:
+        needs("prometheus")  # first, as writing the history takes seconds
         self.history = history
         self.began, self.ended = end - history.seconds, end
         self._folder = Path(tempfile.mkdtemp(prefix="backfilled-"))

@@ -33,7 +33,7 @@ from llmhost.model.reading import Ok
 from llmhost.model.segment import SegmentId, SharedMemory
 from llmhost.model.snapshot import Snapshot
 from llmhost.sources.base import SourceError
-from llmhost.views.guard.lines import left_line, step_line
+from llmhost.views.guard.lines import skipped_line, step_line
 
 log = logging.getLogger(__name__)
 
@@ -141,9 +141,9 @@ class Remedies:
         own = self._own()
         asked = to_ask_for_listeners(own)
         steps = reaping(own, self._sources.listening(asked), self._tried)
-        for left in steps.left:
+        for skipped in steps.skipped:
             if isinstance(left.subject, Process):
-                self._log_once(left_line(left), (left.subject.id, left.because))
+                self._log_once(skipped_line(skipped), (skipped.subject.id, skipped.because))
         if not steps.endings:
             return
         with self._alone():

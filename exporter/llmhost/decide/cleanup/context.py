@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from llmhost.decide import process_trees
-from llmhost.decide.cleanup.steps import Condition, Ending, Plan, Removal, Wish
+from llmhost.decide.cleanup.steps import CleanupRequest, Condition, Ending, Plan, Removal
 from llmhost.decide.process_trees import Listening
 from llmhost.derive.host_view import HostView
 from llmhost.derive.orphans import orphan_conditions
@@ -38,7 +38,7 @@ class Ground:
     table: ProcessTable
     host: Host
     units: Mapping[UnitId, Unit]
-    wish: Wish
+    request: CleanupRequest
     around: Around
     first: "Planned | None"
 
@@ -61,11 +61,11 @@ class Ground:
         return booted_at + process.id.start_ticks / self.host.ticks_per_second
 
     def wants(self, process: Process, condition: Condition) -> bool:
-        if self.wish.kinds and condition not in self.wish.kinds:
+        if self.request.kinds and condition not in self.request.kinds:
             return False
-        if self.wish.units and self.unit_of(process) not in self.wish.units:
+        if self.request.units and self.unit_of(process) not in self.request.units:
             return False
-        older = self.wish.older_than_seconds
+        older = self.request.older_than_seconds
         return not older or self.view.snapshot.at - self.started_at(process) >= older
 
     def was_planned(self, process: Process, condition: Condition) -> bool:

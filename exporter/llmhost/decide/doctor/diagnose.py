@@ -1,4 +1,4 @@
-"""The doctor's checks, in order: settings and host conditions that will go wrong, with figures. Pure."""
+"""The doctor's checks of units and the host, in the order of its report. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 

@@ -7,7 +7,6 @@ from llmhost.decide.doctor.finding import Case, Finding, Severity
 from llmhost.derive.command import expand_variables
 from llmhost.model.engine_arguments import parse_engine_arguments
 from llmhost.model.engine_command import is_engine_command
-from llmhost.model.gpu import Gpu
 from llmhost.model.reading import Ok
 from llmhost.model.wording import GIB
 
@@ -22,10 +21,10 @@ _SHM = "/dev/shm"  # noqa: S108 - a text
 
 
 def plain_numbers(case: Case) -> Iterator[Finding]:
-    """CUDA counts the fastest GPU first, the driver and everybody else by PCI address."""
+    """Find GPU numbers that may be other GPUs: CUDA numbers by speed, nvidia-smi by PCI address."""
     environment = dict(case.settings.environment)
     visible = environment.get("CUDA_VISIBLE_DEVICES", "")
-    names = sorted({gpu.name for gpu in _gpus(case)})
+    names = sorted({gpu.name for gpu in case.view.snapshot.gpus})
     if len(names) <= 1 or environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return
     if not any(entry.strip().isdigit() for entry in visible.split(",")):
@@ -42,7 +41,7 @@ def plain_numbers(case: Case) -> Iterator[Finding]:
 
 
 def small_shm(case: Case) -> Iterator[Finding]:
-    """Shared memory that is too small for what vLLM may use of it, by its tensor parallel size."""
+    """Find shared memory that is too small for vLLM's rings, by its tensor parallel size."""
     shared = case.view.snapshot.shm
     size = shared.value.size_bytes if isinstance(shared, Ok) else None
     workers = _tensor_parallel(case)
@@ -68,7 +67,7 @@ def hidden_devices(case: Case) -> Iterator[Finding]:
     The policy is of the whole cgroup: neither does a guard get by it with "+" (systemd.service(5)).
     """
     sandbox = case.settings.sandbox
-    if not case.facts.engine or case.facts.unit.active_state == "active" or not _gpus(case):
+    if not case.facts.engine or case.facts.unit.active_state == "active" or not case.view.snapshot.gpus:
         return
     closed = sandbox.device_policy in {"closed", "strict"} or (sandbox.device_policy == "auto" and sandbox.device_allow)
     denied = closed and not any(_is_nvidias(entry) for entry in sandbox.device_allow)
@@ -101,10 +100,6 @@ def _is_nvidias(entry: str) -> bool:
             fnmatchcase(name, group) for name in ("nvidia", "nvidia-frontend", "195")
         )
     return entry.startswith(_NODES)
-
-
-def _gpus(case: Case) -> tuple[Gpu, ...]:
-    return case.view.snapshot.gpus
 
 
 def _tensor_parallel(case: Case) -> int | None:

@@ -1,4 +1,4 @@
-"""Plans of a clean-up on hosts of values: watched for an hour, unless a test says otherwise."""
+"""Clean-up plans for made-up hosts, which were watched for an hour unless a test says otherwise."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -6,11 +6,10 @@ from typing import Any
 from tests.fakes.orphan_trees import INIT
 from tests.fakes.values import shared_memory, snapshot
 
-from llmhost.config.schema import Config, Policy
+from llmhost.config.schema import Config
 from llmhost.decide.cleanup.plan import Around, plan, to_ask_for_listeners
-from llmhost.decide.cleanup.steps import Plan, Removal, Wish
-from llmhost.derive.facts import derive
-from llmhost.derive.host_view import HostView
+from llmhost.decide.cleanup.steps import CleanupRequest, Plan, Removal
+from llmhost.derive.host_view import HostView, host_view
 from llmhost.derive.orphans import orphan_conditions
 from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId, RunId, UnitId
@@ -21,7 +20,7 @@ from llmhost.model.snapshot import Snapshot
 
 NOW = 5000.0  # CLOCK_MONOTONIC, and nobody was suspended: processes of 1000 ticks started at 10.0
 AT = 1_767_225_600.0  # the same, since the epoch
-ROOT = Wish(uid=0, all_users=True)
+ROOT = CleanupRequest(uid=0, all_users=True)
 OWN_PID = 99_999
 
 
@@ -48,30 +47,33 @@ def host(
     )
 
 
-def look_at(
+def view_of(
     seen: Snapshot,
     *,
     watched: float = 3600.0,
+    orphans_watched: float | None = None,
     segment_units: Mapping[SegmentId, UnitId] | None = None,
     process_runs: Mapping[ProcessId, RunId] | None = None,
 ) -> HostView:
-    """Give what is told of a host that was as it is for that many seconds."""
+    """Make the view of a host that has not changed for `watched` seconds, its orphans for `orphans_watched`."""
     conditions = orphan_conditions(seen)
     shm = seen.shm.value.segments if isinstance(seen.shm, Ok) else ()
     history = History(
         processes_since=NOW - watched,
-        orphan_since=dict.fromkeys(conditions.value, NOW - watched) if isinstance(conditions, Ok) else {},
+        orphan_since=dict.fromkeys(conditions.value, NOW - (watched if orphans_watched is None else orphans_watched))
+        if isinstance(conditions, Ok)
+        else {},
         unheld_since={segment.id: NOW - watched for segment in shm if segment.holders == frozenset()},
         segment_units=segment_units or {},
         process_runs=process_runs or {},
     )
-    return HostView(snapshot=seen, facts=derive(seen, Config(), history), history=history, policy=Policy())
+    return host_view(seen, history, Config())
 
 
 def around(
     view: HostView, *, listening: Iterable[int] = (), untold: Iterable[int] = (), strangers: Iterable[int] | None = ()
 ) -> Around:
-    """Say who listens, by pid; all others who matter do not."""
+    """Make the context in which these pids listen, and it is unknown of `untold`."""
     told: dict[ProcessId, Reading[bool]] = {}
     for process in to_ask_for_listeners(view):
         pid = process.id.pid
@@ -85,7 +87,7 @@ def around(
 
 def planned(
     seen: Snapshot,
-    wish: Wish = ROOT,
+    request: CleanupRequest = ROOT,
     first: Plan | None = None,
     *,
     listening: Iterable[int] = (),
@@ -93,8 +95,8 @@ def planned(
     strangers: Iterable[int] | None = (),
     **history: Any,  # noqa: ANN401
 ) -> Plan:
-    view = look_at(seen, **history)
-    return plan(view, wish, around(view, listening=listening, untold=untold, strangers=strangers), first)
+    view = view_of(seen, **history)
+    return plan(view, request, around(view, listening=listening, untold=untold, strangers=strangers), first)
 
 
 def pids(of: Plan) -> list[int]:
@@ -111,8 +113,8 @@ def waiting(of: Plan) -> list[int]:
 
 
 def kept(of: Plan) -> dict[int, str]:
-    """Why what is left is left, by pid or inode."""
+    """Return the reason of each skipped process or segment, by pid or inode."""
     return {
-        left.subject.id.pid if isinstance(left.subject, Process) else left.subject.id.inode: left.because
-        for left in of.left
+        entry.subject.id.pid if isinstance(entry.subject, Process) else entry.subject.id.inode: entry.because
+        for entry in of.skipped
     }

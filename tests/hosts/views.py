@@ -1,4 +1,4 @@
-"""What a command has to go by on a written host."""
+"""The view of a written host, from which commands and pages are made."""
 
 from dataclasses import replace
 
@@ -7,8 +7,8 @@ from tests.hosts.written import EPOCH, Seen
 from llmhost.derive.host_view import HostView, host_view
 
 
-def look_of(seen: Seen) -> HostView:
-    """Look again, at a second of its own on the calendar; engines have done nothing in the second before."""
+def view_of(seen: Seen) -> HostView:
+    """Observe once more, at a fixed time of day; engines have done nothing in the second before."""
     observation = seen.observe()
     at = replace(observation.snapshot, at=EPOCH)
     return host_view(at, observation.history, seen.config, before=replace(at, at_monotonic=at.at_monotonic - 1))

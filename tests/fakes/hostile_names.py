@@ -1,4 +1,4 @@
-"""A host where one name is everywhere that others choose names."""
+"""A host on which the same hostile name stands for every name that a local user can choose."""
 
 from dataclasses import replace
 
@@ -18,8 +18,7 @@ from tests.fakes.values import (
 )
 
 from llmhost.config.schema import Config
-from llmhost.derive.facts import derive
-from llmhost.derive.host_view import HostView
+from llmhost.derive.host_view import HostView, host_view
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import InTheWay, Trigger, UnitHistory, Verdict
@@ -33,7 +32,7 @@ LONG = "vllm@" + "x" * 240 + ".service"
 NAMES = [LONG, "vllm@模型" + "模" * 60 + ".service", "a\x1b[2J\x1b[31mhealthy\r\nhealthy.service", "a b c.service"]
 
 
-def look_at(name: str, *, host: Reading[Host] | None = None) -> HostView:
+def view_of(name: str, *, host: Reading[Host] | None = None) -> HostView:
     """Make it; without `host` its clock cannot be read, so that nothing is attributed."""
     me = UnitId(name)
     way = InTheWay(uuid=GpuUuid("GPU-0"), gpu="0", kind=name, used_bytes=3 * GIB)
@@ -75,7 +74,4 @@ def look_at(name: str, *, host: Reading[Host] | None = None) -> HostView:
         host=host or Failed(Cause.UNKNOWN, name),
     )
     history = History(units={me: record})
-    config = Config()
-    return HostView(
-        snapshot=at, facts=derive(at, config, history), history=history, policy=config.policy, history_fault=name
-    )
+    return host_view(at, history, Config(), history_fault=name)

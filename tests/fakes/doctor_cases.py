@@ -1,4 +1,4 @@
-"""What the doctor finds of units that a test makes up."""
+"""Findings of the doctor about made-up units."""
 
 from typing import Any
 
@@ -7,8 +7,7 @@ from tests.fakes.values import gpu, snapshot, unit
 from llmhost.config.schema import Config
 from llmhost.decide.doctor.diagnose import diagnose
 from llmhost.decide.doctor.finding import Finding
-from llmhost.derive.facts import derive
-from llmhost.derive.host_view import HostView
+from llmhost.derive.host_view import HostView, host_view
 from llmhost.model.history.history import History, Readiness
 from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.ids import UnitId
@@ -35,7 +34,7 @@ def view(
     at = snapshot(units=units, **({"gpus": [gpu(0)], "processes": []} | seen))
     readiness = {VLLM: Readiness(invocation_id="", start_seen=False, past_seconds=loads)} if loads else {}
     history = History(units={VLLM: record}, readiness=readiness)
-    return HostView(snapshot=at, facts=derive(at, config, history), history=history, policy=config.policy)
+    return host_view(at, history, config)
 
 
 def found(check: str, *units: Unit, **seen: Any) -> tuple[Finding, ...]:  # noqa: ANN401
