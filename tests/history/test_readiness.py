@@ -4,7 +4,7 @@ from tests.fakes.observed import observed
 from tests.fakes.values import snapshot, unit
 
 from llmhost.config.schema import Policy
-from llmhost.derive.readiness import ready_budget_seconds
+from llmhost.derive.history.readiness import ready_budget_seconds
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.history.history import History, Readiness
 from llmhost.model.ids import UnitId

@@ -7,8 +7,8 @@ from enum import StrEnum
 from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import UnitFacts
+from llmhost.derive.history.readiness import ready_budget_seconds
 from llmhost.derive.host_view import HostView
-from llmhost.derive.readiness import ready_budget_seconds
 from llmhost.derive.segments import SegmentState
 from llmhost.derive.trackers import TrackerState
 from llmhost.model.engine import EngineAnswer

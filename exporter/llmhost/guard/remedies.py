@@ -142,7 +142,7 @@ class Remedies:
         asked = to_ask_for_listeners(own)
         steps = reaping(own, self._sources.listening(asked), self._tried)
         for skipped in steps.skipped:
-            if isinstance(left.subject, Process):
+            if isinstance(skipped.subject, Process):
                 self._log_once(skipped_line(skipped), (skipped.subject.id, skipped.because))
         if not steps.endings:
             return

@@ -2,7 +2,7 @@
 
 import math
 
-from llmhost.derive.readiness import ready_budget_seconds
+from llmhost.derive.history.readiness import ready_budget_seconds
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
 from llmhost.metrics.view import PageView

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from llmhost.collect.history_keeper import HistoryKeeper
-from llmhost.collect.pending_reading import PendingReading
+from llmhost.collect.pending_reading import KnownProcesses, PendingReading
 from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config
 from llmhost.derive.history.events import MainStarted
@@ -37,8 +37,6 @@ _SETTINGS_RETRY_SECONDS = 0.02
 _RETRY_SECONDS = 0.1  # at least, between two tries without a verdict
 _POLL_SECONDS = 0.005  # for lists or processes that are under way
 _MOST_WAITING = 20  # of one unit: a restart loop without a pause must not delay the verdicts of other units
-_FRESH_SECONDS = 5.0  # processes that are older are read again in time
-_KEPT_SECONDS = 10.0  # and those that are older are not used
 _NOT_COLLECTED = NotApplicable("not asked for a verdict")
 
 
@@ -285,45 +283,3 @@ def _reason(reading: Failed | NotApplicable) -> str:
 def _has_lists(report: NvmlReport) -> bool:
     """Say whether it has the process lists of every GPU that can have them."""
     return all(not isinstance(gpu.holders, Failed) for gpu in report.gpus if gpu.up)
-
-
-class KnownProcesses:
-    """The processes that were read last, for as long as they are those that hold GPU memory. For use by one thread.
-
-    Reading all processes of a host takes far longer than reading memory in use.
-    """
-
-    def __init__(self, worker: Worker[ProcessTable], clock: Clock, *, seconds: float) -> None:
-        self._clock = clock
-        self._tables = PendingReading(worker, clock, seconds=seconds)
-        self._table: Reading[ProcessTable] = NotApplicable("not read yet")
-
-    def read(self) -> Reading[ProcessTable] | None:
-        """Read them anew; None while that is under way."""
-        table = self._tables.take()
-        if table is not None:
-            self._table = table
-        return table
-
-    def fitting(self, report: NvmlReport) -> Ok[ProcessTable] | None:
-        """Give the processes read last if they are those of these lists: all that lived then, and no others."""
-        known = self._table
-        if not isinstance(known, Ok):
-            return None
-        if self._age_seconds(known.value) > _FRESH_SECONDS:
-            newer = self._tables.take()  # so that it is there before this is too old
-            if isinstance(newer, Ok):
-                known = self._table = newer
-        if self._age_seconds(known.value) > _KEPT_SECONDS:
-            return None
-        table = known.value
-        fits = all(
-            holder.process is None or (table.of(holder.process) is not None) == holder.alive
-            for gpu in report.gpus
-            if isinstance(gpu.holders, Ok)
-            for holder in gpu.holders.value
-        )
-        return known if fits else None
-
-    def _age_seconds(self, table: ProcessTable) -> float:
-        return self._clock.monotonic() - (table.read_at_monotonic or 0.0)

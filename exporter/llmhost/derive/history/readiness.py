@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from llmhost.config.schema import Policy
 from llmhost.derive.activation import activation_began, is_up
 from llmhost.derive.history.bounds import MAX_UNITS, newest
 from llmhost.model.engine import EngineAnswer
@@ -12,6 +13,7 @@ from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit
 
 _KEPT = 10  # starts
+_TIMES_THE_LONGEST = 3
 
 
 def next_readiness(before: Mapping[UnitId, Readiness], snapshot: Snapshot) -> Mapping[UnitId, Readiness]:
@@ -50,3 +52,9 @@ def _next(
     return Readiness(
         invocation_id=before.invocation_id, start_seen=before.start_seen, seconds=seconds, past_seconds=past
     )
+
+
+def ready_budget_seconds(readiness: Readiness | None, policy: Policy) -> float:
+    """Give the time that the next start may take: 3 × the longest of the last ten, and never less than policy.ready."""
+    past = readiness.past_seconds if readiness is not None else ()
+    return max(policy.ready_seconds, _TIMES_THE_LONGEST * max(past, default=0.0))

@@ -47,7 +47,7 @@ class Holdings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Units, processes and segments between observations and over restarts. Its fields are those of history.json.
+    """Units, processes and segments between observations and over restarts; the members of history.json.
 
     Times are seconds on CLOCK_MONOTONIC.
     """
