@@ -20,9 +20,9 @@ from llmhost.decide.guard.state import (
     GuardState,
     Inform,
     Inputs,
+    Say,
     Watch,
 )
-from llmhost.decide.guard.status import Say
 from llmhost.decide.guard.target import Target, WaitLimit
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.history.history import History

@@ -80,10 +80,15 @@ def test_a_command_ignores_no_signal_that_it_would_not_ignore_without_a_guard(tm
 
 
 class _TerminatesUs:
-    """A stream during whose write SIGTERM comes, as to a guard that waits for a journal that is slow."""
+    """A stream during whose first write SIGTERM comes, as to a guard that waits for a journal that is slow."""
 
-    def write(self, _text: str) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def write(self, text: str) -> None:
+        if not self.lines:
+            os.kill(os.getpid(), signal.SIGTERM)
+        self.lines.append(text)
 
     def flush(self) -> None:
         pass
@@ -109,13 +114,16 @@ class _FreeReadings(GuardReadings):
 
 def test_sigterm_that_comes_with_the_last_line_starts_nothing() -> None:
     log = logging.getLogger("llmhost.guard.loop")
-    handler = logging.StreamHandler(_TerminatesUs())
+    stream = _TerminatesUs()
+    handler = logging.StreamHandler(stream)
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
         end = Loop(state(timeout=1e9), _FreeReadings(), Notifier({}), None).run()
     finally:
         log.removeHandler(handler)
+        log.setLevel(logging.NOTSET)
+    assert [line.split(" after")[0] for line in stream.lines] == ["the start: free", "the start: ended by SIGTERM"]
     assert end == End(verdict=GuardVerdict.HELD, terminated=True)
 
 

@@ -10,8 +10,7 @@ from tests.guard.steps import FAILS, HOST_READ, KNOWN, OWN, played, shown, start
 from tests.guard.waits import TABLES
 
 from llmhost.decide.guard.machine import step
-from llmhost.decide.guard.state import Ask, End, Inputs
-from llmhost.decide.guard.status import Say, Topic
+from llmhost.decide.guard.state import Ask, End, Inputs, Say, Topic
 from llmhost.decide.guard.target import Target
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.reading import Ok

@@ -29,12 +29,22 @@ _PARTS = frozenset({Role.CORE, Role.COORDINATOR, Role.WORKER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """Why processes stay, for people. {} stands for another process."""
+
+    above: str  # another one, which is no candidate
+    shares_pipe: str  # with another one, which is no candidate
+    tracker_held: str  # another one, which stays, has its pipe
+    tracker_above: str  # another one, which stays
+    tracker_unknown: str  # the holders of its pipe are not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TreePolicy:
     candidates: Sequence[Process]  # for ending; no trackers
     stays: Rule  # by what a candidate is itself
     stays_after_all: Rule = lambda _: ""  # the same, where nothing else keeps its tree
-    outsider: str  # what is said of a process that is no candidate: "which is …"
-    partner: str  # the same, where it shares a pipe with a candidate
+    words: Words
     own_pid: int
 
 
@@ -81,26 +91,33 @@ def stays_as_it_listens(process: Process, listening: Listening) -> str:
     return "" if isinstance(listens, Ok) else "whether it listens cannot be told: root can tell"
 
 
-@dataclass(frozen=True, slots=True)
-class TrackerTies:
-    """The processes that have to go before a tracker does."""
-
-    holders: Sequence[Process] | None  # of its pipe; None where they are not known
-    below: Sequence[Process]
-
-    def staying_holder(self, ending: Collection[ProcessId]) -> Process | None:
-        return next((process for process in self.holders or () if process.id not in ending), None)
-
-    def staying_below(self, ending: Collection[ProcessId]) -> Process | None:
-        return next((process for process in self.below if process.id not in ending), None)
-
-    def all_within(self, ending: Collection[ProcessId]) -> bool:
-        return self.staying_holder(ending) is None and self.staying_below(ending) is None
+def tracker_stays(tracker: Process, ending: Collection[ProcessId], words: Words, table: ProcessTable) -> str:
+    """Say why a tracker stays when these end; "" where it can end after them."""
+    holders = pipe_holders(tracker, table)
+    if holders is None:
+        return words.tracker_unknown
+    below = (process for process in _descendants(tracker, table) if process.id != tracker.id and not process.zombie)
+    for others, why in ((holders, words.tracker_held), (below, words.tracker_above)):
+        for other in others:
+            if other.id not in ending:
+                return why.format(named(other))
+    return ""
 
 
-def tracker_ties(tracker: Process, table: ProcessTable) -> TrackerTies:
-    below = [process for process in _descendants(tracker, table) if process.id != tracker.id and not process.zombie]
-    return TrackerTies(_pipe_holders(tracker, table), below)
+def pipe_holders(tracker: Process, table: ProcessTable) -> list[Process] | None:
+    """Find the holders of the pipe that a tracker reads; None where they are not known."""
+    number = tracker_fd(tracker.argv)
+    inode = None if number is None or tracker.pipes is None else tracker.pipes.get(number)
+    if inode is None or tracker.id.pid in table.unknown_holders:
+        return None
+    return [
+        process
+        for process in table.by_pid.values()
+        if process.id != tracker.id
+        and not process.zombie
+        and process.pipes is not None
+        and inode in process.pipes.values()
+    ]
 
 
 def named(process: Process) -> str:
@@ -147,10 +164,10 @@ def _takes_down(
         if below.id.pid == policy.own_pid:
             return "runs this very command"
         if below.id not in within and not below.zombie and below.role is not Role.TRACKER:
-            return f"below it is {named(below)}, {policy.outsider}"
+            return policy.words.above.format(named(below))
     for inode in sorted(_own_pipes(process)):
         if inode in outsiders:
-            return f"shares a pipe with {named(outsiders[inode])}, {policy.partner}"
+            return policy.words.shares_pipe.format(named(outsiders[inode]))
     return ""
 
 
@@ -181,19 +198,3 @@ def _descendants(process: Process, table: ProcessTable) -> Iterator[Process]:
             if pid not in seen and pid in table.by_pid:
                 seen.add(pid)
                 waiting.append(table.by_pid[pid])
-
-
-def _pipe_holders(tracker: Process, table: ProcessTable) -> list[Process] | None:
-    """Find the holders of the pipe that a tracker reads; None where they are not known."""
-    number = tracker_fd(tracker.argv)
-    inode = None if number is None or tracker.pipes is None else tracker.pipes.get(number)
-    if inode is None or tracker.id.pid in table.unknown_holders:
-        return None
-    return [
-        process
-        for process in table.by_pid.values()
-        if process.id != tracker.id
-        and not process.zombie
-        and process.pipes is not None
-        and inode in process.pipes.values()
-    ]

@@ -8,8 +8,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from llmhost.decide.guard.machine import step
-from llmhost.decide.guard.state import Ask, End, Extend, GuardState, Inform, Watch
-from llmhost.decide.guard.status import Say, Topic
+from llmhost.decide.guard.state import Ask, End, Extend, GuardState, Inform, Say, Topic, Watch
 from llmhost.guard.readings import GuardReadings
 from llmhost.sources.sd_notify import Notifier
 from llmhost.views.guard.lines import log_line, status_line

@@ -8,10 +8,11 @@ from llmhost.decide.cleanup.steps import Condition, Ending, Skipped
 from llmhost.decide.process_trees import (
     Tree,
     TreePolicy,
+    Words,
     judged_trees,
-    named,
+    pipe_holders,
     stays_as_it_listens,
-    tracker_ties,
+    tracker_stays,
 )
 from llmhost.derive.activation import is_up
 from llmhost.derive.trackers import TrackerState
@@ -21,6 +22,13 @@ from llmhost.model.reading import Failed, Ok
 
 _ORPHAN = "orphans: whoever they worked for is gone"
 _TRACKER = "trackers that nobody is left to hold; waited for first, as they clean up by themselves"
+_WORDS = Words(
+    above="below it is {}, which is no orphan",
+    shares_pipe="shares a pipe with {}, which is no orphan, and may work with it",
+    tracker_held="{} stays and holds its pipe: ends by itself after that",
+    tracker_above="below it is {}, which stays",
+    tracker_unknown="who else holds its pipe cannot be told: root can tell",
+)
 _ID = 12  # of a container's 64 digits, as its tools show it
 
 
@@ -47,8 +55,7 @@ def process_steps(ground: Ground) -> ProcessSteps:
         candidates=orphans,
         stays=lambda process: _kept_by(process, inferred[process.id], ground),
         stays_after_all=is_new,
-        outsider="which is no orphan",
-        partner="which is no orphan, and may work with it",
+        words=_WORDS,
         own_pid=ground.around.own_pid,
     )
     for tree in judged_trees(policy, ground.table):
@@ -114,23 +121,23 @@ def _take_trackers(ground: Ground, steps: ProcessSteps) -> None:
         tracker = ground.table.of(tracker_id)
         if tracker is None or not ground.wants(tracker, Condition.TRACKER):
             continue
-        ties = tracker_ties(tracker, ground.table)
-        creator_goes = state is TrackerState.ATTACHED and ties.holders and ties.staying_holder(ready | waiting) is None
+        holders = pipe_holders(tracker, ground.table)
+        creator_goes = (
+            state is TrackerState.ATTACHED and holders and all(holder.id in ready | waiting for holder in holders)
+        )
         if state is not TrackerState.ORPHANED and not creator_goes:
             continue
-        why = _not_ours(tracker, ground) or _still_at_home(tracker, ground)
-        if not why and ties.holders is None:
-            why = "who else holds its pipe cannot be told: root can tell"
-        elif not why and (holder := ties.staying_holder(ready | waiting)) is not None:
-            why = f"{named(holder)} stays and holds its pipe: ends by itself after that"
-        elif not why and (below := ties.staying_below(ready | waiting)) is not None:
-            why = f"below it is {named(below)}, which stays"
-        elif not why and not ground.was_planned(tracker, Condition.TRACKER):
+        why = (
+            _not_ours(tracker, ground)
+            or _still_at_home(tracker, ground)
+            or tracker_stays(tracker, ready | waiting, _WORDS, ground.table)
+        )
+        if not why and not ground.was_planned(tracker, Condition.TRACKER):
             why = "not orphaned at the first look: clean again"
         if why:
             steps.skipped.append(_skip(tracker, why, ground))
             continue
-        into = steps.ready if ties.all_within(ready) else steps.waiting
+        into = steps.waiting if tracker_stays(tracker, ready, _WORDS, ground.table) else steps.ready
         into.append(_ending(tracker, Condition.TRACKER, _TRACKER, ground))
 
 

@@ -6,7 +6,7 @@ A verdict needs none of this, so the machine imports it only once there is someb
 from collections.abc import Mapping
 
 from llmhost.config.schema import Config
-from llmhost.decide.guard.status import GpuHolders, HolderSummary
+from llmhost.decide.guard.state import GpuHolders, HolderSummary
 from llmhost.derive.attribution import GpuAttribution, Holder
 from llmhost.derive.facts import derive
 from llmhost.derive.history.observations import with_observation

@@ -30,9 +30,11 @@ from llmhost.decide.guard.state import (
     Inputs,
     Listing,
     Query,
+    Say,
+    Topic,
+    WaitStatus,
     Watch,
 )
-from llmhost.decide.guard.status import Say, Topic, WaitStatus
 from llmhost.decide.guard.target import OWN_LIMIT
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.reading import Failed, Ok

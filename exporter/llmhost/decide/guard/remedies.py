@@ -12,7 +12,15 @@ from llmhost.decide import process_trees
 from llmhost.decide.cleanup.context import unread
 from llmhost.decide.cleanup.segments import REPORTED_ONLY
 from llmhost.decide.cleanup.steps import Condition, Ending, Removal, Skipped
-from llmhost.decide.process_trees import Listening, TreePolicy, judged_trees, named, stays_as_it_listens, tracker_ties
+from llmhost.decide.process_trees import (
+    Listening,
+    TreePolicy,
+    Words,
+    judged_trees,
+    named,
+    stays_as_it_listens,
+    tracker_stays,
+)
 from llmhost.derive.activation import activation_began, is_up
 from llmhost.derive.parentage import ancestors
 from llmhost.derive.segments import SegmentState, segment_states
@@ -27,6 +35,13 @@ from llmhost.model.unit import Unit
 
 _CLOCK_SECONDS = 1.0  # between a segment's change and a run's begin, by the error of their clocks
 _OF_ENDED_RUN = "of an ended run"
+_WORDS = Words(
+    above="below it is {}, which stays",
+    shares_pipe="shares a pipe with {}, which stays",
+    tracker_held="{} stays, and it ends by itself after that",
+    tracker_above="{} stays, and it ends by itself after that",
+    tracker_unknown="who else holds its pipe cannot be told",
+)
 
 
 class UnprovenError(Exception):
@@ -97,8 +112,7 @@ def reaping(own: StartingUnit, listening: Listening, before: Collection[ProcessI
     policy = TreePolicy(
         candidates=[process for process in found if process.role is not Role.TRACKER],
         stays=lambda process: stays_as_it_listens(process, listening),
-        outsider="which stays",
-        partner="which stays",
+        words=_WORDS,
         own_pid=own.own_pid,
     )
     for tree in judged_trees(policy, own.table):
@@ -109,7 +123,7 @@ def reaping(own: StartingUnit, listening: Listening, before: Collection[ProcessI
     going = {ending.process.id for ending in steps.endings}
     for tracker in found:
         if tracker.role is Role.TRACKER:
-            why = _tracker_stays(tracker, going, own.table)
+            why = tracker_stays(tracker, going, _WORDS, own.table)
             if why:
                 steps.skipped.append(_skip(tracker, why, own))
             else:
@@ -163,14 +177,6 @@ def _ended(own: StartingUnit, skipped: list[Skipped]) -> list[Process]:
         else:
             found.append(process)
     return sorted(found, key=lambda process: process.id.pid)
-
-
-def _tracker_stays(tracker: Process, going: Collection[ProcessId], table: ProcessTable) -> str:
-    ties = tracker_ties(tracker, table)
-    if ties.holders is None:
-        return "who else holds its pipe cannot be told"
-    staying = ties.staying_holder(going) or ties.staying_below(going)
-    return f"{named(staying)} stays, and it ends by itself after that" if staying is not None else ""
 
 
 def missing_history(recorded: History, *, reap: bool, clean_shm: bool) -> str:

@@ -1,11 +1,11 @@
 """The guard's lines: one while it waits, one at the end with the cause and the next step. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
-from llmhost.decide.cleanup.steps import Condition, Ending, Outcome, Result, Skipped
+from llmhost.decide.cleanup.steps import Ending, Outcome, Result, Skipped
 from llmhost.decide.guard.decision import Lack
-from llmhost.decide.guard.status import HolderSummary, Say, Topic, WaitStatus
+from llmhost.decide.guard.state import HolderSummary, Say, Topic, WaitStatus
 from llmhost.decide.guard.target import Target
 from llmhost.decide.process_trees import named
 from llmhost.model.gpu import Gpu
@@ -20,11 +20,6 @@ _FALLING_BYTES_PER_SECOND = GIB // 10
 _MOST_GPUS = 3  # in one line
 _MOST_HOLDERS = 2  # of one GPU
 _DAY_SECONDS = 86400.0
-_KIND: Mapping[Condition, str] = {
-    Condition.TRACKER: "tracker",
-    Condition.ORPHAN: "orphan",
-    Condition.LEFTOVER: "leftover",
-}
 
 
 def log_line(say: Say, target: Target) -> str:
@@ -243,7 +238,7 @@ def step_line(outcome: Outcome) -> str:
     """Write the line for a process or segment that was dealt with."""
     step, detail = outcome.step, clean(outcome.detail)
     if isinstance(step, Ending):
-        who = f"{_KIND[step.condition]} {clean(named(step.process))}, {step.because}"
+        who = f"{step.condition} {clean(named(step.process))}, {step.because}"
         if outcome.result is Result.DONE:
             return f"ended {who}: {detail}, {outcome.seconds:.1f} s"
         if outcome.result is Result.GONE:
