@@ -9,11 +9,11 @@ import pytest
 from tests.fakes.values import GIB, HOST, gpu, held, in_service, process, report, snapshot, table
 
 from llmhost.collect.clock import SystemClock
-from llmhost.collect.discover import units_of_interest
 from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.collect.observer import Observation, Observer
 from llmhost.collect.worker import DisabledWorker, Worker
 from llmhost.config.schema import Policy
+from llmhost.derive.units_of_interest import units_of_interest
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.history.history import History
 from llmhost.model.host import Host

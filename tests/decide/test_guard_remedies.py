@@ -15,14 +15,14 @@ from tests.fakes.values import HOST, in_service, segment, shared_memory, unit
 from llmhost.config.schema import Policy
 from llmhost.decide.cleanup.steps import Condition
 from llmhost.decide.guard.remedies import (
-    Own,
     Reaping,
+    StartingUnit,
     UnprovenError,
-    own_of,
+    missing_history,
     reaping,
     removals,
+    starting_unit,
     to_ask_for_listeners,
-    unheard_of,
 )
 from llmhost.model.history.history import Belonging, History
 from llmhost.model.ids import ProcessId, UnitId
@@ -53,11 +53,11 @@ def process(pid: int, command: str | tuple[str, ...] = "VLLM::Worker", **given: 
     return run(pid, command, **(values | given))
 
 
-def own(*processes: Process, units: Iterable[Any] = (STARTS, BESIDE), **given: Any) -> Own:  # noqa: ANN401
+def own(*processes: Process, units: Iterable[Any] = (STARTS, BESIDE), **given: Any) -> StartingUnit:  # noqa: ANN401
     belongings = given.pop("belongings", {})
     history = given.pop("history", {})
     seen = host([ME, *processes], units=units, **given)
-    return own_of(seen, History(belongings=belongings, **history), UNIT, GUARD)
+    return starting_unit(seen, History(belongings=belongings, **history), UNIT, GUARD)
 
 
 def reaped(
@@ -92,7 +92,7 @@ def test_the_guard_and_who_started_it_stay_even_if_the_clocks_were_wrong() -> No
     shell = process(60, "sh -c guard")
     me = run(GUARD, "llmhost guard", placement=HERE, start=1000, ppid=60)
     seen = host([shell, me], units=[STARTS])
-    assert not reaping(own_of(seen, History(), UNIT, GUARD), {shell.id: Ok(False)}, ()).endings
+    assert not reaping(starting_unit(seen, History(), UNIT, GUARD), {shell.id: Ok(False)}, ()).endings
 
 
 def test_of_another_units_processes_none_is_ended() -> None:
@@ -189,7 +189,7 @@ def test_a_tracker_goes_last_and_only_with_all_who_hold_its_pipe() -> None:
 )
 def test_where_nothing_can_be_proven_it_is_said_why(given: dict[str, Any], why: str) -> None:
     with pytest.raises(UnprovenError) as caught:
-        own_of(replace(host(units=given.pop("units", [STARTS])), **given), History(), UNIT, GUARD)
+        starting_unit(replace(host(units=given.pop("units", [STARTS])), **given), History(), UNIT, GUARD)
     assert str(caught.value).startswith(why)
 
 
@@ -238,7 +238,7 @@ def test_while_a_process_of_an_ended_run_lives_or_may_no_file_goes() -> None:
 
 
 def test_what_lacks_for_want_of_history_is_said() -> None:
-    assert unheard_of(History(processes_at=1.0, shm_at=1.0), reap=True, clean_shm=True) == ""
-    assert unheard_of(History(), reap=True, clean_shm=False) == (
+    assert missing_history(History(processes_at=1.0, shm_at=1.0), reap=True, clean_shm=True) == ""
+    assert missing_history(History(), reap=True, clean_shm=False) == (
         "the exporter has left no history of this boot: only processes in its own cgroup can be told to be its"
     )

@@ -1,116 +1,57 @@
 """What the guard decides, by numbers worked out by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from tests.fakes import values
+from tests.fakes.values import GIB, MIB, memory
 
 from llmhost.config.schema import Config, GpusConfig
-from llmhost.decide.guard.decision import Decision, Rule, Wanted, decide, rule_of
-from llmhost.decide.guard.memory_stability import STEADY_BYTES, Trace, Traces, advance
-from llmhost.model.gpu import Gpu, GpuMemory, MemoryApi, NvmlReport
+from llmhost.decide.guard.decision import Decision, GuardOptions, Rule, decide, rule_of
+from llmhost.decide.guard.memory_stability import STILL_BYTES, UsageTrend, UsageTrends, advance
+from llmhost.model.gpu import Gpu, NvmlReport
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.history import History
-from llmhost.model.host import Host
-from llmhost.model.ids import GpuUuid, UnitId
+from llmhost.model.ids import GpuUuid
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit, UnitSettings
 
-GIB, MIB = 1 << 30, 1 << 20
-NOT_ASKED = NotApplicable("not asked")
 AT = 1000.0
-HOST = Host(
-    boot_id="b",
-    ticks_per_second=100,
-    boottime_ahead_seconds=0.0,
-    memory_total_bytes=128 * GIB,
-    memory_available_bytes=100 * GIB,
-)
 
 
-def gpu(number: int, used_gib: float = 0.0, **more: object) -> Gpu:
+def gpu(number: int, used_gib: float = 0.0, **given: Any) -> Gpu:  # noqa: ANN401 - whatever field a test cares for
     """96 GiB, of which 1 GiB is reserved."""
-    used = int(used_gib * GIB)
-    plain = Gpu(
-        uuid=GpuUuid(f"GPU-{number}"),
-        index=str(number),
-        name="NVIDIA H100",
-        pci_bus_id=f"00000000:{number:02X}:00.0",
-        parent_uuid=None,
-        fault=None,
-        fault_detail="",
-        memory=Ok(
-            GpuMemory(
-                api=MemoryApi.V2,
-                total_bytes=96 * GIB,
-                used_bytes=used,
-                free_bytes=95 * GIB - used,
-                reserved_bytes=GIB,
-            )
-        ),
-        holders=Ok(()),
-        utilization_ratio=None,
-        temperature_celsius=None,
-        power_watts=None,
-        fabric_ready=None,
-        unified_memory=False,
-    )
-    return replace(plain, **more)  # type: ignore[arg-type]
+    return values.gpu(number, **{"memory": memory(int(used_gib * GIB), 96 * GIB), **given})
 
 
-def report(*gpus: Gpu, **more: object) -> NvmlReport:
-    whole = sum(1 for one in gpus if one.parent_uuid is None)
-    plain = NvmlReport(
-        driver_version="570.86.16",
-        nvml_version="12.570.86.16",
-        library_on_disk_version="570.86.16",
-        driver_mismatch=False,
-        gpus=gpus,
-        listed=whole,
-        listed_most=whole,
-    )
-    return replace(plain, **more)  # type: ignore[arg-type]
-
-
-def seen(nvml: Reading[NvmlReport], host: Reading[Host] | None = None) -> Snapshot:
-    return Snapshot(
-        at=AT,
-        at_monotonic=AT,
-        host=host or Ok(HOST),
-        nvml=nvml,
-        processes=NOT_ASKED,
-        units=NOT_ASKED,
-        shm=NOT_ASKED,
-        engines=NOT_ASKED,
-    )
+def seen(nvml: Reading[NvmlReport]) -> Snapshot:
+    return values.snapshot(nvml=nvml, at_monotonic=AT)
 
 
 def vllm(*arguments: str, **environment: str) -> Unit:
-    settings = UnitSettings(
-        exec_start=(("/opt/vllm/bin/vllm", "serve", "model", *arguments),), environment=tuple(environment.items())
-    )
-    return Unit(
-        id=UnitId("vllm.service"),
-        load_state="loaded",
-        unit_file_state="enabled",
-        active_state="activating",
-        sub_state="start-pre",
-        settings=settings,
-    )
+    exec_start = (("/opt/vllm/bin/vllm", "serve", "model", *arguments),)
+    settings = UnitSettings(exec_start=exec_start, environment=tuple(environment.items()))
+    return values.unit("vllm.service", "activating", "start-pre", settings=settings)
 
 
-def still(nvml: NvmlReport, seconds: float = 10.0) -> Traces:
+def still(nvml: NvmlReport, seconds: float = 10.0) -> UsageTrends:
     return advance({}, nvml.used_bytes, AT - seconds)
 
 
 def decided(
-    unit: Unit, *gpus: Gpu, wanted: Wanted | None = None, traces: Traces | None = None, config: Config | None = None
+    unit: Unit,
+    *gpus: Gpu,
+    options: GuardOptions | None = None,
+    trends: UsageTrends | None = None,
+    config: Config | None = None,
 ) -> Decision:
-    wanted = wanted or Wanted()
-    found = report(*gpus)
+    options = options or GuardOptions()
+    found = values.report(gpus)
     snapshot = seen(Ok(found))
-    rule = rule_of(unit, wanted, snapshot, config or Config(), History())
-    return decide(rule, wanted, snapshot, still(found) if traces is None else traces)
+    rule = rule_of(unit, options, snapshot, config or Config(), History())
+    return decide(rule, options, snapshot, still(found) if trends is None else trends)
 
 
 def short(decision: Decision) -> list[tuple[str, int | None, int | None]]:
@@ -123,10 +64,7 @@ def test_a_gpu_of_the_set_that_lacks_a_byte_holds_the_start_and_others_do_not() 
     enough = 95 * GIB - needed
 
     def with_used(used_bytes: int) -> Gpu:
-        plain = gpu(1)
-        assert isinstance(plain.memory, Ok)
-        memory = replace(plain.memory.value, used_bytes=used_bytes, free_bytes=95 * GIB - used_bytes)
-        return replace(plain, memory=Ok(memory))
+        return gpu(1, memory=memory(used_bytes, 96 * GIB))
 
     assert decided(unit, gpu(0, 90), with_used(enough), gpu(2)).verdict is GuardVerdict.FREE
     held = decided(unit, gpu(0, 90), with_used(enough + 1), gpu(2))
@@ -137,27 +75,27 @@ def test_a_gpu_of_the_set_that_lacks_a_byte_holds_the_start_and_others_do_not() 
 def test_without_a_known_need_less_than_max_used_must_be_in_use() -> None:
     """1000 MiB, as operators have it in their loops: 999 are few enough, 1000 are not."""
     unit = replace(vllm(), settings=UnitSettings(exec_start=(("/opt/serve",),)))
-    unit_of_one = Wanted(gpus=("0",))
-    assert decided(unit, gpu(0, 999 / 1024), wanted=unit_of_one).verdict is GuardVerdict.FREE
-    assert decided(unit, gpu(0, 1000 / 1024), wanted=unit_of_one).verdict is GuardVerdict.HELD
-    larger = Wanted(gpus=("0",), max_used_bytes=2 * GIB)
-    assert decided(unit, gpu(0, 1000 / 1024), wanted=larger).verdict is GuardVerdict.FREE
+    unit_of_one = GuardOptions(gpus=("0",))
+    assert decided(unit, gpu(0, 999 / 1024), options=unit_of_one).verdict is GuardVerdict.FREE
+    assert decided(unit, gpu(0, 1000 / 1024), options=unit_of_one).verdict is GuardVerdict.HELD
+    larger = GuardOptions(gpus=("0",), max_used_bytes=2 * GIB)
+    assert decided(unit, gpu(0, 1000 / 1024), options=larger).verdict is GuardVerdict.FREE
 
 
 def test_what_the_command_line_wants_goes_over_what_the_engine_will_ask_for() -> None:
     unit = vllm("--gpu-memory-utilization", "0.9", CUDA_VISIBLE_DEVICES="0")
-    size = Wanted(gpus=("00000000:01:00.0",), free_bytes=40 * GIB)
-    assert decided(unit, gpu(0, 90), gpu(1, 55), wanted=size).verdict is GuardVerdict.FREE
-    assert short(decided(unit, gpu(0), gpu(1, 56), wanted=size)) == [("1", 39 * GIB, 40 * GIB)]
-    half = Wanted(free_ratio=0.5)
-    assert short(decided(unit, gpu(0, 50), wanted=half)) == [("0", 45 * GIB, int(47.5 * GIB))]
+    size = GuardOptions(gpus=("00000000:11:00.0",), free_bytes=40 * GIB)
+    assert decided(unit, gpu(0, 90), gpu(1, 55), options=size).verdict is GuardVerdict.FREE
+    assert short(decided(unit, gpu(0), gpu(1, 56), options=size)) == [("1", 39 * GIB, 40 * GIB)]
+    half = GuardOptions(free_ratio=0.5)
+    assert short(decided(unit, gpu(0, 50), options=half)) == [("0", 45 * GIB, int(47.5 * GIB))]
 
 
 def test_where_nobody_knows_which_gpus_a_unit_uses_all_must_have_it_free() -> None:
     unit = vllm("--config", "/etc/vllm.yml", "--gpu-memory-utilization", "0.9")
-    wanted = Wanted()
-    snapshot = seen(Ok(report(gpu(0), gpu(1, 90))))
-    rule = rule_of(unit, wanted, snapshot, Config(), History())
+    options = GuardOptions()
+    snapshot = seen(Ok(values.report([gpu(0), gpu(1, 90)])))
+    rule = rule_of(unit, options, snapshot, Config(), History())
     assert rule.doubt == "a config file of the engine may say how many GPUs it uses"
     assert short(decided(unit, gpu(0), gpu(1, 90))) == [("1", 5 * GIB, int(0.9 * 95 * GIB))]
     assert decided(unit, gpu(0), gpu(1)).verdict is GuardVerdict.FREE
@@ -165,24 +103,24 @@ def test_where_nobody_knows_which_gpus_a_unit_uses_all_must_have_it_free() -> No
 
 def test_memory_must_stand_still_for_as_long_as_settle_says() -> None:
     unit = vllm(CUDA_VISIBLE_DEVICES="0")
-    found = report(gpu(0))
+    found = values.report([gpu(0)])
     for seconds, verdict in ((0.99, GuardVerdict.HELD), (1.0, GuardVerdict.FREE)):
-        decision = decided(unit, gpu(0), traces=still(found, seconds))
+        decision = decided(unit, gpu(0), trends=still(found, seconds))
         assert decision.verdict is verdict
         assert [one.index for one in decision.moving] == (["0"] if verdict is GuardVerdict.HELD else [])
-    at_once = decided(unit, gpu(0), wanted=Wanted(settle_seconds=0.0), traces=still(found, 0.0))
+    at_once = decided(unit, gpu(0), options=GuardOptions(settle_seconds=0.0), trends=still(found, 0.0))
     assert at_once.verdict is GuardVerdict.FREE
-    assert decided(unit, gpu(0), traces={}).verdict is GuardVerdict.HELD, "never read"
+    assert decided(unit, gpu(0), trends={}).verdict is GuardVerdict.HELD, "never read"
 
 
 def test_memory_that_moves_by_16_mib_stands_still_and_by_a_byte_more_does_not() -> None:
     uuid = GpuUuid("GPU-0")
-    traces = advance({}, {uuid: 100 * MIB}, 10.0)
-    traces = advance(traces, {uuid: 108 * MIB}, 10.5)
-    traces = advance(traces, {uuid: 92 * MIB}, 11.0)  # 16 MiB between the least and the most
-    assert traces[uuid].since == 10.0
-    moved = advance(traces, {uuid: 92 * MIB - 1}, 11.5)
-    assert moved[uuid] == Trace(
+    trends = advance({}, {uuid: 100 * MIB}, 10.0)
+    trends = advance(trends, {uuid: 108 * MIB}, 10.5)
+    trends = advance(trends, {uuid: 92 * MIB}, 11.0)  # 16 MiB between the least and the most
+    assert trends[uuid].since == 10.0
+    moved = advance(trends, {uuid: 92 * MIB - 1}, 11.5)
+    assert moved[uuid] == UsageTrend(
         since=11.5,
         least_bytes=92 * MIB - 1,
         most_bytes=92 * MIB - 1,
@@ -192,16 +130,16 @@ def test_memory_that_moves_by_16_mib_stands_still_and_by_a_byte_more_does_not() 
     for step in range(1, 18):  # 1 MiB each tenth of a second: no two readings differ by much
         slowly = advance(slowly, {uuid: step * MIB}, step / 10)
     assert slowly[uuid].since == 1.7
-    assert advance(traces, {}, 12.0) == {}, "what was not read does not count as still"
-    assert STEADY_BYTES == 16 * MIB
+    assert advance(trends, {}, 12.0) == {}, "what was not read does not count as still"
+    assert STILL_BYTES == 16 * MIB
 
 
 def test_the_rate_is_that_of_the_last_two_seconds() -> None:
     uuid = GpuUuid("GPU-0")
-    traces: Traces = {}
+    trends: UsageTrends = {}
     for at, used in ((0.0, 90), (1.0, 80), (2.0, 69), (3.0, 58)):
-        traces = advance(traces, {uuid: used * GIB}, at)
-    assert traces[uuid].falling_bytes_per_second == 11 * GIB  # from 80 at 1 s to 58 at 3 s
+        trends = advance(trends, {uuid: used * GIB}, at)
+    assert trends[uuid].falling_bytes_per_second == 11 * GIB  # from 80 at 1 s to 58 at 3 s
 
 
 def test_a_fabric_that_is_not_ready_holds_the_start() -> None:
@@ -220,7 +158,7 @@ def test_a_lost_gpu_of_the_set_is_no_use_to_wait_for_and_another_is_no_concern(c
     broken = gpu(1, fault=cause, memory=Failed(cause))
     assert decided(unit, gpu(0), broken).verdict is GuardVerdict.FREE
     both = decided(vllm(CUDA_VISIBLE_DEVICES="0,1"), gpu(0), broken)
-    assert (both.verdict, both.no_use_to_wait) == (GuardVerdict.UNKNOWN, True)
+    assert (both.verdict, both.is_hopeless) == (GuardVerdict.UNKNOWN, True)
 
 
 def test_a_gpu_that_is_not_listed_cannot_be_told_of() -> None:
@@ -231,12 +169,12 @@ def test_a_gpu_that_is_not_listed_cannot_be_told_of() -> None:
     ):
         decision = decided(unit, gpu(0), config=config)
         assert decision.verdict is GuardVerdict.UNKNOWN
-        assert decision.trouble is not None
-        assert decision.trouble.cause is Cause.LOST
+        assert decision.failure is not None
+        assert decision.failure.cause is Cause.LOST
 
 
 def test_a_driver_that_does_not_serve_cannot_be_told_of_and_is_waited_for() -> None:
-    wanted = Wanted()
+    options = GuardOptions()
     for cause, no_use in (
         (Cause.NO_DRIVER, False),
         (Cause.NO_LIBRARY, False),
@@ -245,14 +183,14 @@ def test_a_driver_that_does_not_serve_cannot_be_told_of_and_is_waited_for() -> N
         (Cause.DRIVER_MISMATCH, True),
     ):
         snapshot = seen(Failed(cause))
-        rule = rule_of(vllm(), wanted, snapshot, Config(), History())
-        decision = decide(rule, wanted, snapshot, {})
-        assert (decision.verdict, decision.no_use_to_wait) == (GuardVerdict.UNKNOWN, no_use)
-    found = report(gpu(0), driver_mismatch=True, library_on_disk_version="575.1")
+        rule = rule_of(vllm(), options, snapshot, Config(), History())
+        decision = decide(rule, options, snapshot, {})
+        assert (decision.verdict, decision.is_hopeless) == (GuardVerdict.UNKNOWN, no_use)
+    found = replace(values.report([gpu(0)]), driver_mismatch=True, library_on_disk_version="575.1")
     snapshot = seen(Ok(found))
-    rule = rule_of(vllm(), wanted, snapshot, Config(), History())
-    decision = decide(rule, wanted, snapshot, still(found))
-    assert (decision.verdict, decision.no_use_to_wait) == (GuardVerdict.UNKNOWN, True)
+    rule = rule_of(vllm(), options, snapshot, Config(), History())
+    decision = decide(rule, options, snapshot, still(found))
+    assert (decision.verdict, decision.is_hopeless) == (GuardVerdict.UNKNOWN, True)
 
 
 def test_a_unit_without_gpus_is_free_at_once() -> None:
@@ -263,23 +201,23 @@ def test_a_gpu_that_is_split_stands_for_its_instances() -> None:
     parent = gpu(0, memory=NotApplicable("MIG"), holders=NotApplicable("MIG"))
     first = gpu(1, index="0:0", parent_uuid=parent.uuid, uuid=GpuUuid("MIG-a"))
     second = gpu(2, 40, index="0:1", parent_uuid=parent.uuid, uuid=GpuUuid("MIG-b"))
-    wanted = Wanted(gpus=("0",), free_bytes=60 * GIB)
-    assert short(decided(vllm(), parent, first, second, wanted=wanted)) == [("0:1", 55 * GIB, 60 * GIB)]
-    one = Wanted(gpus=("MIG-a",), free_bytes=60 * GIB)
-    assert decided(vllm(), parent, first, second, wanted=one).verdict is GuardVerdict.FREE
+    options = GuardOptions(gpus=("0",), free_bytes=60 * GIB)
+    assert short(decided(vllm(), parent, first, second, options=options)) == [("0:1", 55 * GIB, 60 * GIB)]
+    one = GuardOptions(gpus=("MIG-a",), free_bytes=60 * GIB)
+    assert decided(vllm(), parent, first, second, options=one).verdict is GuardVerdict.FREE
 
 
 def test_unified_memory_is_that_of_the_host_and_need_not_stand_still() -> None:
     one = gpu(0, memory=NotApplicable("unified"), unified_memory=True)
     unit = vllm("--gpu-memory-utilization", "0.8", CUDA_VISIBLE_DEVICES="0")  # of 128 GiB: 102.4
-    assert short(decided(unit, one, traces={})) == [("0", 100 * GIB, int(0.8 * 128 * GIB))]
+    assert short(decided(unit, one, trends={})) == [("0", 100 * GIB, int(0.8 * 128 * GIB))]
     unit = vllm("--gpu-memory-utilization", "0.78", CUDA_VISIBLE_DEVICES="0")  # 99.84
-    assert decided(unit, one, traces={}).verdict is GuardVerdict.FREE
+    assert decided(unit, one, trends={}).verdict is GuardVerdict.FREE
 
 
 def test_shared_memory_counts_where_it_is_asked_for() -> None:
-    wanted = Wanted(gpus=("0",), shm_bytes=16 * GIB)
-    found = report(gpu(0))
+    options = GuardOptions(gpus=("0",), shm_bytes=16 * GIB)
+    found = values.report([gpu(0)])
     snapshot = seen(Ok(found))
     rule = Rule(gpus=Ok((GpuUuid("GPU-0"),)), need=NotApplicable("not known"))
     for free, verdict in (
@@ -287,5 +225,5 @@ def test_shared_memory_counts_where_it_is_asked_for() -> None:
         (16 * GIB - 1, GuardVerdict.HELD),
         (None, GuardVerdict.UNKNOWN),
     ):
-        decision = decide(rule, wanted, snapshot, still(found), shm_free_bytes=free)
+        decision = decide(rule, options, snapshot, still(found), shm_free_bytes=free)
         assert decision.verdict is verdict

@@ -10,8 +10,15 @@ from pathlib import Path
 import pytest
 from tests.fakes.daemon import LLMHOST, environment
 from tests.fakes.nvml import FakeNvml, fake_nvml
+from tests.fakes.values import HOST
+from tests.guard.steps import state, used
 
-from llmhost.guard.run import TerminatedError, _terminable
+from llmhost.decide.guard.state import End, Inputs, RemedyProgress
+from llmhost.guard.loop import Loop, Signals
+from llmhost.guard.readings import GuardReadings
+from llmhost.model.guard_run import GuardVerdict
+from llmhost.model.reading import Ok
+from llmhost.sources.sd_notify import Notifier
 
 __all__ = ["fake_nvml"]
 
@@ -73,10 +80,15 @@ def test_a_command_ignores_no_signal_that_it_would_not_ignore_without_a_guard(tm
 
 
 class _TerminatesUs:
-    """A stream during whose write SIGTERM comes, as to a guard that waits for a journal that is slow."""
+    """A stream during whose first write SIGTERM comes, as to a guard that waits for a journal that is slow."""
 
-    def write(self, _text: str) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def write(self, text: str) -> None:
+        if not self.lines:
+            os.kill(os.getpid(), signal.SIGTERM)
+        self.lines.append(text)
 
     def flush(self) -> None:
         pass
@@ -85,8 +97,42 @@ class _TerminatesUs:
 def test_sigterm_that_comes_while_a_line_is_written_is_not_lost() -> None:
     log = logging.Logger("of this test")  # noqa: LOG001 - nobody else's
     log.addHandler(logging.StreamHandler(_TerminatesUs()))
-    with pytest.raises(TerminatedError), _terminable():
+    with Signals() as signals:
         log.warning("it waits")
+    assert signals.terminated()
+
+
+class _FreeReadings(GuardReadings):
+    """Readings by which a start is let on at once."""
+
+    def __init__(self) -> None:
+        """Read nothing."""
+
+    def take(self, remedies: RemedyProgress | None, *, terminated: bool) -> Inputs:
+        return Inputs(host=Ok(HOST), memory=used(39), remedies=remedies, terminated=terminated)
+
+
+def test_sigterm_that_comes_with_the_last_line_starts_nothing() -> None:
+    log = logging.getLogger("llmhost.guard.loop")
+    stream = _TerminatesUs()
+    handler = logging.StreamHandler(stream)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        end = Loop(state(timeout=1e9), _FreeReadings(), Notifier({}), None).run()
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(logging.NOTSET)
+    assert [line.split(" after")[0] for line in stream.lines] == ["the start: free", "the start: ended by SIGTERM"]
+    assert end == End(verdict=GuardVerdict.HELD, terminated=True)
+
+
+def test_ctrl_c_is_one_between_two_steps() -> None:
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signals.terminated()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_free_gpus_are_free_without_a_list_of_processes_but_not_without_their_fabric(

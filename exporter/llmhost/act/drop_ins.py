@@ -1,4 +1,4 @@
-"""The guard's drop-in: written whole, and taken away only as long as nobody has edited it."""
+"""The guard's drop-in: written whole, and removed only if it has not been edited."""
 
 import contextlib
 import hashlib
@@ -19,14 +19,14 @@ class DropIn:
     path: Path
 
     def text(self) -> str | None:
-        """Give what is in it; None where there is none."""
+        """Read it; None where there is none."""
         try:
             return self.path.read_text(encoding="utf-8", errors="surrogateescape")
         except FileNotFoundError:
             return None
 
     def write(self, body: str) -> None:
-        """Put it there as a whole, for all to read: systemd never finds half of it."""
+        """Replace it as a whole, readable for all: systemd never finds half of it."""
         self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=f".{NAME}.", dir=self.path.parent)  # no *.conf: systemd skips it
         try:
@@ -41,7 +41,7 @@ class DropIn:
             raise
 
     def remove(self) -> None:
-        """Take it away, and its folder if nothing else is in there."""
+        """Remove it, and its folder if that is empty then."""
         self.path.unlink()
         with contextlib.suppress(OSError):
             self.path.parent.rmdir()
@@ -56,7 +56,7 @@ def signed(body: str) -> str:
 
 
 def is_as_written(text: str) -> bool:
-    """Whether it is as some llmhost wrote it, this or an earlier one."""
+    """Say whether this or an earlier llmhost wrote it just so."""
     first, _, body = text.partition("\n")
     return first == f"{_FIRST}{_digest(body)}"
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 
 from llmhost.assemble.sources import Sources
-from llmhost.collect.discover import units_of_interest
 from llmhost.collect.driver_pause import DriverPause
 from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.collect.observer import Observation, Observer
@@ -14,6 +13,7 @@ from llmhost.collect.worker import Clock
 from llmhost.config.paths import Paths
 from llmhost.config.schema import Config
 from llmhost.derive.servers import engine_servers
+from llmhost.derive.units_of_interest import units_of_interest
 from llmhost.model.history.history import History
 from llmhost.model.host import Host
 from llmhost.model.process import ProcessTable

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 SWITCH = "guard.off"  # in the run directory
 _VARIABLE = "LLMHOST_GUARD"
+_FIRST_SECONDS = 5.0  # for the driver's first answer: a machine that boots has much to do
 _TERMINATED = 128 + 15  # as a shell has it for SIGTERM
 
 
@@ -33,11 +34,10 @@ def run(request: GuardRequest) -> int:
         log.warning("the guard is switched off by %s: the start goes on, whatever is on the GPUs", off)
         return _admitted(request)
     try:
-        from llmhost.assemble.guard_sources import Gpus
-        from llmhost.collect.clock import SystemClock
+        from llmhost.assemble.sources import GUARD_DRIVER_BACKOFF_SECONDS, Sources
 
-        gpus = Gpus(procfs=Path("/proc"), clock=SystemClock())
-        gpus.ask()  # the driver's child starts while the rest is imported
+        sources = Sources(driver_backoff_seconds=GUARD_DRIVER_BACKOFF_SECONDS)
+        sources.nvml_memory.ask(began + _FIRST_SECONDS)  # the driver's child starts while the rest is imported
 
         from llmhost.guard.inputs import WrongUseError
         from llmhost.guard.run import guarded
@@ -46,20 +46,20 @@ def run(request: GuardRequest) -> int:
         log.exception("this is a bug in llmhost")
         return _after_fault(request)
     try:
-        ended = guarded(request, gpus, began)
+        end = guarded(request, sources, began)
     except WrongUseError as error:
         sys.stderr.write(f"llmhost: {error}\n")
         return Exit.WRONG_USE
     except Exception:
         log.exception("this is a bug in llmhost")
         return _after_fault(request)
-    if ended.terminated:
-        return Exit.GOOD if ended.unit_is_stopping else _TERMINATED
-    if ended.verdict is GuardVerdict.HELD:
+    if end.terminated:
+        return Exit.GOOD if end.unit_is_stopping else _TERMINATED
+    if end.verdict is GuardVerdict.HELD:
         return Exit.FINDINGS
-    if ended.verdict is GuardVerdict.UNKNOWN and not request.admit_on_unknown:
+    if end.verdict is GuardVerdict.UNKNOWN and not request.admit_on_unknown:
         return Exit.CANNOT_TELL
-    if ended.verdict is GuardVerdict.FAULT:
+    if end.verdict is GuardVerdict.FAULT:
         return _after_fault(request)
     return _admitted(request)
 

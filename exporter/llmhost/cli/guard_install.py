@@ -26,16 +26,16 @@ class _CannotError(Exception):
 
 
 def install(given: str, *, system: Path = SYSTEM) -> Exit:
-    """Show the drop-in, write it, and have systemd read it."""
-    return _told(lambda: _install(given, system))
+    """Show the drop-in, write it, and reload systemd."""
+    return _reported(lambda: _install(given, system))
 
 
 def uninstall(given: str, *, system: Path = SYSTEM) -> Exit:
-    """Take the drop-in away, unless somebody has edited it, and have systemd read that."""
-    return _told(lambda: _uninstall(given, system))
+    """Remove the drop-in, unless it has been edited, and reload systemd."""
+    return _reported(lambda: _uninstall(given, system))
 
 
-def _told(doing: Callable[[], Exit]) -> Exit:
+def _reported(doing: Callable[[], Exit]) -> Exit:
     try:
         return doing()
     except (_CannotError, UnfitError) as error:
@@ -105,7 +105,7 @@ def _check_root(system: Path) -> None:
 
 
 def _check_it_runs() -> None:
-    """See that what the drop-in runs is there: with -I neither PYTHONPATH= nor a user's own packages count."""
+    """Check that the drop-in's command runs: with -I neither PYTHONPATH= nor a user's own packages count."""
     command = [sys.executable, "-I", "-m", "llmhost", "--version"]
     try:
         runs = subprocess.run(command, cwd="/", capture_output=True, check=False, timeout=_SYSTEMCTL_SECONDS)
@@ -116,7 +116,7 @@ def _check_it_runs() -> None:
 
 
 def _notes(settings: Mapping[str, str]) -> Iterator[str]:
-    """Tell of what may keep the guard from its work, or others from theirs; a line each."""
+    """Warn of what may disable the guard, or expose root; a line each."""
     if settings.get("DefaultDependencies") == "no" and _AFTER_BUS.isdisjoint(settings.get("After", "").split()):
         yield (
             "the service may start before D-Bus does (DefaultDependencies=no), and then the guard lets it start "
@@ -134,7 +134,7 @@ def _has_guard(settings: Mapping[str, str]) -> bool:
 
 
 def _reload(unit: str, what_then: str, *, is_so: Callable[[Mapping[str, str]], bool]) -> bool:
-    """Have systemd read its files; say whether what it has read is so. True where it did not, which is told."""
+    """Reload systemd; return whether the unit's settings are as they should be, or True if it could not be reloaded."""
     done = _systemctl("daemon-reload")
     if done is None or done.returncode != 0:
         why = done.stderr.strip().splitlines()[-1:] if done is not None else ["systemctl cannot be run"]

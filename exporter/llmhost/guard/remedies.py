@@ -1,6 +1,6 @@
-"""The guard's remedies at work: --reap ends what ended runs of the unit have left, --clean-shm removes its stale files.
+"""The guard's remedies: --reap ends leftovers of the unit, --clean-shm removes its stale segments.
 
-They have a thread of their own: the wait goes on meanwhile, and what goes wrong in here costs it nothing.
+They have a thread of their own: the wait goes on meanwhile, and a fault in here does not harm it.
 """
 
 import logging
@@ -9,23 +9,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 
 from llmhost.act.ending import end
 from llmhost.act.removing import BusyError, Remover
-from llmhost.assemble.guard_sources import Surroundings
-from llmhost.collect.worker import Clock
+from llmhost.assemble.sources import Sources
 from llmhost.config.schema import Config
 from llmhost.decide.cleanup.steps import Ending, Outcome, Result
 from llmhost.decide.guard.remedies import (
-    Own,
+    StartingUnit,
     UnprovenError,
-    own_of,
+    missing_history,
     reaping,
     removals,
+    starting_unit,
     to_ask_for_listeners,
-    unheard_of,
 )
+from llmhost.decide.guard.state import RemedyProgress
 from llmhost.derive.history.observations import advance
 from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId, UnitId
@@ -34,21 +33,19 @@ from llmhost.model.reading import Ok
 from llmhost.model.segment import SegmentId, SharedMemory
 from llmhost.model.snapshot import Snapshot
 from llmhost.sources.base import SourceError
-from llmhost.views.guard.remedies import left_line, step_line, stuck_line
+from llmhost.views.guard.lines import left_line, step_line
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 5.0  # for processes, and again for shared memory
-_AGAIN_SECONDS = 1.0  # between two passes where one has done something
-_SELDOM_SECONDS = 5.0  # and where it has not
-_BUSY_SECONDS = 0.2  # until it is tried again where another llmhost is cleaning up
-_MOST_SECONDS = 45.0  # that a start is held back for the first pass, where nothing else does
-_UNHEARD_SECONDS = 3.0  # for systemd to tell of the unit
-_LEAVING_SECONDS = 0.5  # for the step under way, when the guard ends
+_READ_SECONDS = 5.0  # for processes, and again for shared memory
+_AGAIN_SECONDS = 1.0  # between two passes, after one that has ended something
+_IDLE_SECONDS = 5.0  # and after one that has not
+_BUSY_SECONDS = 0.2  # between two tries while another llmhost cleans up
+_LEAVING_SECONDS = 0.5  # for the step under way, as the guard ends
 
 
 class Remedies:
-    """One unit's. Its methods are for the thread of the wait."""
+    """The remedies of one unit. Its methods are for the thread of the wait."""
 
     def __init__(
         self,
@@ -56,97 +53,75 @@ class Remedies:
         *,
         reap: bool,
         clean_shm: bool,
-        surroundings: Surroundings,
+        sources: Sources,
         config: Config,
         recorded: History,
-        procfs: Path,
-        shm: Path,
-        clock: Clock,
     ) -> None:
         self._unit = unit
         self._reap = reap
         self._clean_shm = clean_shm
-        self._surroundings = surroundings
+        self._sources = sources
+        self._processes, self._shm = sources.processes, sources.shm  # made here, as the wait asks for the first too
         self._config = config
         self._history = recorded
-        self._procfs = procfs
-        self._shm_path = shm
-        self._clock = clock
-        self._began = clock.monotonic()
-        self._seen: Snapshot | None = None  # without processes: host and units, as of the last step of the wait
-        self._may_look = threading.Event()
-        self._over = threading.Event()
-        self._settled = False  # a pass has found nobody to end
+        self._snapshot: Snapshot | None = None  # without processes: host and units, as of the last step of the wait
+        self._informed = threading.Event()
+        self._stopping = threading.Event()
+        self._settled = False  # a pass has found nothing to end
         self._acting_since: float | None = None
         self._tried: set[ProcessId] = set()
         self._handled: set[SegmentId] = set()
-        self._told: set[object] = set()
+        self._logged: set[object] = set()
         self._stuck: tuple[Process, ...] = ()
         self._thread = threading.Thread(target=self._run, name="llmhost-remedies", daemon=True)
-        self._tell_once(unheard_of(recorded, reap=reap, clean_shm=clean_shm))
+        self._log_once(missing_history(recorded, reap=reap, clean_shm=clean_shm))
         self._thread.start()
 
     @property
-    def pending(self) -> bool:
-        """Whether a start has to wait: nobody has looked yet, or somebody is being ended."""
-        since = self._acting_since
-        if (self._settled and since is None) or not self._thread.is_alive():
-            return False
-        waited = self._clock.monotonic() - (self._began if since is None else since)
-        if waited >= _MOST_SECONDS:
-            self._tell_once(f"not done with what earlier runs have left after {_MOST_SECONDS:.0f} s")
-            return False
-        return self._may_look.is_set() or waited < _UNHEARD_SECONDS
-
-    @property
-    def stuck(self) -> str:
-        """Name the processes that do not die; "" where there are none."""
-        return "; ".join(stuck_line(one) for one in self._stuck)
+    def progress(self) -> RemedyProgress:
+        return RemedyProgress(settled=self._settled, acting_since=self._acting_since, stuck=self._stuck)
 
     def take_in(self, snapshot: Snapshot) -> None:
-        """Take what the wait knows of the host and of systemd."""
-        if isinstance(snapshot.units, Ok) and isinstance(snapshot.host, Ok):
-            self._seen = snapshot
-            self._may_look.set()
-        elif self._clock.monotonic() - self._began >= _UNHEARD_SECONDS and self._seen is None:
-            self._tell_once("systemd does not tell of the unit: nothing can be told to be of an ended run")
+        """Go by these readings of the host and the units from now on; the first one begins the first pass."""
+        self._snapshot = snapshot
+        self._informed.set()
 
     def stop(self) -> None:
         """Begin no other step, and let the one under way come to its end, if that does not take long."""
-        self._over.set()
-        self._may_look.set()
+        self._stopping.set()
+        self._informed.set()
         self._thread.join(_LEAVING_SECONDS)
 
     def _run(self) -> None:
-        self._may_look.wait()
-        while not self._over.is_set():
+        self._informed.wait()
+        while not self._stopping.is_set():
             try:
                 pause = self._pass()
             except Exception:  # the wait goes on, and so does the start
                 log.exception("%s: --reap and --clean-shm end here: this is a bug in llmhost", self._unit.name)
                 self._settled = True
                 return
-            self._over.wait(pause)
+            self._stopping.wait(pause)
 
     def _pass(self) -> float:
-        """Do once what there is to do; give the seconds until the next time."""
+        """End and remove what may go now; give the seconds until the next pass."""
         try:
             ended = self._take(self._reaped()) if self._reap else 0
             if self._clean_shm:
                 self._take(self._removed())
         except (UnprovenError, SourceError) as error:
-            self._tell_once(str(error))
+            self._log_once(str(error))
             ended = 0
         except BusyError as error:
-            self._tell_once(f"waits, as {error}")
+            self._log_once(f"waits, as {error}")
             return _BUSY_SECONDS
         finally:
             self._acting_since = None
-        self._settled = not ended  # else who was ended may have made others meanwhile
-        return _AGAIN_SECONDS if ended else _SELDOM_SECONDS
+        self._settled = not ended  # else those that were ended may have started others meanwhile
+        return _AGAIN_SECONDS if ended else _IDLE_SECONDS
 
     def _take(self, outcomes: Iterator[Outcome]) -> int:
-        """Tell of each as it is done; give how many there were."""
+        """Log each step as it is done; give their number."""
         count = 0
         for outcome in outcomes:
             count += 1
@@ -165,59 +140,59 @@ class Remedies:
     def _reaped(self) -> Iterator[Outcome]:
         own = self._own()
         asked = to_ask_for_listeners(own)
-        steps = reaping(own, self._surroundings.sources.listening(asked), self._tried)
+        steps = reaping(own, self._sources.listening(asked), self._tried)
         for left in steps.left:
             if isinstance(left.subject, Process):
-                self._tell_once(left_line(left), (left.subject.id, left.because))
+                self._log_once(left_line(left), (left.subject.id, left.because))
         if not steps.endings:
             return
         with self._alone():
-            self._acting_since = self._clock.monotonic()
-            yield from end(steps.endings, procfs=self._procfs, interrupted=self._over.is_set)
+            self._acting_since = self._sources.clock.monotonic()
+            yield from end(steps.endings, procfs=self._sources.paths.procfs, interrupted=self._stopping.is_set)
 
     def _removed(self) -> Iterator[Outcome]:
         if self._unit not in self._history.segment_units.values():
-            return  # nobody has seen it hold any
-        shared = self._surroundings.sources.shm.read(self._clock.monotonic() + _LOOK_SECONDS)
+            return  # it was never seen to hold any
+        shared = self._shm.read(self._sources.clock.monotonic() + _READ_SECONDS)
         found, why = removals(self._own(shared), shared, self._config.policy)
-        self._tell_once(why)
-        found = tuple(one for one in found if one.segment.id not in self._handled)
+        self._log_once(why)
+        found = tuple(removal for removal in found if removal.segment.id not in self._handled)
         if not found:
             return
-        with Remover(self._shm_path) as remover:
+        with Remover(self._sources.paths.shm) as remover:
             for removal in found:
-                if self._over.is_set():
+                if self._stopping.is_set():
                     return
                 yield remover.remove(removal)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep others that clean up from ending the same processes: a second SIGTERM cuts their own clean-up short."""
+        """Keep out others that clean up: a second SIGTERM cuts a process's own clean-up short."""
         with ExitStack() as stack:
-            with suppress(OSError):  # where there is no tmpfs there is nothing to be alone by
-                stack.enter_context(Remover(self._shm_path))
+            with suppress(OSError):  # without a tmpfs there is no lock
+                stack.enter_context(Remover(self._sources.paths.shm))
             yield
 
-    def _own(self, shared: SharedMemory | None = None) -> Own:
-        """Look at processes, and remember what that tells. Raises UnprovenError."""
-        now = self._clock.monotonic()
-        ticket = self._surroundings.processes.ask(now + _LOOK_SECONDS)
-        processes = self._surroundings.processes.answer(ticket, now + _LOOK_SECONDS)
-        seen = self._seen
-        if seen is None:
+    def _own(self, shared: SharedMemory | None = None) -> StartingUnit:
+        """Read processes into the history, and find the unit. Raises UnprovenError."""
+        now = self._sources.clock.monotonic()
+        ticket = self._processes.ask(now + _READ_SECONDS)
+        processes = self._processes.answer(ticket, now + _READ_SECONDS)
+        known = self._snapshot
+        if known is None:
             raise UnprovenError("systemd has not told of the unit")
         snapshot = replace(
-            seen,
-            at=self._clock.time(),
-            at_monotonic=self._clock.monotonic(),
+            known,
+            at=self._sources.clock.time(),
+            at_monotonic=self._sources.clock.monotonic(),
             processes=processes,
-            shm=Ok(shared) if shared is not None else seen.shm,
+            shm=Ok(shared) if shared is not None else known.shm,
         )
         self._history = advance(self._history, snapshot, self._config.policy)
-        return own_of(snapshot, self._history, self._unit, os.getpid())
+        return starting_unit(snapshot, self._history, self._unit, os.getpid())
 
-    def _tell_once(self, line: str, about: object = None) -> None:
+    def _log_once(self, line: str, about: object = None) -> None:
         key = line if about is None else about
-        if line and key not in self._told:
-            self._told.add(key)
+        if line and key not in self._logged:
+            self._logged.add(key)
             log.warning("%s: %s", self._unit.name, line)

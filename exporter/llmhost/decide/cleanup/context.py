@@ -3,22 +3,18 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from llmhost.decide import process_trees
 from llmhost.decide.cleanup.steps import CleanupRequest, Condition, Ending, Plan, Removal
+from llmhost.decide.process_trees import Listening
 from llmhost.derive.host_view import HostView
 from llmhost.derive.orphans import orphan_conditions
 from llmhost.derive.unit_membership import Owner, Owners
 from llmhost.model.host import Host
 from llmhost.model.ids import ProcessId, UnitId
-from llmhost.model.process import Process, ProcessTable, Role
-from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
+from llmhost.model.process import Process, ProcessTable
+from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
 from llmhost.model.segment import Segment, SegmentId
 from llmhost.model.unit import Unit
-
-# An engine's parts listen for each other (each vLLM worker on some eight ports of loopback), and serve nobody else.
-_PARTS = frozenset({Role.CORE, Role.COORDINATOR, Role.WORKER})
-
-
-Listening = Mapping[ProcessId, Reading[bool]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,31 +97,12 @@ def orphans_in_condition(view: HostView) -> Mapping[ProcessId, bool]:
     return found.value if isinstance(found, Ok) else {}
 
 
-def serves_others(process: Process) -> bool:
-    """Whether a port on which it listens is for others than its own tree."""
-    return process.role not in _PARTS
-
-
-def stays_as_it_listens(process: Process, listening: Listening) -> str:
-    """Say why a server that nobody owns any more stays: somebody may use it. "" where nobody can."""
-    if not serves_others(process):
-        return ""
-    listens = listening.get(process.id, Failed(Cause.UNKNOWN))
-    if listens == Ok(True):
-        return "still listens, and may serve somebody: for a person to end, if nobody uses it"
-    if isinstance(listens, Failed) and listens.cause is Cause.NETWORK_NAMESPACE:
-        return "may listen in its own network namespace, which is not looked into: for a person to end"
-    return "" if isinstance(listens, Ok) else "whether it listens cannot be told: root can tell"
-
-
 def to_ask_for_listeners(view: HostView) -> Iterator[Process]:
     """Give the processes of which has to be known whether they listen."""
     if not isinstance(view.snapshot.processes, Ok):
-        return
-    for one in orphans_in_condition(view):
-        process = view.snapshot.processes.value.of(one)
-        if process is not None and serves_others(process):
-            yield process
+        return iter(())
+    found = (view.snapshot.processes.value.of(orphan) for orphan in orphans_in_condition(view))
+    return process_trees.to_ask_for_listeners(process for process in found if process is not None)
 
 
 def unread(what: str, reading: Failed | NotApplicable) -> str:

@@ -51,7 +51,7 @@ def plan(view: HostView, request: CleanupRequest, around: Around, first: Plan | 
         endings=_trackers_last(of_processes),
         removals=tuple(of_segments.ready),
         waiting=(*of_processes.waiting, *of_segments.waiting),
-        skipped=(*of_processes.left, *of_segments.skipped),
+        skipped=(*of_processes.skipped, *of_segments.skipped),
         unknowns=tuple(_unknowns(view, request, of_segments)),
     )
 

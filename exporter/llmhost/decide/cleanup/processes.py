@@ -1,21 +1,34 @@
-"""Which processes a clean-up ends: trees of orphans, each as a whole or not at all, and their trackers. Pure."""
+"""The processes that a clean-up ends: trees of orphans, and their trackers. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from llmhost.decide.cleanup.context import Ground, orphans_in_condition, stays_as_it_listens
+from llmhost.decide.cleanup.context import Ground, orphans_in_condition
 from llmhost.decide.cleanup.steps import Condition, Ending, Skipped
+from llmhost.decide.process_trees import (
+    Tree,
+    TreePolicy,
+    Words,
+    judged_trees,
+    pipe_holders,
+    stays_as_it_listens,
+    tracker_stays,
+)
 from llmhost.derive.activation import is_up
-from llmhost.derive.parentage import ancestors
 from llmhost.derive.trackers import TrackerState
-from llmhost.model.engines import tracker_fd
 from llmhost.model.ids import ProcessId
-from llmhost.model.process import Home, Process, ProcessTable, Role
+from llmhost.model.process import Home, Process, Role
 from llmhost.model.reading import Failed, Ok
 
-_STANDARD = (0, 1, 2)
 _ORPHAN = "orphans: whoever they worked for is gone"
 _TRACKER = "trackers that nobody is left to hold; waited for first, as they clean up by themselves"
+_WORDS = Words(
+    above="below it is {}, which is no orphan",
+    shares_pipe="shares a pipe with {}, which is no orphan, and may work with it",
+    tracker_held="{} stays and holds its pipe: ends by itself after that",
+    tracker_above="below it is {}, which stays",
+    tracker_unknown="who else holds its pipe cannot be told: root can tell",
+)
 _ID = 12  # of a container's 64 digits, as its tools show it
 
 
@@ -23,106 +36,46 @@ _ID = 12  # of a container's 64 digits, as its tools show it
 class ProcessSteps:
     ready: list[Ending] = field(default_factory=list)
     waiting: list[Ending] = field(default_factory=list)
-    left: list[Skipped] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
 
 
 def process_steps(ground: Ground) -> ProcessSteps:
     """Decide on every orphan and orphaned tracker. Endings come topmost first, trackers last."""
     steps = ProcessSteps()
-    found = orphans_in_condition(ground.view)
-    orphans = [process for one in found if (process := ground.table.of(one)) is not None]
-    told = ground.view.facts.orphans
-    ripe = {one.process.id for one in told.value} if isinstance(told, Ok) else set()
-    others = others_by_pipe(orphans, ground.table)
-    for tree in trees(orphans, ground.table):
-        kept = _kept(tree, found, others, ground)
-        _take_tree(tree, kept, ripe, ground, steps)
+    inferred = orphans_in_condition(ground.view)
+    orphans = [process for orphan in inferred if (process := ground.table.of(orphan)) is not None]
+    known = ground.view.facts.orphans
+    ripe = {orphan.process.id for orphan in known.value} if isinstance(known, Ok) else set()
+
+    def is_new(process: Process) -> str:
+        planned = ground.was_planned(process, Condition.ORPHAN)
+        return "" if planned else "not like an orphan at the first look: clean again"
+
+    policy = TreePolicy(
+        candidates=orphans,
+        stays=lambda process: _kept_by(process, inferred[process.id], ground),
+        stays_after_all=is_new,
+        words=_WORDS,
+        own_pid=ground.around.own_pid,
+    )
+    for tree in judged_trees(policy, ground.table):
+        _take_tree(tree, ripe, ground, steps)
     _take_trackers(ground, steps)
     planned = {step.process.id for step in (*steps.ready, *steps.waiting)} | {orphan.id for orphan in orphans}
-    steps.left += _leftovers(ground, planned)
+    steps.skipped += _leftovers(ground, planned)
     return steps
 
 
-def trees(orphans: Sequence[Process], table: ProcessTable) -> list[list[Process]]:
-    """Put together who would take whom down: parents and children, a process group, and who shares a pipe."""
-    by_id = {orphan.id: orphan for orphan in orphans}
-    leader = {orphan.id: orphan.id for orphan in orphans}
-
-    def find(process: ProcessId) -> ProcessId:
-        while leader[process] != process:
-            leader[process] = process = leader[leader[process]]
-        return process
-
-    first: dict[tuple[str, int], ProcessId] = {}
-    for orphan in orphans:
-        for above in ancestors(
-            orphan, table
-        ):  # also over one whose first thread has ended, and that looks like a zombie
-            if above.id in by_id:
-                leader[find(orphan.id)] = find(above.id)
-                break
-        for key in (("group", orphan.pgrp), *(("pipe", inode) for inode in own_pipes(orphan))):
-            other = first.setdefault(key, orphan.id)
-            leader[find(orphan.id)] = find(other)
-    found: dict[ProcessId, list[Process]] = {}
-    for orphan in orphans:
-        found.setdefault(find(orphan.id), []).append(orphan)
-
-    def depth(process: Process) -> tuple[int, int]:
-        return sum(above.id in by_id for above in ancestors(process, table)), process.id.pid
-
-    return [sorted(tree, key=depth) for _, tree in sorted(found.items())]
-
-
-def own_pipes(process: Process) -> frozenset[int]:
-    """Give the pipes that it shares with its own kind: all but standard input and output, by which anybody hears it."""
-    pipes = process.pipes or {}
-    return frozenset(pipes.values()) - {pipes[fd] for fd in _STANDARD if fd in pipes}
-
-
-def others_by_pipe(orphans: Collection[Process], table: ProcessTable) -> Mapping[int, Process]:
-    """Find one for each pipe that a process holds which is no orphan; trackers are decided on after all others."""
-    among = {orphan.id for orphan in orphans}
-    found: dict[int, Process] = {}
-    for other in table.by_pid.values():
-        if other.pipes and other.id not in among and not other.zombie and other.role is not Role.TRACKER:
-            for inode in own_pipes(other):
-                found.setdefault(inode, other)
-    return found
-
-
-def _kept(
-    tree: Sequence[Process], inferred: Mapping[ProcessId, bool], others: Mapping[int, Process], ground: Ground
-) -> Mapping[ProcessId, str]:
-    """Say what keeps which of a tree's processes; where it is anything, that keeps them all."""
-    kept = {process.id: why for process in tree if (why := _kept_by(process, inferred[process.id], ground))}
-    if not kept:
-        kept = {process.id: why for process in tree if (why := _kept_by_others(process, tree, others, ground))}
-    if not kept:
-        new = [process.id for process in tree if not ground.was_planned(process, Condition.ORPHAN)]
-        kept = dict.fromkeys(new, "not like an orphan at the first look: clean again")
-    return kept
-
-
-def _take_tree(
-    tree: Sequence[Process],
-    kept: Mapping[ProcessId, str],
-    ripe: Collection[ProcessId],
-    ground: Ground,
-    steps: ProcessSteps,
-) -> None:
-    asked = [process for process in tree if ground.wants(process, Condition.ORPHAN)]
-    if kept:
-        keeper = next(process for process in tree if process.id in kept)
-        others = f"ending it would take down {named(keeper)}, which stays"
-        steps.left += [_left(process, kept.get(process.id, others), ground) for process in asked]
-    elif asked and len(asked) < len(tree):
-        steps.left += [
-            _left(process, "not all of its tree is asked for, and that goes as a whole", ground) for process in asked
-        ]
+def _take_tree(tree: Tree, ripe: Collection[ProcessId], ground: Ground, steps: ProcessSteps) -> None:
+    asked = [process for process in tree.processes if ground.wants(process, Condition.ORPHAN)]
+    if tree.kept:
+        steps.skipped += [_left(process, tree.why_kept(process), ground) for process in asked]
+    elif asked and len(asked) < len(tree.processes):
+        why = "not all of its tree is asked for, and that goes as a whole"
+        steps.skipped += [_left(process, why, ground) for process in asked]
     elif asked:
-        into = steps.ready if all(process.id in ripe for process in tree) else steps.waiting
-        into += [_ending(process, Condition.ORPHAN, _ORPHAN, ground) for process in tree]
+        into = steps.ready if all(process.id in ripe for process in asked) else steps.waiting
+        into += [_ending(process, Condition.ORPHAN, _ORPHAN, ground) for process in asked]
 
 
 def _kept_by(process: Process, inferred: bool, ground: Ground) -> str:
@@ -160,37 +113,12 @@ def _still_at_home(process: Process, ground: Ground) -> str:
     return ""
 
 
-def _kept_by_others(process: Process, tree: Sequence[Process], others: Mapping[int, Process], ground: Ground) -> str:
-    """Say whom it would take down that is no orphan, or not known to be one."""
-    within = {one.id for one in tree}
-    for below in descendants(process, ground.table):
-        if below.id.pid == ground.around.own_pid:
-            return "runs this very command"
-        if below.id not in within and not below.zombie and below.role is not Role.TRACKER:
-            return f"below it is {named(below)}, which is no orphan"
-    for inode in sorted(own_pipes(process)):
-        if inode in others:
-            return f"shares a pipe with {named(others[inode])}, which is no orphan, and may work with it"
-    return ""
-
-
-def descendants(process: Process, table: ProcessTable) -> Iterator[Process]:
-    waiting, seen = [process], {process.id.pid}
-    while waiting:
-        one = waiting.pop()
-        yield one
-        for pid in table.children.get(one.id.pid, ()):
-            if pid not in seen and pid in table.by_pid:
-                seen.add(pid)
-                waiting.append(table.by_pid[pid])
-
-
 def _take_trackers(ground: Ground, steps: ProcessSteps) -> None:
     """End a tracker only after all others that hold its pipe: it then cleans up and ends by itself, or hangs."""
     states = ground.view.facts.trackers
     ready, waiting = ({step.process.id for step in these} for these in (steps.ready, steps.waiting))
-    for one, state in sorted(states.value.items()) if isinstance(states, Ok) else ():
-        tracker = ground.table.of(one)
+    for tracker_id, state in sorted(states.value.items()) if isinstance(states, Ok) else ():
+        tracker = ground.table.of(tracker_id)
         if tracker is None or not ground.wants(tracker, Condition.TRACKER):
             continue
         holders = pipe_holders(tracker, ground.table)
@@ -199,43 +127,18 @@ def _take_trackers(ground: Ground, steps: ProcessSteps) -> None:
         )
         if state is not TrackerState.ORPHANED and not creator_goes:
             continue
-        why = _not_ours(tracker, ground) or _still_at_home(tracker, ground)
-        if not why and holders is None:
-            why = "who else holds its pipe cannot be told: root can tell"
-        if not why:
-            kept = [process for process in holders or () if process.id not in ready | waiting]
-            why = f"{named(kept[0])} stays and holds its pipe: ends by itself after that" if kept else ""
-        below = [
-            descendant
-            for descendant in descendants(tracker, ground.table)
-            if descendant.id != tracker.id and not descendant.zombie
-        ]
-        if not why:
-            kept = [process for process in below if process.id not in ready | waiting]
-            why = f"below it is {named(kept[0])}, which stays" if kept else ""
+        why = (
+            _not_ours(tracker, ground)
+            or _still_at_home(tracker, ground)
+            or tracker_stays(tracker, ready | waiting, _WORDS, ground.table)
+        )
         if not why and not ground.was_planned(tracker, Condition.TRACKER):
             why = "not orphaned at the first look: clean again"
         if why:
-            steps.left.append(_left(tracker, why, ground))
+            steps.skipped.append(_left(tracker, why, ground))
             continue
-        into = steps.ready if all(one.id in ready for one in (*(holders or ()), *below)) else steps.waiting
+        into = steps.waiting if tracker_stays(tracker, ready, _WORDS, ground.table) else steps.ready
         into.append(_ending(tracker, Condition.TRACKER, _TRACKER, ground))
-
-
-def pipe_holders(tracker: Process, table: ProcessTable) -> list[Process] | None:
-    """Find who holds the pipe that it reads; None where that cannot be told."""
-    number = tracker_fd(tracker.argv)
-    inode = None if number is None or tracker.pipes is None else tracker.pipes.get(number)
-    if inode is None or tracker.id.pid in table.holders_untold:
-        return None
-    return [
-        process
-        for process in table.by_pid.values()
-        if process.id != tracker.id
-        and not process.zombie
-        and process.pipes is not None
-        and inode in process.pipes.values()
-    ]
 
 
 def _leftovers(ground: Ground, known: Collection[ProcessId]) -> Iterator[Skipped]:
@@ -247,12 +150,6 @@ def _leftovers(ground: Ground, known: Collection[ProcessId]) -> Iterator[Skipped
             continue
         why = f"of an ended run of {owner.unit.name}, but no orphan: for that unit's guard to end, with --reap"
         yield _left(process, why, ground)
-
-
-def named(process: Process) -> str:
-    """Name a process for people: by its title, as the kernel cuts that in comm."""
-    title = process.argv[0] if process.engine and process.argv and "::" in process.argv[0] else process.comm
-    return f"{process.id.pid} {title}"
 
 
 def _left(process: Process, because: str, ground: Ground) -> Skipped:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from llmhost.decide.cleanup.context import Ground
-from llmhost.decide.cleanup.processes import named
 from llmhost.decide.cleanup.steps import Removal, Skipped
+from llmhost.decide.process_trees import named
 from llmhost.derive.activation import activation_began, waits_to_restart
 from llmhost.derive.segments import SegmentState
 from llmhost.model.children import is_bare_child

@@ -1,10 +1,10 @@
-"""Whether a start would find on its GPUs what it needs: free, held, or nobody can tell. Pure."""
+"""The decision on a start by the latest readings: free, held, or unknown. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from llmhost.config.schema import MIB, Config, UnitGpus
-from llmhost.decide.guard.memory_stability import Traces
+from llmhost.decide.guard.memory_stability import UsageTrends
 from llmhost.derive.need import Need, free_bytes, needed, needed_ratio
 from llmhost.derive.requirements import demand_of
 from llmhost.model.gpu import Gpu
@@ -16,13 +16,13 @@ from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit
 
-# What waiting does not mend: it takes a reset, a reload of the driver or a reboot.
-_NO_USE_TO_WAIT = frozenset({Cause.DRIVER_MISMATCH, Cause.LOST, Cause.RESET_REQUIRED})
+# It takes a reset, a reload of the driver or a reboot.
+_HOPELESS = frozenset({Cause.DRIVER_MISMATCH, Cause.LOST, Cause.RESET_REQUIRED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What was asked for on the command line; the unit and the engine's arguments say the rest."""
+class GuardOptions:
+    """The needs given on the command line; the unit and the engine's arguments give the rest."""
 
     gpus: tuple[str, ...] = ()  # indexes, UUIDs, PCI bus ids; (): those of the unit
     free_bytes: int | None = None  # on each GPU
@@ -34,16 +34,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What must be free, and where."""
+    """The memory that must be free, and the GPUs."""
 
     gpus: Reading[tuple[GpuUuid, ...]]  # Failed(LOST): one of them is not there; else they are known
-    doubt: str = ""  # why these are all GPUs, where nobody knows which the unit uses
+    doubt: str = ""  # why these are all GPUs: the unit's own are not known
     need: Reading[Need]  # not Ok: on each GPU less than max_used_bytes must be in use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """What a GPU lacks. Sizes are None where they are not known, or are not what counts."""
+    """A GPU on which the start does not find what it needs. Sizes are None where they are unknown or do not matter."""
 
     gpu: Gpu
     free_bytes: int | None = None
@@ -67,20 +67,20 @@ class Decision:
     lacks: tuple[Lack, ...] = ()
     shm: ShmLack | None = None
     moving: tuple[Gpu, ...] = ()  # enough is free there, but memory does not stand still yet
-    trouble: Failed | None = None  # why nobody can tell
+    failure: Failed | None = None  # of UNKNOWN
 
     @property
-    def no_use_to_wait(self) -> bool:
-        return self.trouble is not None and self.trouble.cause in _NO_USE_TO_WAIT
+    def is_hopeless(self) -> bool:
+        return self.failure is not None and self.failure.cause in _HOPELESS
 
 
-def rule_of(unit: Unit, wanted: Wanted, snapshot: Snapshot, config: Config, history: History) -> Rule:
-    """Find what a start of the unit needs. Where nobody knows which GPUs it uses, it needs that on all of them."""
-    if wanted.gpus:
-        named = UnitGpus(pattern="*", gpus=wanted.gpus)
+def rule_of(unit: Unit, options: GuardOptions, snapshot: Snapshot, config: Config, history: History) -> Rule:
+    """Work out the needs of a start of the unit; if its GPUs are not known, on all GPUs."""
+    if options.gpus:
+        named = UnitGpus(pattern="*", gpus=options.gpus)
         config = replace(config, units=replace(config.units, gpus=(named,)))
     demand = demand_of(unit, (), snapshot, config, history)
-    listed = snapshot.nvml.value.gpus if isinstance(snapshot.nvml, Ok) else ()
+    listed = snapshot.gpus
     doubt = ""
     gpus: Reading[tuple[GpuUuid, ...]]
     if isinstance(demand.gpus, Ok):
@@ -93,11 +93,11 @@ def rule_of(unit: Unit, wanted: Wanted, snapshot: Snapshot, config: Config, hist
     missing = _missing(gpus, listed, snapshot, config.gpus.expected)
     if missing is not None:
         return Rule(gpus=missing, need=missing)
-    if wanted.free_bytes is not None and isinstance(gpus, Ok):
-        return Rule(gpus=gpus, doubt=doubt, need=Ok(dict.fromkeys(gpus.value, wanted.free_bytes)))
+    if options.free_bytes is not None and isinstance(gpus, Ok):
+        return Rule(gpus=gpus, doubt=doubt, need=Ok(dict.fromkeys(gpus.value, options.free_bytes)))
     ratio: Reading[float] = (
-        Ok(wanted.free_ratio)
-        if wanted.free_ratio is not None
+        Ok(options.free_ratio)
+        if options.free_ratio is not None
         else needed_ratio(demand.run.engine, demand.run.arguments, config.policy)
     )
     return Rule(gpus=gpus, doubt=doubt, need=needed(ratio, gpus, listed, snapshot.host))
@@ -105,48 +105,48 @@ def rule_of(unit: Unit, wanted: Wanted, snapshot: Snapshot, config: Config, hist
 
 def decide(
     rule: Rule,
-    wanted: Wanted,
+    options: GuardOptions,
     snapshot: Snapshot,
-    traces: Traces,
+    trends: UsageTrends,
     *,
     shm_free_bytes: int | None = None,
 ) -> Decision:
     """Decide by the memory that was read last. `shm_free_bytes` is None where that could not be read."""
     report = snapshot.nvml
     if not isinstance(report, Ok):
-        return _untold(report if isinstance(report, Failed) else Failed(Cause.UNKNOWN, report.why))
+        return _unknown(report if isinstance(report, Failed) else Failed(Cause.UNKNOWN, report.why))
     if report.value.driver_mismatch:
         on_disk, loaded = report.value.library_on_disk_version, report.value.driver_version
         detail = f"the library on disk is {on_disk}, the loaded driver {loaded}: no program can start"
-        return _untold(Failed(Cause.DRIVER_MISMATCH, detail))
+        return _unknown(Failed(Cause.DRIVER_MISMATCH, detail))
     if not isinstance(rule.gpus, Ok):
-        return _untold(rule.gpus if isinstance(rule.gpus, Failed) else Failed(Cause.UNKNOWN, rule.gpus.why))
+        return _unknown(rule.gpus if isinstance(rule.gpus, Failed) else Failed(Cause.UNKNOWN, rule.gpus.why))
     by_uuid = {gpu.uuid: gpu for gpu in report.value.gpus}
     gpus = tuple(by_uuid[uuid] for uuid in rule.gpus.value)
-    trouble = next((found for gpu in gpus if (found := _trouble(gpu)) is not None), None)
-    if trouble is not None:
-        return replace(_untold(trouble), gpus=gpus)
-    lacks = tuple(lack for gpu in gpus if (lack := _lack(gpu, rule, wanted, snapshot.host)) is not None)
+    failure = next((found for gpu in gpus if (found := _failure(gpu)) is not None), None)
+    if failure is not None:
+        return replace(_unknown(failure), gpus=gpus)
+    lacks = tuple(lack for gpu in gpus if (lack := _lack(gpu, rule, options, snapshot.host)) is not None)
     moving = tuple(
         gpu
         for gpu in gpus
         if not gpu.unified_memory  # the host's memory never stands still
         and all(lack.gpu is not gpu for lack in lacks)
-        and not _stands_still(gpu, traces, snapshot.at_monotonic, wanted.settle_seconds)
+        and not _stands_still(gpu, trends, snapshot.at_monotonic, options.settle_seconds)
     )
     shm: ShmLack | None = None
-    if wanted.shm_bytes is not None:
+    if options.shm_bytes is not None:
         if shm_free_bytes is None:
-            return replace(_untold(Failed(Cause.NO_SHM, "it cannot be read how much is free")), gpus=gpus)
-        if shm_free_bytes < wanted.shm_bytes:
-            shm = ShmLack(free_bytes=shm_free_bytes, needed_bytes=wanted.shm_bytes)
+            return replace(_unknown(Failed(Cause.NO_SHM, "it cannot be read how much is free")), gpus=gpus)
+        if shm_free_bytes < options.shm_bytes:
+            shm = ShmLack(free_bytes=shm_free_bytes, needed_bytes=options.shm_bytes)
     held = bool(lacks or moving or shm is not None)
     verdict = GuardVerdict.HELD if held else GuardVerdict.FREE
     return Decision(verdict=verdict, gpus=gpus, lacks=lacks, shm=shm, moving=moving)
 
 
-def _untold(trouble: Failed) -> Decision:
-    return Decision(verdict=GuardVerdict.UNKNOWN, trouble=trouble)
+def _unknown(failure: Failed) -> Decision:
+    return Decision(verdict=GuardVerdict.UNKNOWN, failure=failure)
 
 
 def _split(uuids: Sequence[GpuUuid], listed: Sequence[Gpu]) -> tuple[GpuUuid, ...]:
@@ -177,7 +177,7 @@ def _whole(listed: Sequence[Gpu]) -> list[GpuUuid]:
     return [gpu.uuid for gpu in listed if gpu.parent_uuid is None]
 
 
-def _trouble(gpu: Gpu) -> Failed | None:
+def _failure(gpu: Gpu) -> Failed | None:
     if gpu.fault is not None:
         return Failed(gpu.fault, f"GPU {gpu.index}: {gpu.fault_detail or gpu.fault}")
     if isinstance(gpu.memory, Failed):
@@ -185,13 +185,13 @@ def _trouble(gpu: Gpu) -> Failed | None:
     return None
 
 
-def _lack(gpu: Gpu, rule: Rule, wanted: Wanted, host: Reading[Host]) -> Lack | None:
+def _lack(gpu: Gpu, rule: Rule, options: GuardOptions, host: Reading[Host]) -> Lack | None:
     if gpu.fabric_ready is False:
         return Lack(gpu=gpu, why="its NVLink fabric is not ready")
     used = gpu.memory.value.used_bytes if isinstance(gpu.memory, Ok) else None
     if not isinstance(rule.need, Ok):
         # Of unified memory it is not known how much of it GPU programs have: there is nothing to go by.
-        if used is None or used < wanted.max_used_bytes:
+        if used is None or used < options.max_used_bytes:
             return None
         return Lack(gpu=gpu, used_bytes=used)
     free = free_bytes(gpu, host)
@@ -201,6 +201,6 @@ def _lack(gpu: Gpu, rule: Rule, wanted: Wanted, host: Reading[Host]) -> Lack | N
     return None if free.value >= need else Lack(gpu=gpu, free_bytes=free.value, needed_bytes=need, used_bytes=used)
 
 
-def _stands_still(gpu: Gpu, traces: Traces, at: float, settle_seconds: float) -> bool:
-    trace = traces.get(gpu.uuid)
-    return trace is not None and at - trace.since >= settle_seconds
+def _stands_still(gpu: Gpu, trends: UsageTrends, at: float, settle_seconds: float) -> bool:
+    trend = trends.get(gpu.uuid)
+    return trend is not None and at - trend.since >= settle_seconds

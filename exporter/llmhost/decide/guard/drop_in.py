@@ -1,4 +1,4 @@
-"""What the drop-in says that puts the guard before a service. Pure."""
+"""The text of the drop-in that puts the guard before a service. Pure."""
 
 import math
 import re
@@ -21,9 +21,9 @@ class UnfitError(Exception):
 def guard_drop_in_text(
     shipped: str, python: str, notify_access: str, *, timeout_start: str = "", restart: str = ""
 ) -> str:
-    """Make of systemd/guard.conf what goes before one service: with our Python, and without what would take away.
+    """Adapt systemd/guard.conf to one service: with this Python, and without lines that would weaken its settings.
 
-    The others are NotifyAccess=, TimeoutStartSec= and RestartSec= of the unit as it is, as `systemctl show` has them.
+    The others are the unit's NotifyAccess=, TimeoutStartSec= and RestartSec=, as `systemctl show` has them.
     With NotifyAccess=all, which a service may need for itself, the guard may notify already, and "exec" would keep
     others from it. Times that are longer than ours stay: with Type=notify a model must load within the first.
     """

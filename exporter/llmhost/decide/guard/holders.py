@@ -1,38 +1,45 @@
-"""Who has the memory that a start waits for, and since when. Pure."""
+"""The holders of the memory that a start waits for. Pure.
+
+A verdict needs none of this, so the machine imports it only once there is somebody to name.
+"""
 
 from collections.abc import Mapping
 
-from llmhost.decide.holder_summary import SeenGpu, SeenHolder
+from llmhost.config.schema import Config
+from llmhost.decide.guard.state import GpuHolders, HolderSummary
 from llmhost.derive.attribution import GpuAttribution, Holder
+from llmhost.derive.facts import derive
+from llmhost.derive.history.observations import advance
 from llmhost.derive.in_the_way import shown_command
+from llmhost.derive.units_of_interest import units_of_interest as units_of_interest  # noqa: PLC0414 - one lazy import
+from llmhost.model.history.history import History
 from llmhost.model.ids import GpuUuid
-from llmhost.model.reading import Ok, Reading
+from llmhost.model.reading import Ok
 from llmhost.model.snapshot import Snapshot
 
 
-def seen_holders(
-    attribution: Reading[Mapping[GpuUuid, Reading[GpuAttribution]]], snapshot: Snapshot
-) -> Mapping[GpuUuid, SeenGpu]:
-    """Give the holders of each GPU of which they are known."""
+def attribute(snapshot: Snapshot, config: Config, history: History) -> tuple[History, Mapping[GpuUuid, GpuHolders]]:
+    """Give the history with this snapshot, and the holders of each GPU of which they are known."""
+    history = advance(history, snapshot, config.policy)
+    attribution = derive(snapshot, config, history).attribution
     if not isinstance(attribution, Ok):
-        return {}
-    return {
-        uuid: SeenGpu(
-            holders=tuple(sorted((_seen(holder, snapshot) for holder in told.value.holders), key=_size)),
-            nobodys_bytes=(
-                told.value.unattributed_bytes.value if isinstance(told.value.unattributed_bytes, Ok) else None
-            ),
-        )
-        for uuid, told in attribution.value.items()
-        if isinstance(told, Ok)
+        return history, {}
+    return history, {
+        uuid: _of_gpu(gpu.value, snapshot) for uuid, gpu in attribution.value.items() if isinstance(gpu, Ok)
     }
 
 
-def _size(holder: SeenHolder) -> int:
-    return -(holder.used_bytes or 0)
+def _of_gpu(gpu: GpuAttribution, snapshot: Snapshot) -> GpuHolders:
+    holders = sorted(
+        (_summary(holder, snapshot) for holder in gpu.holders), key=lambda holder: -(holder.used_bytes or 0)
+    )
+    unattributed = gpu.unattributed_bytes
+    return GpuHolders(
+        holders=tuple(holders), unattributed_bytes=unattributed.value if isinstance(unattributed, Ok) else None
+    )
 
 
-def _seen(holder: Holder, snapshot: Snapshot) -> SeenHolder:
+def _summary(holder: Holder, snapshot: Snapshot) -> HolderSummary:
     table = snapshot.processes
     process = table.value.of(holder.process) if isinstance(table, Ok) and holder.process is not None else None
     since = None
@@ -40,7 +47,7 @@ def _seen(holder: Holder, snapshot: Snapshot) -> SeenHolder:
         host = snapshot.host.value
         now_since_boot = snapshot.at_monotonic + host.boottime_ahead_seconds
         since = snapshot.at - (now_since_boot - holder.process.start_ticks / host.ticks_per_second)
-    return SeenHolder(
+    return HolderSummary(
         pid=holder.pid,
         command=shown_command(process) if process is not None else "",
         kind=holder.kind,

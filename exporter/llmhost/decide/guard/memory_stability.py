@@ -1,19 +1,19 @@
-"""For how long the memory in use on each GPU has stood still, and how fast it falls. Pure."""
+"""Usage trends: since when the memory in use on each GPU stands still, and how fast it falls. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llmhost.model.ids import GpuUuid
 
-STEADY_BYTES = 16 << 20  # what is in use may move by that much and stand still
+STILL_BYTES = 16 << 20  # what is in use may move by that much and stand still
 _RATE_SECONDS = 2.0  # how far back a rate looks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
-    """Memory in use on one GPU. Times are on one monotonic clock."""
+class UsageTrend:
+    """The memory in use on one GPU over time. Times are on one monotonic clock."""
 
-    since: float  # from when on it has moved by no more than STEADY_BYTES
+    since: float  # from when on it has moved by no more than STILL_BYTES
     least_bytes: int  # since then
     most_bytes: int
     samples: tuple[tuple[float, int], ...]  # the last seconds: when, bytes
@@ -25,19 +25,19 @@ class Trace:
         return (first - last) / (last_at - first_at) if last_at > first_at else 0.0
 
 
-Traces = Mapping[GpuUuid, Trace]
+UsageTrends = Mapping[GpuUuid, UsageTrend]
 
 
-def advance(traces: Traces, used_bytes: Mapping[GpuUuid, int], at: float) -> Traces:
+def advance(trends: UsageTrends, used_bytes: Mapping[GpuUuid, int], at: float) -> UsageTrends:
     """Take in what is in use now. What was not read now stands still only from its next reading on."""
-    return {uuid: _advanced(traces.get(uuid), used, at) for uuid, used in used_bytes.items()}
+    return {uuid: _advanced(trends.get(uuid), used, at) for uuid, used in used_bytes.items()}
 
 
-def _advanced(trace: Trace | None, used: int, at: float) -> Trace:
-    if trace is None:
-        return Trace(since=at, least_bytes=used, most_bytes=used, samples=((at, used),))
-    samples = (*(sample for sample in trace.samples if at - sample[0] <= _RATE_SECONDS), (at, used))
-    least, most = min(trace.least_bytes, used), max(trace.most_bytes, used)
-    if most - least > STEADY_BYTES:
-        return Trace(since=at, least_bytes=used, most_bytes=used, samples=samples)
-    return Trace(since=trace.since, least_bytes=least, most_bytes=most, samples=samples)
+def _advanced(trend: UsageTrend | None, used: int, at: float) -> UsageTrend:
+    if trend is None:
+        return UsageTrend(since=at, least_bytes=used, most_bytes=used, samples=((at, used),))
+    samples = (*(sample for sample in trend.samples if at - sample[0] <= _RATE_SECONDS), (at, used))
+    least, most = min(trend.least_bytes, used), max(trend.most_bytes, used)
+    if most - least > STILL_BYTES:
+        return UsageTrend(since=at, least_bytes=used, most_bytes=used, samples=samples)
+    return UsageTrend(since=trend.since, least_bytes=least, most_bytes=most, samples=samples)

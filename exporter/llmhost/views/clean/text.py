@@ -3,8 +3,8 @@
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from llmhost.decide.cleanup.processes import named
 from llmhost.decide.cleanup.steps import CleanupReport, Ending, Outcome, Plan, Removal, Result, Skipped, Step
+from llmhost.decide.process_trees import named
 from llmhost.model.process import Process
 from llmhost.model.segment import Segment
 from llmhost.views.text import WIDTH, Line, Style, columns, count, cut, folded, padded, plain, rendered, size, span

@@ -1,146 +1,180 @@
-"""What the guard says: one line while it waits, one at the end with the cause and the next step. Pure."""
+"""The guard's lines: one while it waits, one at the end with the cause and the next step. Pure."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, tzinfo
+from collections.abc import Sequence
+from datetime import datetime
 
-from llmhost.decide.guard.decision import Decision, Lack, Rule, Wanted
-from llmhost.decide.guard.memory_stability import Traces
-from llmhost.decide.holder_summary import SeenGpu, SeenHolder
+from llmhost.decide.cleanup.steps import Ending, Outcome, Result, Skipped
+from llmhost.decide.guard.decision import Lack
+from llmhost.decide.guard.state import HolderSummary, Say, Topic, WaitStatus
+from llmhost.decide.guard.target import Target
+from llmhost.decide.process_trees import named
 from llmhost.model.gpu import Gpu
-from llmhost.model.ids import SYSTEM_MANAGER, GpuUuid, UnitId
+from llmhost.model.guard_run import GuardVerdict
+from llmhost.model.ids import SYSTEM_MANAGER, UnitId
+from llmhost.model.process import Process
 from llmhost.model.reading import Cause, Failed, Ok
+from llmhost.model.wording import GIB, LEAST_SHOWN_BYTES, gib, shortened
 from llmhost.views.text import clean
 
-_GIB = 1 << 30
-_LEAST_BYTES = _GIB // 20  # less is 0.0 GiB
-_FALLING_BYTES_PER_SECOND = _GIB // 10
+_FALLING_BYTES_PER_SECOND = GIB // 10
 _MOST_GPUS = 3  # in one line
 _MOST_HOLDERS = 2  # of one GPU
-_LONGEST_COMMAND = 40  # characters; anybody can choose their own title
 _DAY_SECONDS = 86400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """What there is to tell of."""
-
-    decision: Decision
-    rule: Rule
-    wanted: Wanted
-    holders: Mapping[GpuUuid, SeenGpu] = field(default_factory=dict)  # as of the last lists
-    traces: Traces = field(default_factory=dict)
-    at: float = 0.0  # seconds since the epoch
-    zone: tzinfo | None = None
+def log_line(say: Say, target: Target) -> str:
+    subject = target.unit.name if target.unit is not None else "the start"
+    match say.topic:
+        case Topic.WAITS:
+            return f"{subject} {_text(say)}; {say.seconds:.0f} s of {say.limit_seconds:.0f} s"
+        case Topic.NOT_LOADED:
+            return f"systemd has not loaded {say.why}, so what it runs is not known (systemctl show loads it)"
+        case _:
+            return f"{subject}: {_text(say)}"
 
 
-def waits_for(scene: Scene) -> str:
-    """Tell what is waited for: which GPU, how much is free and needed, who has it, since when."""
-    decision = scene.decision
-    if decision.trouble is not None:
-        return f"for the driver: {_trouble(decision.trouble)}"
-    parts = [_lack(lack, scene) for lack in decision.lacks[:_MOST_GPUS]]
+def status_line(say: Say) -> str:
+    """Give what `systemctl status` shows; "" for nothing new."""
+    warnings = {Topic.NOT_LOADED, Topic.REMEDIES_LATE, Topic.REMEDIES_UNPROVEN}
+    return "" if say.topic in warnings else f"guard: {_text(say)}"
+
+
+def _text(say: Say) -> str:
+    match say.topic:
+        case Topic.WAITS if say.status is not None:
+            return f"waits {_waits_for(say.status)}"
+        case Topic.FREE if say.status is not None:
+            return f"free after {say.seconds:.1f} s: {_is_free(say.status)}"
+        case Topic.GIVES_UP:
+            return _gives_up(say)
+        case Topic.TERMINATED:
+            what = f"it waited {_waits_for(say.status)}" if say.status is not None else "nothing was known yet"
+            return f"ended by SIGTERM after {say.seconds:.1f} s: {what}"
+        case Topic.REMEDIES_LATE:
+            return f"not done with what earlier runs have left after {say.limit_seconds:.0f} s"
+        case Topic.REMEDIES_UNPROVEN:
+            return "systemd does not tell of the unit: nothing can be told to be of an ended run"
+        case _:
+            return f"cannot tell what is needed: {say.why}"
+
+
+def _gives_up(say: Say) -> str:
+    known = "held" if say.verdict is GuardVerdict.HELD else "cannot tell"
+    if say.status is None or not say.answered:
+        what = "neither the driver nor systemd has answered yet"
+    else:
+        what = f"waits {_waits_for(say.status)}"
+    step = f". Next step: {_next_step(say.status)}" if say.status is not None else ""
+    return f"{known} after {say.seconds:.1f} s ({say.why}): {what}{step}"
+
+
+def _waits_for(status: WaitStatus) -> str:
+    """Name what is waited for: which GPU, how much is free and needed, who holds it, since when."""
+    if status.decision.verdict is GuardVerdict.FREE:
+        return "for what ended runs have left to be gone (enough is free)"
+    return "; ".join((_lacking(status), *(_stuck(process) for process in status.stuck)))
+
+
+def _lacking(status: WaitStatus) -> str:
+    decision = status.decision
+    if decision.failure is not None:
+        return f"for the driver: {_failure(decision.failure)}"
+    parts = [_lack(lack, status) for lack in decision.lacks[:_MOST_GPUS]]
     if len(decision.lacks) > _MOST_GPUS:
         parts.append(f"and {len(decision.lacks) - _MOST_GPUS} more GPUs")
     if not decision.lacks and decision.moving:
-        parts.append(_moving(decision.moving, scene))
+        parts.append(_moving(decision.moving, status))
     if decision.shm is not None:
-        free, needed = _gib(decision.shm.free_bytes), _gib(decision.shm.needed_bytes)
+        free, needed = gib(decision.shm.free_bytes), gib(decision.shm.needed_bytes)
         parts.append(f"shared memory ({free} of {needed} GiB free)")
     return "for " + "; ".join(parts)
 
 
-def is_free(scene: Scene) -> str:
-    """Tell what is free."""
-    gpus = scene.decision.gpus
+def _is_free(status: WaitStatus) -> str:
+    """Name what is free."""
+    gpus = status.decision.gpus
     if not gpus:
         return "the unit uses no GPU"
-    steady = f", steady for {scene.wanted.settle_seconds:g} s" if scene.wanted.settle_seconds else ""
-    if not isinstance(scene.rule.need, Ok):
-        return f"less than {_gib(scene.wanted.max_used_bytes)} GiB in use on {_names(gpus)}{steady}"
-    needed = max(scene.rule.need.value[gpu.uuid] for gpu in gpus)
-    return f"{_gib(needed)} GiB or more free on {_names(gpus)}{steady}"
+    steady = f", steady for {status.options.settle_seconds:g} s" if status.options.settle_seconds else ""
+    if not isinstance(status.rule.need, Ok):
+        return f"less than {gib(status.options.max_used_bytes)} GiB in use on {_names(gpus)}{steady}"
+    needed = max(status.rule.need.value[gpu.uuid] for gpu in gpus)
+    return f"{gib(needed)} GiB or more free on {_names(gpus)}{steady}"
 
 
-def next_step(scene: Scene) -> str:
-    """Tell what a person can do about it."""
-    decision = scene.decision
-    if decision.trouble is not None:
-        return _mend(decision.trouble)
+def _next_step(status: WaitStatus) -> str:
+    """Name what a person can do about it."""
+    if status.stuck:
+        return "reset the GPU (nvidia-smi --gpu-reset), or reboot"
+    decision = status.decision
+    if decision.failure is not None:
+        return _fix(decision.failure)
     if decision.lacks:
         lack = decision.lacks[0]
-        step = _next_step_for(lack, scene)
-        return f"{step}; or say with --gpus which GPUs the unit uses: {scene.rule.doubt}" if scene.rule.doubt else step
+        step = _next_step_for(lack, status)
+        return (
+            f"{step}; or say with --gpus which GPUs the unit uses: {status.rule.doubt}" if status.rule.doubt else step
+        )
     if decision.shm is not None:
         return "remove what nobody uses from /dev/shm, or make it larger"
     return "something else still allocates or frees memory on these GPUs; see llmhost_gpu_memory_used_bytes"
 
 
-def whose(scene: Scene) -> tuple[object, ...]:
-    """Give what makes a line worth another one before its time: other GPUs, other holders; no figures."""
-    decision = scene.decision
-    seen = [scene.holders.get(lack.gpu.uuid) for lack in decision.lacks]
-    return (
-        decision.trouble.cause if decision.trouble is not None else None,
-        tuple(lack.gpu.uuid for lack in decision.lacks),
-        tuple(frozenset(holder.pid for holder in gpu.holders) if gpu is not None else None for gpu in seen),
-        decision.shm is not None,
-    )
-
-
-def _lack(lack: Lack, scene: Scene) -> str:
+def _lack(lack: Lack, status: WaitStatus) -> str:
     name = f"GPU {lack.gpu.index}"
     if lack.why:
         return f"{name} ({lack.why})"
     if lack.needed_bytes is not None and lack.free_bytes is not None:
-        what = f"{_gib(lack.free_bytes)} of {_gib(lack.needed_bytes)} GiB free"
+        what = f"{gib(lack.free_bytes)} of {gib(lack.needed_bytes)} GiB free"
     else:
-        what = f"{_gib(lack.used_bytes or 0)} GiB in use, less than {_gib(scene.wanted.max_used_bytes)} GiB wanted"
-    told = _held(lack.gpu, scene)
-    return f"{name} ({what}): {told}" if told else f"{name} ({what})"
+        what = f"{gib(lack.used_bytes or 0)} GiB in use, less than {gib(status.options.max_used_bytes)} GiB wanted"
+    holders = _held(lack.gpu, status)
+    return f"{name} ({what}): {holders}" if holders else f"{name} ({what})"
 
 
-def _held(gpu: Gpu, scene: Scene) -> str:
-    """Tell who has the memory, the largest first."""
-    seen = scene.holders.get(gpu.uuid)
+def _held(gpu: Gpu, status: WaitStatus) -> str:
+    """Name the holders of the memory, the largest first."""
+    seen = status.holders.get(gpu.uuid)
     parts: list[str] = []
     if seen is not None:
-        large = [holder for holder in seen.holders if holder.used_bytes is None or holder.used_bytes >= _LEAST_BYTES]
-        parts = [_holder(one, scene) for one in large[:_MOST_HOLDERS]]
+        large = [
+            holder for holder in seen.holders if holder.used_bytes is None or holder.used_bytes >= LEAST_SHOWN_BYTES
+        ]
+        parts = [_holder(holder, status) for holder in large[:_MOST_HOLDERS]]
         if len(large) > _MOST_HOLDERS:
             parts.append(f"{len(large) - _MOST_HOLDERS} more processes")
-        if seen.nobodys_bytes is not None and seen.nobodys_bytes >= _LEAST_BYTES:
-            parts.append(f"{_gib(seen.nobodys_bytes)} GiB with no visible owner")
-    trace = scene.traces.get(gpu.uuid)
-    if trace is not None and trace.falling_bytes_per_second >= _FALLING_BYTES_PER_SECOND:
-        parts.append(f"falling {_gib(int(trace.falling_bytes_per_second))} GiB/s")
+        if seen.unattributed_bytes is not None and seen.unattributed_bytes >= LEAST_SHOWN_BYTES:
+            parts.append(f"{gib(seen.unattributed_bytes)} GiB with no visible owner")
+    trend = status.trends.get(gpu.uuid)
+    if trend is not None and trend.falling_bytes_per_second >= _FALLING_BYTES_PER_SECOND:
+        parts.append(f"falling {gib(int(trend.falling_bytes_per_second))} GiB/s")
     return ", ".join(parts)
 
 
-def _holder(holder: SeenHolder, scene: Scene) -> str:
-    size = f"{_gib(holder.used_bytes)} GiB" if holder.used_bytes is not None else "memory"
+def _holder(holder: HolderSummary, status: WaitStatus) -> str:
+    size = f"{gib(holder.used_bytes)} GiB" if holder.used_bytes is not None else "memory"
     who = f"{_command(holder.command)} pid {holder.pid}" if holder.command else f"pid {holder.pid}"
     whose_ = f" of {_unit(holder.unit)}" if holder.unit is not None else ""
-    since = f", since {_clock(holder.since_at, scene)}" if holder.since_at is not None else ""
+    since = f", since {_clock(holder.since_at, status)}" if holder.since_at is not None else ""
     return f"{size} {who}{whose_} ({holder.kind}{since})"
 
 
-def _moving(gpus: Sequence[Gpu], scene: Scene) -> str:
-    rates = [scene.traces[gpu.uuid].falling_bytes_per_second for gpu in gpus if gpu.uuid in scene.traces]
+def _moving(gpus: Sequence[Gpu], status: WaitStatus) -> str:
+    rates = [status.trends[gpu.uuid].falling_bytes_per_second for gpu in gpus if gpu.uuid in status.trends]
     rate = max(rates, key=abs, default=0.0)
     how = ""
     if abs(rate) >= _FALLING_BYTES_PER_SECOND:
-        how = f", {'falling' if rate > 0 else 'rising'} {_gib(int(abs(rate)))} GiB/s"
+        how = f", {'falling' if rate > 0 else 'rising'} {gib(int(abs(rate)))} GiB/s"
     return f"memory to stand still on {_names(gpus)} (enough is free{how})"
 
 
-def _next_step_for(lack: Lack, scene: Scene) -> str:
+def _next_step_for(lack: Lack, status: WaitStatus) -> str:
     if lack.why:
         return "see that nvidia-fabricmanager.service runs, and what its journal says"
-    seen = scene.holders.get(lack.gpu.uuid)
-    nobodys = seen.nobodys_bytes if seen is not None else None
+    seen = status.holders.get(lack.gpu.uuid)
+    unattributed = seen.unattributed_bytes if seen is not None else None
     largest = seen.holders[0] if seen is not None and seen.holders else None
-    if largest is None or (nobodys is not None and nobodys > (largest.used_bytes or 0)):
+    if largest is None or (unattributed is not None and unattributed > (largest.used_bytes or 0)):
         return (
             "no visible process has this memory: see who has /dev/nvidia* open (fuser -v /dev/nvidia*), also in "
             "containers; if nobody, only a reset of the GPU or a reboot gives it back"
@@ -157,16 +191,15 @@ def _next_step_for(lack: Lack, scene: Scene) -> str:
     return f"end process {largest.pid}, or give this unit other GPUs"
 
 
-def _trouble(trouble: Failed) -> str:
-    if trouble.stuck is not None:
-        about = f" of GPU {trouble.stuck.subject}" if trouble.stuck.subject else ""
-        return f"it hangs in {trouble.stuck.call}{about} for {trouble.stuck.seconds:.0f} s"
-    cause = str(trouble.cause).replace("_", " ")
-    return f"{cause} ({clean(trouble.detail)})" if trouble.detail else cause
+def _failure(failure: Failed) -> str:
+    if failure.stuck is not None:
+        about = f" of GPU {failure.stuck.subject}" if failure.stuck.subject else ""
+        return f"it hangs in {failure.stuck.call}{about} for {failure.stuck.seconds:.0f} s"
+    return f"{failure.cause.words} ({clean(failure.detail)})" if failure.detail else failure.cause.words
 
 
-def _mend(trouble: Failed) -> str:
-    match trouble.cause:
+def _fix(failure: Failed) -> str:
+    match failure.cause:
         case Cause.DRIVER_MISMATCH:
             return "reboot, or reload the driver's modules"
         case Cause.NO_DRIVER | Cause.NO_LIBRARY:
@@ -192,14 +225,36 @@ def _unit(unit: UnitId) -> str:
 
 def _command(command: str) -> str:
     """Keep what a process calls itself short, and within its place: it must not pass for another holder."""
-    shown = clean(command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}...")
+    shown = clean(shortened(command))
     return shown.translate({ord("("): "[", ord(")"): "]", ord(";"): ",", ord(","): "."})
 
 
-def _clock(at: float, scene: Scene) -> str:
-    told = datetime.fromtimestamp(at, scene.zone)
-    return f"{told:%H:%M:%S}" if scene.at - at < _DAY_SECONDS else f"{told:%Y-%m-%d}"
+def _clock(at: float, status: WaitStatus) -> str:
+    time = datetime.fromtimestamp(at, status.zone)
+    return f"{time:%H:%M:%S}" if status.at - at < _DAY_SECONDS else f"{time:%Y-%m-%d}"
 
 
-def _gib(count: int) -> str:
-    return f"{count / _GIB:.1f}"
+def step_line(outcome: Outcome) -> str:
+    """Write the line for a process or segment that was dealt with."""
+    step, detail = outcome.step, clean(outcome.detail)
+    if isinstance(step, Ending):
+        who = f"{step.condition} {clean(named(step.process))}, {step.because}"
+        if outcome.result is Result.DONE:
+            return f"ended {who}: {detail}, {outcome.seconds:.1f} s"
+        if outcome.result is Result.GONE:
+            return f"did not have to end {who}: {detail}"
+        return f"could not end {who}: {detail}"
+    what = f"{clean(step.segment.path)} from shared memory ({step.segment.kind}, {step.because})"
+    if outcome.result is Result.DONE:
+        return f"removed {what}"
+    return f"did not remove {what}: {detail}"
+
+
+def left_line(left: Skipped) -> str:
+    """Write the line for a process or segment that is left alone."""
+    what = clean(named(left.subject)) if isinstance(left.subject, Process) else clean(left.subject.path)
+    return f"leaves {what} alone: {clean(left.because)}"
+
+
+def _stuck(process: Process) -> str:
+    return f"process {clean(named(process))} of an ended run does not die, and only a GPU reset or a reboot ends it"

@@ -1,0 +1,68 @@
+"""The start that a guard waits for, and the limit of that wait. Pure."""
+
+from dataclasses import dataclass
+
+from llmhost.model.ids import UnitId
+from llmhost.model.unit import Unit, UnitSettings
+
+OWN_LIMIT = "--timeout"
+_DEFAULT_START_SECONDS = 90.0  # systemd-system.conf(5), DefaultTimeoutStartSec=, while the unit's own is not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A unit, or a command that runs outside of one."""
+
+    unit: UnitId | None
+    is_own: bool = False  # the guard runs in this unit
+    needs_systemd: bool  # to learn what the unit needs
+    command: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()  # the guard's own
+    fault: str = ""  # why the unit cannot be found out
+
+    @property
+    def stand_in(self) -> Unit:
+        """The command as if it were a unit."""
+        return Unit(
+            id=UnitId(""),
+            load_state="",
+            unit_file_state="",
+            active_state="inactive",
+            sub_state="dead",
+            settings=UnitSettings(exec_start=(self.command,) if self.command else (), environment=self.environment),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitLimit:
+    """The longest wait. Times are on the monotonic clock."""
+
+    began: float
+    timeout_seconds: float
+    may_extend: bool  # the guard can ask systemd for more time
+
+    def until(self, unit: Unit | None, command_began: float, *, is_own: bool) -> tuple[float, str]:
+        """Give the time at which the wait ends, and the limit's name.
+
+        TimeoutStartSec= counts for each command anew (systemd.service(5)), from the start of the command's process.
+        """
+        own = self.began + self.timeout_seconds, OWN_LIMIT
+        if not is_own or self.may_extend:
+            return own
+        if unit is None or unit.settings is None:
+            start = _DEFAULT_START_SECONDS
+        elif unit.active_state != "activating" or unit.settings.start_timeout_seconds is None:
+            return own
+        else:
+            start = unit.settings.start_timeout_seconds
+        margin = _margin_seconds(start)
+        by_systemd = min(self.began, command_began) + start - margin
+        if by_systemd >= own[0]:
+            return own
+        hint = "NotifyAccess=exec lets the guard extend it"
+        return by_systemd, f"{margin:g} s before TimeoutStartSec={start:g}s would end it; {hint}"
+
+
+def _margin_seconds(start_timeout_seconds: float) -> float:
+    """Give the time to leave for the last line before systemd's own limit."""
+    return min(5.0, max(0.5, start_timeout_seconds / 10))
