@@ -38,6 +38,10 @@ else
 	$(python) -m pytest $(ARGS)
 endif
 
+.PHONY: check-quick
+check-quick: ready-to-build ## most tests, in two minutes: without root, Prometheus, browser, and what takes long
+	$(python) -m pytest --quick -rfE $(in_company) $(alone:%=--ignore=%) $(ARGS)
+
 .PHONY: test-vllm
 test-vllm: ready-to-test ## as root, test against a real vLLM on this CPU; installs about 4 GB into .venv-vllm
 	@tests/setup/vllm

@@ -5,19 +5,22 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from grafana.boards import engines, fleet, host, incident
+from grafana.boards.engines.board import board as engines
+from grafana.boards.fleet.board import board as fleet
+from grafana.boards.host.board import board as host
+from grafana.boards.incident.board import board as incident
 from grafana.kit.panels import Json
 
 BOARDS: Mapping[str, Callable[[], Json]] = {
-    "llmhost-incident.json": incident.board,
-    "llmhost-host.json": host.board,
-    "llmhost-fleet.json": fleet.board,
-    "llmhost-engines.json": engines.board,
+    "llmhost-incident.json": incident,
+    "llmhost-host.json": host,
+    "llmhost-fleet.json": fleet,
+    "llmhost-engines.json": engines,
 }
 
 
 def files() -> dict[str, str]:
-    """Name → text of every dashboard."""
+    """Return the text of each dashboard by file name."""
     return {name: json.dumps(board(), indent=2, ensure_ascii=False) + "\n" for name, board in BOARDS.items()}
 
 

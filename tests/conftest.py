@@ -1,10 +1,11 @@
-"""Options of the tests; fixtures are imported where they are used."""
+"""Options of the tests; a fixture is in the conftest.py of its folder, or imported where it is used."""
 
 import os
 import signal
 from pathlib import Path
 
 import pytest
+from tests.fakes import needs
 
 HERE = Path(__file__).parent
 # What takes long, beginning with that: pytest-xdist gives each process a file at a time, and none should be left with
@@ -13,7 +14,6 @@ LONG = (
     "alerts/test_rules.py",
     "cli/test_release.py",
     "prometheus/test_scraping.py",
-    "cli/test_hostile_use.py",
     "guard/test_reap.py",
     "alerts/test_time_to_fire.py",
     "starts/test_incident.py",
@@ -23,7 +23,7 @@ LONG = (
     "guard/test_holders.py",
     "alerts/test_quiet_days.py",
     "guard/test_clean_shm.py",
-    "grafana/test_written.py",
+    "grafana/test_histories.py",
     "guard/test_install.py",
     "act/test_removing_force.py",
     "guard/test_command.py",
@@ -42,6 +42,18 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write expected pages anew; then read the diff")
+    parser.addoption(
+        "--quick", action="store_true", help="leave out long files, and tests that need root or slow tools"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    needs.quick = config.getoption("--quick")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave long files out of a quick run; None lets others decide."""
+    return True if config.getoption("--quick") and collection_path in {HERE / name for name in LONG} else None
 
 
 @pytest.hookimpl(optionalhook=True)

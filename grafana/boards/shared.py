@@ -1,4 +1,4 @@
-"""Panels and variables that more than one board has."""
+"""Panels and variables that several boards share."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,15 @@ from grafana.kit.panels import (
     RUNBOOK,
     Json,
     colours,
+    instant,
     link,
-    names_in_colour,
-    now,
-    only,
+    override,
     stat,
     table,
     target,
+    text_mappings,
     timeseries,
-    values,
+    value_mappings,
 )
 from grafana.kit.queries import (
     BAD,
@@ -35,7 +35,7 @@ from grafana.kit.queries import (
     seen,
 )
 
-# As numbers, so that what pages comes first: of their names, `info` is before `warning`. What is none of ours is 0.
+# As numbers, so that critical alerts sort first. A severity that is not ours is 0.
 SEVERITIES: Sequence[tuple[int, str, str]] = (
     (3, "critical", BAD),
     (2, "warning", ODD),
@@ -44,14 +44,14 @@ SEVERITIES: Sequence[tuple[int, str, str]] = (
 )
 
 
-def gpus() -> Json:
-    """Let panels repeat for each GPU of the hosts; nothing to choose by."""
+def gpu_variable() -> Json:
+    """Make the hidden variable by which panels repeat for each GPU."""
     return {**variable("gpu", "GPU", f"label_values(llmhost_gpu_info{{{HOST}}}, gpu)"), "hide": 2, "sort": 3}
 
 
 def line_over(pattern: str, **more: object) -> Json:
-    """Override for what is drawn as a line over stacked areas, and is no part of their sum."""
-    return only(
+    """Draw as a line over stacked areas, which is no part of their sum."""
+    return override(
         pattern,
         color={"fixedColor": "text", "mode": "fixed"},
         custom__fillOpacity=0,
@@ -61,9 +61,9 @@ def line_over(pattern: str, **more: object) -> Json:
     )
 
 
-def start_now(cannot_tell: str) -> list[Json]:
-    """Texts of what startable() answers."""
-    return values(
+def start_now_mappings(cannot_tell: str) -> list[Json]:
+    """Map the values of startable() to texts."""
+    return value_mappings(
         {
             0: ("would be refused", BAD),
             1: ("would find it free", GOOD),
@@ -74,19 +74,19 @@ def start_now(cannot_tell: str) -> list[Json]:
     )
 
 
-def can_be_seen() -> Json:
+def visibility() -> Json:
     return stat(
         "Is it seen?",
         "What is shown is as good as what the exporter can read. `NOT SCRAPED`: Prometheus gets nothing from the "
         "host, and what is drawn is old. `PARTLY`: a collector fails, or a GPU does not answer, and what they would "
         "tell is absent.",
-        [now(f"min({seen(HOST)})")],
-        mappings=values({0: ("NOT SCRAPED", BAD), 1: ("PARTLY", ODD), 2: ("yes", GOOD)}),
+        [instant(f"min({seen(HOST)})")],
+        mappings=value_mappings({0: ("NOT SCRAPED", BAD), 1: ("PARTLY", ODD), 2: ("yes", GOOD)}),
     )
 
 
-def holders_now(*, hosts: bool = False) -> Json:
-    """Give the table; with `hosts` it says of which host each row is."""
+def holders(*, hosts: bool = False) -> Json:
+    """Draw the table of memory holders; with `hosts` each row names its host."""
     kept = f"{BY_HOST}, gpu, unit, manager, kind"
     unattributed = f"llmhost_gpu_unattributed_memory_bytes{{{HOST}}} > 0"
     memory = (
@@ -105,13 +105,13 @@ def holders_now(*, hosts: bool = False) -> Json:
         shown=(*(("instance",) if hosts else ()), "gpu", "unit", "kind"),
         names={"gpu": "GPU"},
         overrides=[
-            only("^(instance|unit)$", custom__minWidth=100),
-            only("^memory$", unit="bytes", decimals=1, custom__width=85),
-            only("^GPU$", custom__width=45),
-            only("^procs$", custom__width=54),
-            only(
+            override("^(instance|unit)$", custom__minWidth=100),
+            override("^memory$", unit="bytes", decimals=1, custom__width=85),
+            override("^GPU$", custom__width=45),
+            override("^procs$", custom__width=54),
+            override(
                 "^kind$",
-                mappings=names_in_colour(KINDS),
+                mappings=text_mappings(KINDS),
                 custom__width=105,
                 custom__cellOptions=dict(COLOURED_CELL),
             ),
@@ -120,9 +120,9 @@ def holders_now(*, hosts: bool = False) -> Json:
     )
 
 
-def alerts_now(matchers: str, *, whose: Sequence[str] = ()) -> Json:
-    """Give the table; `whose` are labels that tell of what each alert is."""
-    shown = ("alertname", *whose)
+def firing_alerts(matchers: str, *, labels: Sequence[str] = ()) -> Json:
+    """Draw the table of firing alerts; `labels` name what the alert is about."""
+    shown = ("alertname", *labels)
     kept = ", ".join(shown)
     of_ours = f'alertname=~"Llmhost.+", severity!="none", {matchers}'
     firing = f'ALERTS{{alertstate="firing", {of_ours}}}'
@@ -143,22 +143,22 @@ def alerts_now(matchers: str, *, whose: Sequence[str] = ()) -> Json:
         shown=shown,
         names={"alertname": "alert", "gpu": "GPU"},
         overrides=[
-            only(
+            override(
                 "^alert$",
                 links=[link("Runbook", f"{RUNBOOK}#${{__value.raw}}")],
                 custom__minWidth=140,
             ),
-            only("^(instance|unit)$", custom__width=135),
-            only(
+            override("^(instance|unit)$", custom__width=135),
+            override(
                 "^since$",
                 unit="dateTimeFromNow",
-                mappings=values({CANNOT_TELL: ("n/a", "text")}),
+                mappings=value_mappings({CANNOT_TELL: ("n/a", "text")}),
                 custom__width=125,
             ),
-            only("^GPU$", custom__width=50),
-            only(
+            override("^GPU$", custom__width=50),
+            override(
                 "^severity$",
-                mappings=values({code: (name, colour) for code, name, colour in SEVERITIES}),
+                mappings=value_mappings({code: (name, colour) for code, name, colour in SEVERITIES}),
                 custom__width=85,
                 custom__cellOptions=dict(COLOURED_CELL),
             ),
@@ -168,7 +168,7 @@ def alerts_now(matchers: str, *, whose: Sequence[str] = ()) -> Json:
 
 
 def xids(*, hosts: bool = False) -> Json:
-    """Mark when the driver reported XIDs; with `hosts` it says of which host each is."""
+    """Mark XIDs that the driver reported; with `hosts` each names its host."""
     by = "instance, gpu, xid" if hosts else "gpu, xid"
     return annotation(
         "XIDs",
@@ -205,5 +205,5 @@ def orphans() -> Json:
         "Orphan processes",
         "Engine processes that outlived what they belong to, by engine and role; none is one series of 0.",
         [target(f"sum by (engine, role) (llmhost_orphan_processes{{{HOST}}})", "{{engine}} {{role}}")],
-        overrides=[only("^none none$", displayName="none")],
+        overrides=[override("^none none$", displayName="none")],
     )

@@ -1,11 +1,11 @@
-"""Why something cannot be read, as one number over time: for what the exporter has an `up` and a `fault` of."""
+"""Causes of failed readings as numbers, so that a state timeline can show them."""
 
 from collections.abc import Mapping, Sequence
 
-from grafana.kit.panels import values
+from grafana.kit.panels import value_mappings
 from grafana.kit.queries import BAD, CALM, GOOD, ODD, STARTING, WAITING, WORSE
 
-# Cause, as the exporter spells it → colour. Its code is its place, from 10 on. What others are not told apart by is 0.
+# Cause in the `cause` label → colour. Its code is 10 plus its position; a failure without one of these is 0.
 CAUSES: Mapping[str, str] = {
     "disabled": CALM,
     "released": CALM,
@@ -26,7 +26,7 @@ CAUSES: Mapping[str, str] = {
     "no_bus": BAD,
     "no_systemd": BAD,
     "bus_error": BAD,
-    # engines: nobody answers, or not what we can read
+    # engines
     "refused": BAD,
     "http_status": ODD,
     "unauthorized": ODD,
@@ -76,18 +76,18 @@ OF_COLLECTORS = (
 )
 
 
-def ok_or_why(ok: str, fault: str, matchers: str, by: str, causes: Sequence[str]) -> str:
-    """1 where it can be read, a cause's code where one of these is told, 0 where another is, or none."""
-    return f"{why_not(fault, matchers, by, causes)} or min by ({by}) ({ok}{{{matchers}}})"
+def ok_or_cause(ok: str, fault: str, matchers: str, by: str, causes: Sequence[str]) -> str:
+    """Query: 1 where the reading is ok, the code of a listed cause, 0 for any other failure."""
+    return f"{cause_code(fault, matchers, by, causes)} or min by ({by}) ({ok}{{{matchers}}})"
 
 
-def why_not(fault: str, matchers: str, by: str, causes: Sequence[str]) -> str:
-    """Give a cause's code where one of these is told."""
-    told = " or ".join(f'{_CODES[cause]} * {fault}{{cause="{cause}", {matchers}}}' for cause in causes)
-    return f"max by ({by}) ({told})"
+def cause_code(fault: str, matchers: str, by: str, causes: Sequence[str]) -> str:
+    """Query: the code of a listed cause, where there is one."""
+    codes = " or ".join(f'{_CODES[cause]} * {fault}{{cause="{cause}", {matchers}}}' for cause in causes)
+    return f"max by ({by}) ({codes})"
 
 
-OK_OR_WHY = values(
+OK_OR_CAUSE = value_mappings(
     {
         1: ("ok", GOOD),
         0: ("fails", BAD),

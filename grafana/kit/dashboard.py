@@ -1,4 +1,4 @@
-"""A board around its panels: variables, annotations, links, and the places of the panels."""
+"""A dashboard around its panels: layout, variables, annotations, links."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ WIDTH = 24  # columns of Grafana's grid
 
 @dataclass(slots=True)
 class Layout:
-    """Places panels in lines, from above."""
+    """Panels in rows of the grid, from the top."""
 
     panels: list[Json] = field(default_factory=list)
     _y: int = 0
@@ -21,27 +21,27 @@ class Layout:
         self._y += 1
 
     def line(self, height: int, *panels: Json, widths: Sequence[int] = ()) -> None:
-        """Place panels side by side; without widths all are as wide, and the last fills the line."""
+        """Place panels side by side; without `widths` they share the row equally, and the last one takes the rest."""
         wide = list(widths) or [WIDTH // len(panels)] * len(panels)
         if not widths:
             wide[-1] = WIDTH - sum(wide[:-1])
-        assert sum(wide) == WIDTH, [one["title"] for one in panels]  # noqa: S101 - a fault of ours, seen by make dashboards
+        assert sum(wide) == WIDTH, [panel["title"] for panel in panels]  # noqa: S101 - a fault of ours, seen by make dashboards
         x = 0
-        for one, width in zip(panels, wide, strict=True):
-            self._place(one, x, width, height)
+        for panel, width in zip(panels, wide, strict=True):
+            self._place(panel, x, width, height)
             x += width
         self._y += height
 
-    def _place(self, one: Json, x: int, width: int, height: int) -> None:
+    def _place(self, panel: Json, x: int, width: int, height: int) -> None:
         place = {"h": height, "w": width, "x": x, "y": self._y}
-        self.panels.append({"id": len(self.panels) + 1, **one, "gridPos": place})
+        self.panels.append({"id": len(self.panels) + 1, **panel, "gridPos": place})
 
 
 def variable(name: str, label: str, query: str, *, every: bool = True, everything: str = ".+") -> Json:
-    """Let the reader choose among the query's values; with `every` all are chosen at first, else the first one.
+    """Make a variable with the query's values; with `every` all are chosen at first, else the first one.
 
-    It is `multi` in any case: only then does Grafana escape what a regular expression would read otherwise, such as
-    the backslash that systemd puts into names.
+    It is always `multi`: only then does Grafana escape the characters of regular expressions, such as the backslash in
+    names of systemd units.
     """
     return {
         "type": "query",
@@ -72,27 +72,27 @@ def datasource() -> Json:
     }
 
 
-def of_clusters(told_by: str = "llmhost_build_info") -> list[Json]:
-    """Choose among clusters and jobs, by what every exporter exports, or by another metric."""
+def cluster_variables(metric: str = "llmhost_build_info") -> list[Json]:
+    """Make the variables for the data source, cluster and job, from the labels of a metric that every host has."""
     return [
         datasource(),
-        # Its "All" takes in what has no such label.
-        variable("cluster", "Cluster", f"label_values({told_by}, cluster)", everything=".*"),
-        variable("job", "Job", f'label_values({told_by}{{cluster=~"$cluster"}}, job)'),
+        # "All" includes series without a cluster label.
+        variable("cluster", "Cluster", f"label_values({metric}, cluster)", everything=".*"),
+        variable("job", "Job", f'label_values({metric}{{cluster=~"$cluster"}}, job)'),
     ]
 
 
-def of_hosts(*, every: bool = True) -> list[Json]:
-    """Choose among hosts, by what every exporter exports."""
+def host_variables(*, every: bool = True) -> list[Json]:
+    """Make the variables of cluster_variables(), and one for the host."""
     hosts = f"label_values(llmhost_build_info{{{CLUSTERS}}}, instance)"
-    return [*of_clusters(), variable("instance", "Instance", hosts, every=every)]
+    return [*cluster_variables(), variable("instance", "Instance", hosts, every=every)]
 
 
-def of_units(told_by: str = "llmhost_unit_info", *, every: bool = True) -> list[Json]:
-    """Choose among units, and where two managers have one of that name, between these."""
-    managers = f'label_values({told_by}{{{HOST}, unit=~"$unit"}}, manager)'
+def unit_variables(metric: str = "llmhost_unit_info", *, every: bool = True) -> list[Json]:
+    """Make the variables for the unit, and for its manager: two managers may have a unit of the same name."""
+    managers = f'label_values({metric}{{{HOST}, unit=~"$unit"}}, manager)'
     return [
-        variable("unit", "Unit", f"label_values({told_by}{{{HOST}}}, unit)", every=every),
+        variable("unit", "Unit", f"label_values({metric}{{{HOST}}}, unit)", every=every),
         variable("manager", "Manager", managers),
     ]
 
@@ -100,7 +100,7 @@ def of_units(told_by: str = "llmhost_unit_info", *, every: bool = True) -> list[
 def annotation(
     name: str, colour: str, expr: str, *, title: str, text: str, at_value: bool = False, shown: bool = True
 ) -> Json:
-    """Mark moments; `at_value`: the series' value is the moment, in milliseconds."""
+    """Mark moments; with `at_value` the series' value is the moment, in milliseconds."""
     made: Json = {
         "name": name,
         "datasource": dict(DATASOURCE),
@@ -115,7 +115,7 @@ def annotation(
 
 
 def pages(matchers: str, *, text: str, shown: bool = True) -> Json:
-    """Mark when each alert that pages began: as regions over all that they last, a few of them hide what is drawn."""
+    """Mark the start of each critical alert. Regions over their whole time would hide the panels."""
     of_ours = f'alertname=~"Llmhost.+", severity="critical", {matchers}'
     return annotation(
         "Pages",
@@ -129,13 +129,13 @@ def pages(matchers: str, *, text: str, shown: bool = True) -> Json:
 
 
 def board_url(uid: str, *variables: str) -> str:
-    """Give the address of one of our boards, at the time shown here; `variables` are parts of its query."""
+    """Return the address of another llmhost board for the same time; `variables` are parts of its query string."""
     return "&".join((f"/d/{uid}?${{__url_time_range}}", "${datasource:queryparam}", *variables))
 
 
 def row_url(uid: str, *columns: str) -> str:
-    """Give the address of one of our boards for a row of a table: each of these columns chooses a variable there."""
-    return board_url(uid, "${job:queryparam}", *(f"var-{one}=${{__data.fields.{one}}}" for one in columns))
+    """Return the address of another llmhost board for a table row: each column sets the variable of its name."""
+    return board_url(uid, "${job:queryparam}", *(f"var-{column}=${{__data.fields.{column}}}" for column in columns))
 
 
 def dashboard(

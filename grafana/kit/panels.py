@@ -1,22 +1,22 @@
-"""Panels of classic dashboard JSON, schema 39, which Grafana 10.4 and later read from files. No library: legible."""
+"""Panels as classic dashboard JSON, schema 39, which Grafana 10.4 and later read from files."""
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grafana.kit.queries import CALM, STATES
+from grafana.kit.queries import BAD, CALM, CANNOT_TELL, GOOD, STATES
 
 Json = dict[str, Any]
 
 DATASOURCE: Mapping[str, str] = {"type": "prometheus", "uid": "${datasource}"}
 RUNBOOK = "https://github.com/llmhost/llmhost/blob/main/alerts/README.md"
 DASHED: Mapping[str, object] = {"dash": [8, 8], "fill": "dash"}
-# All time series have it, so that the same moment is at the same place in panels one above the other.
+# The same for all time series, so that a moment is at the same place in panels above one another.
 AXIS_WIDTH = 80
 
 
 def target(expr: str, legend: str = "", *, ref: str = "A", step: str = "") -> Json:
-    """Ask over the time shown; `step` is the least step."""
+    """Make a range query over the time shown; `step` is its least step."""
     made: Json = {
         "datasource": dict(DATASOURCE),
         "editorMode": "code",
@@ -28,8 +28,8 @@ def target(expr: str, legend: str = "", *, ref: str = "A", step: str = "") -> Js
     return {**made, "interval": step} if step else made
 
 
-def now(expr: str, legend: str = "", *, ref: str = "A", table: bool = False) -> Json:
-    """Ask at the end of the time shown."""
+def instant(expr: str, legend: str = "", *, ref: str = "A", table: bool = False) -> Json:
+    """Make an instant query at the end of the time shown."""
     made: Json = {
         "datasource": dict(DATASOURCE),
         "editorMode": "code",
@@ -41,8 +41,8 @@ def now(expr: str, legend: str = "", *, ref: str = "A", table: bool = False) -> 
     return {**made, "format": "table"} if table else {**made, "legendFormat": legend}
 
 
-def values(mapping: Mapping[float, tuple[str, str]]) -> list[Json]:
-    """Texts and colours in place of numbers."""
+def value_mappings(mapping: Mapping[float, tuple[str, str]]) -> list[Json]:
+    """Map numbers to texts and colours."""
     options = {
         f"{value:g}": {"color": colour, "index": index, "text": text}
         for index, (value, (text, colour)) in enumerate(mapping.items())
@@ -50,32 +50,36 @@ def values(mapping: Mapping[float, tuple[str, str]]) -> list[Json]:
     return [{"type": "value", "options": options}]
 
 
-STATE_VALUES = values({float(state.code): (state.text, state.colour) for state in STATES})
+NOT_KNOWN = value_mappings({CANNOT_TELL: ("n/a", CALM)})
+STATE_VALUES = value_mappings({float(state.code): (state.text, state.colour) for state in STATES})
 
 
 def thresholds(*steps: tuple[float | None, str]) -> Json:
     return {"mode": "absolute", "steps": [{"color": colour, "value": value} for value, colour in steps]}
 
 
-def only(name_pattern: str, **properties: object) -> Json:
-    """Override for the series, or columns, whose name matches; `custom__x` is custom.x."""
+BAD_FROM_1 = thresholds((None, GOOD), (1, BAD))
+
+
+def override(name_pattern: str, **properties: object) -> Json:
+    """Override properties of series or columns whose name matches; `custom__x` sets custom.x."""
     return {
         "matcher": {"id": "byRegexp", "options": f"/{name_pattern}/"},
         "properties": [{"id": name.replace("__", "."), "value": value} for name, value in properties.items()],
     }
 
 
-def colours(of: Mapping[str, str], pattern: str = "^{}$") -> list[Json]:
-    """Override the colours of series by name."""
+def colours(by_name: Mapping[str, str]) -> list[Json]:
+    """Colour series by name."""
     return [
-        only(pattern.format(re.escape(name)), color={"fixedColor": colour, "mode": "fixed"})
-        for name, colour in of.items()
+        override(f"^{re.escape(name)}$", color={"fixedColor": colour, "mode": "fixed"})
+        for name, colour in by_name.items()
     ]
 
 
-def names_in_colour(of: Mapping[str, str]) -> list[Json]:
-    """Colour a table's texts, which stay as they are."""
-    options = {name: {"color": colour, "index": index} for index, (name, colour) in enumerate(of.items())}
+def text_mappings(colours_by_text: Mapping[str, str]) -> list[Json]:
+    """Colour a table's texts and leave them as they are."""
+    options = {name: {"color": colour, "index": index} for index, (name, colour) in enumerate(colours_by_text.items())}
     return [{"type": "value", "options": options}]
 
 
@@ -115,15 +119,15 @@ def stat(
     links: Sequence[Json] = (),
     decimals: int | None = None,
 ) -> Json:
-    """Big numbers; the background has the colour where there are thresholds or mappings, that is a judgement."""
+    """Draw a big number. With thresholds or mappings its background is coloured: they judge it."""
     judged = steps is not None or bool(mappings)
-    # Where there is no data Grafana takes the colour of what is below all steps: it must not be one that calms.
-    told = [(step["value"] or 0, step["color"]) for step in steps["steps"]] if steps else []
+    # Without data Grafana takes the colour below all steps: it must not look like a good value.
+    from_0 = [(step["value"] or 0, step["color"]) for step in steps["steps"]] if steps else []
     defaults: Json = {
         "unit": unit,
         "color": {"mode": "thresholds"},
         "mappings": list(mappings),
-        "thresholds": thresholds((None, CALM if judged else "text"), *told),
+        "thresholds": thresholds((None, CALM if judged else "text"), *from_0),
         "links": list(links),
     }
     if decimals is not None:
@@ -158,10 +162,10 @@ def timeseries(
     legend: bool = True,
     **defaults: object,
 ) -> Json:
-    """Draw lines, areas that are stacked, or bars that are.
+    """Draw lines, stacked areas or stacked bars.
 
-    Lines are drawn in steps: a reading holds until the next, and nothing is drawn between. Legends have the last value
-    of the time shown, if any: `lastNotNull` would tell what was, as if it were still so.
+    Lines are steps: a reading holds until the next one. Legends show the last value of the time shown, if there is
+    one: `lastNotNull` would show an old value as if it still held.
     """
     # Where all is 0, Grafana would draw up to 100.
     counts = unit in {"none", "short"} or unit.startswith("suffix:")
@@ -191,14 +195,14 @@ def timeseries(
 
 
 def event_bars(title: str, description: str, targets: Sequence[Json], *, overrides: Sequence[Json] = ()) -> Json:
-    """Bars of whole numbers, with their sum over the time shown in the legend."""
+    """Draw bars that count events, with their sum over the time shown in the legend."""
     return timeseries(
         title, description, targets, unit="none", bars=True, overrides=overrides, calcs=("sum",), decimals=0
     )
 
 
 def state_timeline(title: str, description: str, targets: Sequence[Json], mappings: Sequence[Json]) -> Json:
-    """Draw what something was at each step; a gap is where it was not known."""
+    """Draw states over time; a gap is where the state was not known."""
     return panel(
         "state-timeline",
         title,
@@ -233,17 +237,17 @@ def table(
     overrides: Sequence[Json] = (),
     sort: tuple[str, bool] | None = None,
 ) -> Json:
-    """One query per column, by its name; `shown` are the labels that are columns, in order, before these.
+    """Draw a table of instant queries: `columns` are names and queries.
 
-    Rows are those of all queries, joined on the labels; `for_links` are labels that no column shows and that links use;
-    `sort` names a column and says whether it falls.
+    Its first columns are the labels in `shown`. Rows of all queries are joined on their labels. `for_links` are hidden
+    columns that links use. `sort` is a column, and whether the order is descending.
     """
     refs = [chr(ord("A") + number) for number in range(len(columns))]
     renamed = {f"Value #{ref}": name for ref, (name, _) in zip(refs, columns, strict=True)}
     if len(columns) == 1:
         renamed = {"Value": columns[0][0], **renamed}
     order = [*shown, *(f"Value #{ref}" for ref in refs)] if len(columns) > 1 else [*shown, "Value"]
-    hidden = [one for one in ("cluster", "job", "instance", "manager", "uuid") if one not in (*shown, *for_links)]
+    unused = [label for label in ("cluster", "job", "instance", "manager", "uuid") if label not in (*shown, *for_links)]
     options: Json = {"cellHeight": "sm", "footer": {"show": False}, "showHeader": True}
     if sort:
         options["sortBy"] = [{"displayName": sort[0], "desc": sort[1]}]
@@ -251,13 +255,13 @@ def table(
         "table",
         title,
         description,
-        [now(expr, ref=ref, table=True) for ref, (_, expr) in zip(refs, columns, strict=True)],
+        [instant(expr, ref=ref, table=True) for ref, (_, expr) in zip(refs, columns, strict=True)],
         defaults={
             "unit": "short",
             "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "inspect": False},
             "thresholds": thresholds((None, "text")),
         },
-        overrides=[*overrides, *(only(f"^{one}$", **HIDDEN) for one in for_links)],
+        overrides=[*overrides, *(override(f"^{label}$", **HIDDEN) for label in for_links)],
         options=options,
     )
     made["transformations"] = [
@@ -265,7 +269,7 @@ def table(
         {
             "id": "organize",
             "options": {
-                "excludeByName": {"Time": True, **dict.fromkeys(hidden, True)},
+                "excludeByName": {"Time": True, **dict.fromkeys(unused, True)},
                 "indexByName": {name: place for place, name in enumerate(order)},
                 "renameByName": {**(names or {}), **renamed},
             },
@@ -285,10 +289,10 @@ def text(title: str, description: str, markdown: str) -> Json:
 
 COLOURED_TEXT: Mapping[str, str] = {"type": "color-text"}
 COLOURED_CELL: Mapping[str, str] = {"type": "color-background", "mode": "basic"}
-# A column that is there and not shown, for Grafana before 12 and after.
+# Hides a column, in Grafana before 12 and since.
 HIDDEN: Mapping[str, bool] = {"custom__hidden": True, "custom__hideFrom__viz": True}
 
 
-def repeated(one: Json, variable: str, per_row: int) -> Json:
-    """Draw it once for each value of the variable."""
-    return {**one, "repeat": variable, "repeatDirection": "h", "maxPerRow": per_row}
+def repeated(panel: Json, variable: str, per_row: int) -> Json:
+    """Repeat the panel for each value of the variable."""
+    return {**panel, "repeat": variable, "repeatDirection": "h", "maxPerRow": per_row}

@@ -1,17 +1,17 @@
-"""PromQL that more than one panel uses: whom it asks, what a unit is doing, what is in the way; and their colours."""
+"""PromQL and colours that several panels share."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# Whom a query asks. `cluster` is a label that many set-ups do not have: its variable's "All" matches that, too.
+# Matchers. Many set-ups have no `cluster` label: "All" of that variable matches its absence too.
 CLUSTERS = 'cluster=~"$cluster", job=~"$job"'
 HOST = f'{CLUSTERS}, instance=~"$instance"'
-# Two managers of a host may have units of one name: the system's, and a user's own.
+# The system manager and a user manager of a host may have units of the same name.
 UNIT = f'{HOST}, unit=~"$unit", manager=~"$manager"'
 BY_HOST = "cluster, job, instance"
 BY_UNIT = f"{BY_HOST}, unit, manager"
 
-# Colours that judge stand for one thing on all boards; what is not judged has Grafana's own.
+# A colour that judges means the same on all boards; other series have Grafana's own colours.
 GOOD, BAD, WORSE, ODD, WAITING, CALM = "green", "red", "dark-red", "orange", "yellow", "#8e8e8e"
 GUARDING, STARTING = "purple", "blue"
 
@@ -46,7 +46,7 @@ GUARD_VERDICTS: Mapping[str, str] = {"free": GOOD, "held": BAD, "unknown": CALM,
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a unit is doing, as one number; the codes are those of instance_unit:llmhost_unit_state:code."""
+    """A unit's state as a number; the codes are those of instance_unit:llmhost_unit_state:code."""
 
     code: int
     text: str
@@ -65,12 +65,12 @@ STATES: Sequence[State] = (
     State(9, "maintenance", WORSE),
 )
 WAITING_TO_RESTART = 'state=~"auto-restart.*|(failed|dead)-before-auto-restart"'
-# Below all real numbers, for what is no reading, so that tables keep their rows and stats say which it is.
+# Numbers below all real values for what is no reading, so that tables keep their rows.
 NOT_APPLICABLE, CANNOT_TELL, UNDER_WAY = -1, -2, -3
 
 
 def unit_state(matchers: str) -> str:
-    """One number per unit: its sub-state where that tells more, else its active state."""
+    """Query each unit's code of STATES: from its sub-state where that tells more, else from its active state."""
     active = " or ".join(
         f'{code} * (llmhost_unit_active_state{{state=~"{states}", {matchers}}} == 1)'
         for code, states in (
@@ -95,10 +95,10 @@ def unit_state(matchers: str) -> str:
 
 
 def events(counter: str, matchers: str, by: str, *, from_0: bool = False) -> str:
-    """Ask what a counter counted in each step; draw it with a least step, one that is longer than scrapes are apart.
+    """Query the count in each step; needs a least step that is longer than the scrape interval.
 
-    A counter that is set back counts from there. At the first step on which there is a series it counts from its first
-    sample; with `from_0`, for counters that are not there until they have counted, from 0 where its host was seen.
+    After a reset it counts from the new value. In the first step of a series it counts from the first sample; with
+    `from_0`, for counters that appear with their first event, from 0 if the host was seen before.
     """
     series = f"{counter}{{{matchers}}}"
     seen_before = (
@@ -109,7 +109,7 @@ def events(counter: str, matchers: str, by: str, *, from_0: bool = False) -> str
 
 
 def counted(counter: str, matchers: str, by: str, window: str) -> str:
-    """Ask what a counter has counted within the window up to now, as alerts/llmhost.rules.yml counts."""
+    """Query the count within the window up to now, as alerts/llmhost.rules.yml counts."""
     series = f"{counter}{{{matchers}}}"
     return f"sum by ({by}) ({series} - min_over_time({series}[{window}]))"
 
@@ -117,7 +117,7 @@ def counted(counter: str, matchers: str, by: str, window: str) -> str:
 def startable(matchers: str) -> str:
     """1, 0, NOT_APPLICABLE while the unit is up, UNDER_WAY while it starts or stops, or CANNOT_TELL.
 
-    One that starts may wait in its guard for memory that never comes: that is not to be up.
+    A unit that starts may wait in its guard for memory that never comes: it is not up.
     """
 
     def is_one_of(states: str) -> str:
@@ -136,7 +136,7 @@ def startable(matchers: str) -> str:
 
 
 def stuck_memory(matchers: str) -> str:
-    """Bytes per GPU that ended runs, orphans, processes that are gone or nobody hold, where they are too many.
+    """Query bytes per GPU held by ended runs, orphans, processes that are gone, or nobody, above policy.resident.
 
     As instance_gpu:llmhost_gpu_stuck_memory_bytes:sum; absent where nothing is stuck.
     """
@@ -153,7 +153,7 @@ def stuck_memory(matchers: str) -> str:
 
 
 def memory_by_kind(matchers: str, by: str) -> str:
-    """Bytes held by kind of holder, with what nobody is seen to hold as a kind of its own."""
+    """Query bytes by kind of holder, unattributed memory included."""
     unattributed = f"llmhost_gpu_unattributed_memory_bytes{{{matchers}}}"
     return (
         f"sum by ({by}, kind) (llmhost_gpu_holder_memory_bytes{{{matchers}}}"
@@ -162,7 +162,7 @@ def memory_by_kind(matchers: str, by: str) -> str:
 
 
 def collectors_failing(matchers: str) -> str:
-    """Collectors that fail and are not switched off, 1 each."""
+    """Query collectors that fail and are not switched off."""
     return (
         f"llmhost_collector_success{{{matchers}}} == 0"
         f" unless on ({BY_HOST}, collector)"
@@ -171,15 +171,15 @@ def collectors_failing(matchers: str) -> str:
 
 
 def scraped(matchers: str) -> str:
-    """Ask whether Prometheus can scrape each target of the jobs that have exporters of ours, or had within a day.
+    """Query `up` of each target of jobs that have, or had within a day, a llmhost exporter.
 
-    With All of jobs, or of hosts, the matchers fit others' targets, too.
+    With "All" jobs or hosts, the matchers alone would match other exporters' targets.
     """
     return f"(up{{{matchers}}} and on (cluster, job) last_over_time(llmhost_build_info{{{CLUSTERS}}}[1d]))"
 
 
 def seen(matchers: str) -> str:
-    """Per host: 0 where it is not scraped, 1 where a collector fails or a GPU does not answer, 2 where all is read."""
+    """Query per host: 0 not scraped, 1 a collector fails or a GPU does not answer, 2 everything is read."""
     return (
         f"0 * max by ({BY_HOST}) ({scraped(matchers)} == 0)"
         f" or 0 * max by ({BY_HOST}) ({collectors_failing(matchers)} or llmhost_gpu_up{{{matchers}}} == 0) + 1"
@@ -188,18 +188,18 @@ def seen(matchers: str) -> str:
 
 
 def zero_where(all_of_them: str, found: str) -> str:
-    """Count what is found: 0 only where there is something that could be, and nothing where nothing is known."""
+    """Count what is `found`; 0 where there are only other series, no data where there are none."""
     return f"count({found}) or 0 * count({all_of_them})"
 
 
 def with_cluster(expr: str) -> str:
-    """Let rows of a table that have no cluster have "All" there, which is what their links choose then.
+    """Give table rows the cluster "All" where they have none, so that their links choose "All".
 
-    A column that is not there would leave its place in the link's address as it is written.
+    Grafana leaves the placeholder of a missing column in a link as it is.
     """
     return f'label_replace({expr}, "cluster", "All", "cluster", "")'
 
 
 def or_cannot_tell(expr: str, rows: str) -> str:
-    """Keep each row of a table that the query has nothing of."""
+    """Add CANNOT_TELL for rows that the query has no value of."""
     return f"{expr} or 0 * ({rows}) - {-CANNOT_TELL}"

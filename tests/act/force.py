@@ -23,7 +23,8 @@ from tests.fakes.shm import mounted
 from llmhost.act.removing import Remover
 from llmhost.config.schema import Policy
 from llmhost.decide.cleanup.steps import Outcome, Removal
-from llmhost.derive.segments import SegmentState, advance_unheld, segment_states, unheld_changed_at
+from llmhost.derive.history.segments import next_unheld
+from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Ok
 from llmhost.model.segment import Segment, SegmentId
@@ -53,8 +54,8 @@ class Looker:
 
     def stale(self) -> list[Segment]:
         shared = self._source.read(time.monotonic() + 30)
-        self._since = dict(advance_unheld(self._since, self._changed_at, shared))
-        self._changed_at = dict(unheld_changed_at(shared))
+        since, changed_at = next_unheld(self._since, self._changed_at, shared)
+        self._since, self._changed_at = dict(since), dict(changed_at)
         nobody = Ok(ProcessTable(by_pid={}, unreadable=0))
         states = segment_states(Ok(shared), self._since, nobody, self._policy)
         assert isinstance(states, Ok)

@@ -1,4 +1,4 @@
-"""Days of hosts, as the series that a Prometheus has of them: written down as what a unit did, second by second.
+"""Days of hosts as series in a Prometheus, made from the states of a unit over time.
 
 A host serves with one unit on one GPU. What a day says differently (`Day.series`) goes over that; `None` is no sample.
 """
@@ -64,25 +64,25 @@ class Day:
     without: tuple[str, ...] = ()  # beginnings of names of series that the host does not have
 
     def span(self, at: int) -> Span:
-        return next(one for one in reversed(self.spans) if one.at <= at)
+        return next(span for span in reversed(self.spans) if span.at <= at)
 
     def does(self, at: int) -> str:
         return self.span(at).does
 
     def last_start(self, at: int) -> int | None:
-        return next((one.at for one in reversed(self.spans) if one.at <= at and one.start), None)
+        return next((span.at for span in reversed(self.spans) if span.at <= at and span.start), None)
 
     def starts(self, trigger: str, verdict: str) -> Values:
         before = self.starts_before.get((trigger, verdict), 0)
-        return lambda at: before + sum(0 <= one.at <= at and one.start == (trigger, verdict) for one in self.spans)
+        return lambda at: before + sum(0 <= span.at <= at and span.start == (trigger, verdict) for span in self.spans)
 
     def served_seconds(self, at: int) -> int:
         """Count the seconds of the day so far in which it served, which its counters of tokens go by."""
-        ends = [*(one.at for one in self.spans[1:]), at]
+        ends = [*(span.at for span in self.spans[1:]), at]
         return sum(
-            max(0, min(end, at) - max(one.at, 0))
-            for one, end in zip(self.spans, ends, strict=True)
-            if one.does == "serves"
+            max(0, min(end, at) - max(span.at, 0))
+            for span, end in zip(self.spans, ends, strict=True)
+            if span.does == "serves"
         )
 
 
@@ -117,7 +117,7 @@ def _engine_series(day: Day) -> Iterator[tuple[str, Values]]:
     yield f"llmhost_engine_up{{{_E}}}", answers
     yield f'llmhost_engine_fault{{{_E},cause="starting"}}', lambda at: 1 if answers(at) == 0 else None
     yield f"llmhost_engine_ready_seconds{{{_E}}}", lambda at: 170 if answers(at) == 1 else None
-    told: dict[str, Values] = {
+    gauges: dict[str, Values] = {
         "generation_tokens_total": lambda at: 50 * day.served_seconds(at),
         "prompt_tokens_total": lambda at: 200 * day.served_seconds(at),
         "steps_total": lambda at: 20 * day.served_seconds(at),
@@ -126,7 +126,7 @@ def _engine_series(day: Day) -> Iterator[tuple[str, Values]]:
         "kv_cache_usage_ratio": lambda _: 0.4,
         "sleeping": lambda at: int(day.does(at) == "sleeps"),
     }
-    for name, values in told.items():
+    for name, values in gauges.items():
         yield f"llmhost_engine_{name}{{{_M}}}", _while(lambda at: answers(at) == 1, values)
 
 
@@ -153,8 +153,8 @@ def _host_series(day: Day) -> Iterator[tuple[str, Values]]:
         "llmhost_unreadable_processes": 0,
         "llmhost_policy_resident_bytes": 1000 << 20,
         **{
-            f'llmhost_collector_success{{collector="{one}"}}': 1
-            for one in ("nvml", "systemd", "procfs", "shm", "engine", "guard")
+            f'llmhost_collector_success{{collector="{collector}"}}': 1
+            for collector in ("nvml", "systemd", "procfs", "shm", "engine", "guard")
         },
     }
     for name, value in constant.items():
@@ -175,28 +175,32 @@ def _always(value: Value) -> Values:
 
 
 def series_of(day: Day, seconds: int, scrape_seconds: int) -> list[dict[str, str]]:
-    """Write the day down as promtool reads it, scraped that often."""
-    found: dict[str, Values] = {**dict(_unit_series(day)), **dict(_engine_series(day)), **dict(_host_series(day))}
-    found = {name: values for name, values in found.items() if not name.startswith(day.without or "-")}
+    """Return the day's series in promtool's notation, scraped that often."""
+    values_of: dict[str, Values] = {**dict(_unit_series(day)), **dict(_engine_series(day)), **dict(_host_series(day))}
+    values_of = {name: values for name, values in values_of.items() if not name.startswith(day.without or "-")}
     for name, value in day.series.items():
-        found[name] = value if callable(value) else _always(value)
+        values_of[name] = value if callable(value) else _always(value)
     times = range(0, seconds, scrape_seconds)
     target = f'cluster="c",job="llmhost",instance="{day.name}"'
-    told = [
+    series = [
         {
             "series": f"up{{{target}}}",
-            "values": written([None if day.scraped(at) is None else int(bool(day.scraped(at))) for at in times]),
+            "values": promtool_values(
+                [None if day.scraped(at) is None else int(bool(day.scraped(at))) for at in times]
+            ),
         }
     ]
-    for name, values in found.items():
+    for name, values in values_of.items():
         metric, _, labels = name.partition("{")
         whole = f"{metric}{{{target},{labels or '}'}"
-        told.append({"series": whole, "values": written([values(at) if day.scraped(at) else None for at in times])})
-    return told
+        series.append(
+            {"series": whole, "values": promtool_values([values(at) if day.scraped(at) else None for at in times])}
+        )
+    return series
 
 
-def written(values: Sequence[Value]) -> str:
-    """Write values as promtool reads them: `_x3` for no sample three times, `5x3` for 5 and three more like it.
+def promtool_values(values: Sequence[Value]) -> str:
+    """Return values in promtool's notation: `_x3` for no sample three times, `5x3` for 5 and three more like it.
 
     A series that ends before the others do is marked stale, as Prometheus marks what a scrape no longer has.
     """

@@ -1,4 +1,4 @@
-"""What a PromQL expression asks for, read from its text, and whether the catalogue has it."""
+"""The metrics, labels and values that a PromQL expression asks for, and which of them do not exist."""
 
 import importlib
 import re
@@ -11,11 +11,10 @@ from tests.alerts.label_values import unknown_values
 TARGET_LABELS = frozenset({"cluster", "job", "instance"})
 OTHER_METRICS = frozenset({"up", "ALERTS"})
 
-_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
-_SELECTOR = re.compile(r"\b([a-zA-Z_:][a-zA-Z0-9_:]*)\s*\{([^}]*)\}")
+_STRING = r'"(?:[^"\\]|\\.)*"'
 _METRIC = re.compile(r"(?<![\w:])(llmhost_[a-z0-9_]+)(?![\w:])")  # not within the name of a recording
-_MATCHER = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"')
-_WITH_TEXT = re.compile(r'\b([a-zA-Z_:][a-zA-Z0-9_:]*)\s*\{((?:[^{}"]|"(?:[^"\\]|\\.)*")*)\}')
+_SELECTOR = re.compile(rf'(?<![\w:])([a-zA-Z_:][\w:]*)\s*\{{((?:[^{{}}"]|{_STRING})*)\}}')
+_MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"')
 _GROUPING = re.compile(r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\(([^)]*)\)")
 
 
@@ -30,28 +29,29 @@ def catalogue() -> Mapping[str, Family]:
 
 
 def metrics_in(expr: str) -> set[str]:
-    return set(_METRIC.findall(_TEXT.sub('""', expr)))
+    return set(_METRIC.findall(re.sub(_STRING, '""', expr)))
+
+
+def selectors(expr: str) -> Iterator[tuple[str, dict[str, tuple[str, str]]]]:
+    """Give each metric that has matchers, and these: label → (operator, text)."""
+    for metric, matchers in _SELECTOR.findall(expr):
+        yield metric, {label: (operator, text) for label, operator, text in _MATCHER.findall(matchers)}
 
 
 def unknown_in(expr: str, families: Mapping[str, Family]) -> Iterator[str]:
-    """Name what the exporter does not have: metrics, labels of those that it has, values of the enums among these."""
-    for metric in sorted(metrics_in(expr) - families.keys()):
-        yield f"metric {metric}"
-    for metric, matchers in _SELECTOR.findall(_TEXT.sub('""', expr)):
-        labels = re.findall(r"([a-zA-Z_][a-zA-Z0-9_]*)\s*(?:=~|!~|!=|=)", matchers)
+    """Name metrics that do not exist, labels that these metrics do not have, and values that enums do not have."""
+    asked = list(selectors(expr))
+    metrics = metrics_in(expr) | {metric for metric, _ in asked}
+    yield from (f"metric {metric}" for metric in sorted(metrics - families.keys() - OTHER_METRICS))
+    for metric, matchers in asked:
         if metric in families:
-            yield from (f"label {label} of {metric}" for label in labels if label not in _labels_of(metric, families))
-        elif metric not in OTHER_METRICS:
-            yield f"metric {metric}"
-    for metric, matchers in _WITH_TEXT.findall(expr):
-        found = {label: (operator, text) for label, operator, text in _MATCHER.findall(matchers)}
-        yield from unknown_values(metric, found)
-    known = {
-        label for metric in metrics_in(expr) & families.keys() for label in families[metric].labels
-    } | TARGET_LABELS
-    for grouping in _GROUPING.findall(_TEXT.sub('""', expr)):
+            yield from (f"label {label} of {metric}" for label in matchers if label not in _labels_of(metric, families))
+        yield from unknown_values(metric, matchers)
+    known = TARGET_LABELS.union(*(families[metric].labels for metric in metrics & families.keys()))
+    for grouping in _GROUPING.findall(re.sub(_STRING, '""', expr)):
         yield from (f"label {label}" for label in re.findall(r"\w+", grouping) if label not in known)
 
 
 def _labels_of(metric: str, families: Mapping[str, Family]) -> frozenset[str]:
-    return TARGET_LABELS | frozenset(families[metric].labels)
+    """Return the labels of its series: of a recording, those that its rule keeps."""
+    return frozenset(families[metric].labels) | (frozenset() if ":" in metric else TARGET_LABELS)

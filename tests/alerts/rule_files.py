@@ -46,36 +46,38 @@ def read_tests(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def asked(case: dict[str, Any]) -> str | None:
-    """Name the alert of which a case with an expression asks on which hosts it fires."""
+def alert_of(case: dict[str, Any]) -> str | None:
+    """Return the alert whose firing hosts a case with an expression asks for."""
     found = _ASKS.search(case["expr"])
     return found[1] if found else None
 
 
-def firing(name: str) -> Iterator[dict[str, str]]:
-    """Give the labels of each alert of this name that a test expects, severity included."""
+def expected_alerts(name: str) -> Iterator[dict[str, str]]:
+    """Give the labels of each alert of this name that a test expects, with its severity."""
     for path in TESTS:
         for test in read_tests(path):
             for case in test.get("alert_rule_test", []):
                 if case["alertname"] == name:
-                    yield from (one["exp_labels"] for one in case.get("exp_alerts", []))
+                    yield from (alert["exp_labels"] for alert in case.get("exp_alerts", []))
 
 
-def silent_on(name: str) -> set[str]:
+def silent_hosts(name: str) -> set[str]:
     """Name the hosts of tests on which the alert does not fire at a time at which they ask."""
     found = set()
     for path in TESTS:
         for test in read_tests(path):
-            hosts = set(re.findall(r'instance="([^"]+)"', " ".join(one["series"] for one in test["input_series"])))
+            hosts = set(
+                re.findall(r'instance="([^"]+)"', " ".join(series["series"] for series in test["input_series"]))
+            )
             for case in test.get("promql_expr_test", []):
-                if asked(case) == name:
-                    fires = " ".join(one["labels"] for one in case.get("exp_samples", []))
+                if alert_of(case) == name:
+                    fires = " ".join(sample["labels"] for sample in case.get("exp_samples", []))
                     found |= {host for host in hosts if f'instance="{host}"' not in fires}
     return found
 
 
 def source_of(name: str) -> str:
-    """Give the text of the alert's rules, as it stands in the file."""
+    """Return the text of the alert's rules in the file."""
     parts = re.split(r"(?m)^(?=      - alert: |  - name: )", RULES.read_text(encoding="utf-8"))
     return "".join(part for part in parts if re.match(rf"      - alert: {name}\n", part))
 
@@ -89,16 +91,16 @@ def changed(text: str, clause: str, instead: str, which: int | None) -> str:
     return clause.join(places[: which + 1]) + instead + clause.join(places[which + 1 :])
 
 
-def what_is_asked_of(name: str) -> dict[str, str]:
-    """Give what the tests ask of this alert alone, on the series that they ask it of: file → text."""
+def cases_of(name: str) -> dict[str, str]:
+    """Return the parts of the tests that are about this alert: file → text."""
     found = {}
     for path in TESTS:
         kept = []
         for test in read_tests(path):
-            says = [case for case in test.get("alert_rule_test", []) if case["alertname"] == name]
-            asks = [case for case in test.get("promql_expr_test", []) if asked(case) == name]
-            if says or asks:
-                kept.append(test | {"alert_rule_test": says, "promql_expr_test": asks})
+            fires = [case for case in test.get("alert_rule_test", []) if case["alertname"] == name]
+            asks = [case for case in test.get("promql_expr_test", []) if alert_of(case) == name]
+            if fires or asks:
+                kept.append(test | {"alert_rule_test": fires, "promql_expr_test": asks})
         if kept:
             found[path.name] = json.dumps(_read(path) | {"tests": kept})  # JSON is YAML, and is written faster
     return found

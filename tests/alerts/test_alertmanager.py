@@ -54,8 +54,8 @@ def severity(name: str) -> str:
 def alert(name: str, *labels: Mapping[str, str], **more: str) -> dict[str, str]:
     """Make an alert of llmhost's on the host, with these labels; an empty one is none."""
     found = {"alertname": f"Llmhost{name}", "severity": severity(f"Llmhost{name}"), **HOST}
-    for one in (*labels, more):
-        found |= one
+    for some in (*labels, more):
+        found |= some
     return {key: value for key, value in found.items() if value}
 
 
@@ -101,38 +101,25 @@ def test_what_is_not_of_llmhost_s_goes_to_the_default() -> None:
     assert route_of(alertname="NodeFilesystemAlmostOutOfSpace", severity="critical") == "chat"
 
 
-def _named(node: Any, key: str) -> Iterator[str]:  # noqa: ANN401 - YAML
-    """Give all matchers under this key, wherever it is."""
-    if isinstance(node, dict):
-        for name, value in node.items():
-            if name == key:
-                yield from value
-            yield from _named(value, key)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _named(value, key)
+def _entries(node: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - YAML
+    """Give all keys with their values, wherever they are."""
+    for name, value in node.items() if isinstance(node, dict) else ():
+        yield name, value
+        yield from _entries(value)
+    for value in node if isinstance(node, list) else ():
+        yield from _entries(value)
 
 
 def test_the_example_names_no_alert_that_is_not_there() -> None:
-    config = yaml.safe_load(EXAMPLE.read_text())
-    matchers = [one for key in ("matchers", "source_matchers", "target_matchers") for one in _named(config, key)]
-    values = [one.split('"')[1] for one in matchers if one.startswith("alertname")]
+    found = _entries(yaml.safe_load(EXAMPLE.read_text()))
+    matchers = [matcher for key, value in found if key.endswith("matchers") for matcher in value]
+    values = [matcher.split('"')[1] for matcher in matchers if matcher.startswith("alertname")]
     named = {name for value in values for name in value.split("|")} - {"Llmhost.+"} - FOREIGN
     assert named - {name for name, _ in alerts_of(RULES)} == set()
 
 
-def _keys(node: Any) -> Iterator[str]:  # noqa: ANN401 - YAML
-    if isinstance(node, dict):
-        for name, value in node.items():
-            yield name
-            yield from _keys(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _keys(value)
-
-
 def test_no_secret_stands_in_the_example() -> None:
-    found = set(_keys(yaml.safe_load(EXAMPLE.read_text())))
+    found = {key for key, _ in _entries(yaml.safe_load(EXAMPLE.read_text()))}
     assert {"routing_key_file", "slack_api_url_file", "credentials_file"} <= found
     assert found & SECRETS == set()
 
@@ -142,14 +129,14 @@ WAITS = {"group_wait": "50ms", "group_interval": "100ms", "repeat_interval": "1h
 
 @pytest.fixture
 def hooks() -> Iterator[Webhooks]:
-    with Webhooks() as one:
-        yield one
+    with Webhooks() as hooks:
+        yield hooks
 
 
 @pytest.fixture
 def alertmanager(hooks: Webhooks) -> Iterator[Alertmanager]:
-    with Alertmanager(example(hooks.url, lambda route: route.update(WAITS))) as one:
-        yield one
+    with Alertmanager(example(hooks.url, lambda route: route.update(WAITS))) as alertmanager:
+        yield alertmanager
 
 
 RESIDENT, LOOP, DOWN = "RestartedWhileMemoryResident", "RestartLoop", "UnitDown"
@@ -224,7 +211,7 @@ def test_a_cause_quietens_its_symptoms_and_nothing_else(alertmanager: Alertmanag
     until_it_has_read_what_was_posted(alertmanager)
     alertmanager.post([second for _, _, second, _ in cases])
     found = alertmanager.quietened()
-    assert {frozenset(one.items()) for _, first, second, _ in cases for one in (first, second)} <= set(found)
+    assert {frozenset(labels.items()) for _, first, second, _ in cases for labels in (first, second)} <= set(found)
     wrong = [name for name, _, second, quiet in cases if found[frozenset(second.items())] is not quiet]
     assert wrong == []
     sources = [name for name, first, _, quiet in cases if quiet and found[frozenset(first.items())]]
@@ -247,11 +234,11 @@ def test_a_unit_of_a_host_is_one_page_and_a_lost_network_is_one(alertmanager: Al
     alertmanager.post([alert("UnitDown", host, UNIT, cluster="d") for host in hosts])
     alertmanager.post([alert("DriverMismatch", host, cluster="e") for host in hosts])
     hooks.until(lambda: len(hooks.sent("pager")) >= 4 and hooks.sent("chat"))
-    assert sorted(one.names() for one in hooks.sent("pager")) == [
+    assert sorted(page.names() for page in hooks.sent("pager")) == [
         ["LlmhostExporterDown"] * 3,
         *([["LlmhostUnitDown"]] * 3),
     ]
-    assert [one.names() for one in hooks.sent("chat")] == [["LlmhostDriverMismatch"] * 3]
+    assert [message.names() for message in hooks.sent("chat")] == [["LlmhostDriverMismatch"] * 3]
 
 
 def test_the_dead_man_is_told_at_once_and_nobody_else_is(alertmanager: Alertmanager, hooks: Webhooks) -> None:

@@ -42,16 +42,16 @@ class Scene:
     def pager(self, unit: str) -> list[Notification]:
         return self.seen.hooks.sent("pager", unit=f"{unit}.service")
 
-    def story(self, unit: str) -> list[tuple[str, list[str]]]:
-        """Give what the pager was told of the unit: of each message its status, and what fires or no longer does.
+    def messages(self, unit: str) -> list[tuple[str, list[str]]]:
+        """Return the pager's messages about the unit: the status of each, and the alerts that fire or have ended.
 
-        What was quiet until all was over is among what has ended; of a symptom that was never told nobody is told so.
+        Alerts that were inhibited until the end are among those that have ended; they are left out.
         """
-        fired = {name for one in self.pager(unit) for name in one.names("firing")}
-        return [(one.status, [name for name in one.names(one.status) if name in fired]) for one in self.pager(unit)]
+        fired = {name for page in self.pager(unit) for name in page.names("firing")}
+        return [(page.status, [name for name in page.names(page.status) if name in fired]) for page in self.pager(unit)]
 
     def quiet(self) -> set[tuple[str, str]]:
-        """Give unit and name of each alert that fires, and of which another keeps people from being told."""
+        """Return unit and name of each alert that fires and is inhibited by another."""
         found = [dict(labels) for labels, quiet in self.seen.alertmanager.quietened().items() if quiet]
         return {(labels.get("unit", ""), labels["alertname"]) for labels in found}
 
@@ -109,7 +109,7 @@ def test_each_cause_is_one_page_and_its_end_another_and_nobody_is_told_of_what_i
     hooks.until(lambda: all(scene.pager(name)[-1].status == "resolved" for name in PAGED), 120)
 
     # One page for each, with its end, and none for what is normal.
-    assert {name: scene.story(name) for name in UNITS} == {
+    assert {name: scene.messages(name) for name in UNITS} == {
         name: [("firing", [page]), ("resolved", [page])] if page else [] for name, (_, page) in UNITS.items()
     }
     assert len(hooks.sent("pager")) == 2 * len(PAGED), "and for nothing else"
@@ -125,7 +125,7 @@ def test_a_planned_restart_soon_after_an_incident_pages_nobody(scene: Scene) -> 
     scene.host.booted.systemctl("restart", *units)
     scene.seen.prometheus.wait_for(f"count(llmhost_engine_up == 1) == {len(UNITS) - 1}")
     time.sleep(12)  # in which a rule that goes by events would fire, and be sent on: no longer than group_interval
-    assert [one.names() for one in scene.seen.pages()[before:]] == []
+    assert [page.names() for page in scene.seen.pages()[before:]] == []
 
 
 def test_a_page_says_what_where_and_what_to_do_next(scene: Scene) -> None:
@@ -150,15 +150,16 @@ def test_a_page_says_what_where_and_what_to_do_next(scene: Scene) -> None:
         assert " Next: `" in description
         assert "  " not in description
         assert page.annotations["runbook_url"].endswith(f"alerts/README.md#{alertname.lower()}")
-    told = scene.page("vllm-incident").annotations["description"]
-    assert re.search(r" 168\.8GiB gone\b.* GPU\D+0\D+1\b", told), told
-    told = scene.page("vllm-left").annotations["description"]
-    assert "dead, result success, exit status 0" in told
+    description = scene.page("vllm-incident").annotations["description"]
+    assert re.search(r" 168\.8GiB gone\b.* GPU\D+0\D+1\b", description), description
+    description = scene.page("vllm-left").annotations["description"]
+    assert "dead, result success, exit status 0" in description
 
 
 def test_tickets_are_of_what_a_page_did_not_tell(scene: Scene) -> None:
-    told = {(alert.name, alert.labels.get("unit", "")) for one in scene.seen.hooks.sent("chat") for alert in one.alerts}
-    assert told <= {("LlmhostEndlessLoop", f"{name}.service") for name in ("vllm-incident", "vllm-broken")}
+    messages = scene.seen.hooks.sent("chat")
+    tickets = {(alert.name, alert.labels.get("unit", "")) for message in messages for alert in message.alerts}
+    assert tickets <= {("LlmhostEndlessLoop", f"{name}.service") for name in ("vllm-incident", "vllm-broken")}
 
 
 def test_an_exporter_that_goes_is_one_page_and_takes_all_others_of_its_host_with_it(scene: Scene) -> None:
@@ -172,9 +173,9 @@ def test_an_exporter_that_goes_is_one_page_and_takes_all_others_of_its_host_with
 
 
 def test_the_dead_man_heard_of_it_all_the_time(scene: Scene) -> None:
-    told = scene.seen.hooks.sent("dead-man")
-    assert len(told) >= 2
-    assert {one.status for one in told} == {"firing"}
+    messages = scene.seen.hooks.sent("dead-man")
+    assert len(messages) >= 2
+    assert {message.status for message in messages} == {"firing"}
 
 
 LOADS_SECONDS = 600.0
@@ -214,7 +215,7 @@ def test_with_scrapes_of_a_minute_and_a_load_of_ten_the_rules_as_they_are_tell_t
                 failed + ends - time.monotonic(),
             )
             pages = {"vllm-incident": "LlmhostRestartedWhileMemoryResident", "vllm-loop": "LlmhostRestartLoop"}
-            assert {name: scene.story(name) for name in names} == {
+            assert {name: scene.messages(name) for name in names} == {
                 name: [("firing", [pages[name]]), ("resolved", [pages[name]])] if name in pages else []
                 for name in names
             }

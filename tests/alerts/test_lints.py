@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.alerts.expressions import catalogue, metrics_in, unknown_in
-from tests.alerts.rule_files import RECORDINGS, RULES, RUNBOOK, TESTS, firing, groups, read_tests, rules
+from tests.alerts.rule_files import RECORDINGS, RULES, RUNBOOK, TESTS, expected_alerts, groups, read_tests, rules
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DASHBOARD = re.compile(
@@ -44,7 +44,7 @@ def seconds(duration: str) -> int:
 
 @every_rule
 def test_it_asks_for_what_the_exporter_has(rule: dict[str, Any]) -> None:
-    recorded = {one["record"] for one in rules(RECORDINGS)}
+    recorded = {recording["record"] for recording in rules(RECORDINGS)}
     named = set(re.findall(r"\b\w+:\w+:\w+\b", rule["expr"]))
     assert named <= recorded
     assert "alert" not in rule or not named, "alerts do with their own file"
@@ -100,8 +100,8 @@ def test_a_counter_out_of_place_is_found() -> None:
 
 @every_rule
 def test_its_ranges_hold_four_scrapes_a_minute_apart_and_stay_within_a_day(rule: dict[str, Any]) -> None:
-    ranges = [seconds(one) for one in re.findall(r"\[(\w+)\]", rule["expr"])]
-    assert [one for one in ranges if not 240 <= one <= 86_400] == []
+    ranges = [seconds(text) for text in re.findall(r"\[(\w+)\]", rule["expr"])]
+    assert [length for length in ranges if not 240 <= length <= 86_400] == []
 
 
 @every_rule
@@ -130,30 +130,30 @@ def test_an_alert_says_all_that_it_should_and_no_label_has_a_value_in_it(rule: d
     assert rule["labels"]["severity"] in (
         {"none"} if rule["alert"] == "LlmhostWatchdog" else {"critical", "warning", "info"}
     )
-    said = rule["annotations"]
-    assert set(said) == {"summary", "description", "runbook_url", "dashboard_url"}
-    assert "{{" not in said["summary"]
-    assert said["summary"].endswith(".")
-    assert _DASHBOARD.match(said["dashboard_url"])
+    annotations = rule["annotations"]
+    assert set(annotations) == {"summary", "description", "runbook_url", "dashboard_url"}
+    assert "{{" not in annotations["summary"]
+    assert annotations["summary"].endswith(".")
+    assert _DASHBOARD.match(annotations["dashboard_url"])
     if rule["alert"] not in {"LlmhostWatchdog", "LlmhostXidFatal"}:
-        assert "Next:" in said["description"] or "https://" in said["description"]
+        assert "Next:" in annotations["description"] or "https://" in annotations["description"]
 
 
 @every_alert
 def test_an_alert_names_labels_that_it_has(rule: dict[str, Any]) -> None:
     """alerts/template: those with which the tests see it fire."""
-    said = " ".join(rule["annotations"].values())
-    has = {label for labels in firing(rule["alert"]) for label in labels}
-    assert set(re.findall(r"\$labels\.(\w+)", said)) - has == set()
+    texts = " ".join(rule["annotations"].values())
+    has = {label for labels in expected_alerts(rule["alert"]) for label in labels}
+    assert set(re.findall(r"\$labels\.(\w+)", texts)) - has == set()
 
 
 @every_alert
 def test_what_an_alert_says_is_asked_of_series_that_exist(rule: dict[str, Any]) -> None:
     """Labels are quoted for PromQL by %q: systemd escapes with backslashes."""
-    said = " ".join(rule["annotations"].values())
-    assert metrics_in(said) - catalogue().keys() == set()
-    asked = re.findall(r'query \(printf "((?:[^"\\]|\\.)*)"', said) + re.findall(r':= printf "((?:[^"\\]|\\.)*)"', said)
-    assert [one for one in asked if re.search(r'="\{\{|=\\"%s', one)] == []
+    texts = " ".join(rule["annotations"].values())
+    assert metrics_in(texts) - catalogue().keys() == set()
+    asked = re.findall(r'(?:query \(|:= )printf "((?:[^"\\]|\\.)*)"', texts)
+    assert [query for query in asked if re.search(r'="\{\{|=\\"%s', query)] == []
 
 
 def test_critical_alerts_are_few_enough_to_be_read_at_night() -> None:
@@ -167,7 +167,7 @@ def test_a_recording_is_named_by_its_level_metric_and_operation(rule: dict[str, 
     assert re.fullmatch(r"sum|max|code|bool|rate5m|delta1h", operation)
     kept = re.search(r"\bby \(([^)]*)\)", rule["expr"])
     assert kept
-    wanted = {"cluster", "job"}.union(*(_LEVELS[one] for one in level.split("_")))
+    wanted = {"cluster", "job"}.union(*(_LEVELS[part] for part in level.split("_")))
     if level != "cluster" and not level.startswith("cluster_"):
         wanted |= {"instance"}
     assert set(kept[1].split(", ")) == wanted
@@ -181,8 +181,8 @@ def test_each_recording_is_tested() -> None:
 
 
 def test_every_metric_and_label_in_the_tests_of_the_rules_is_exported() -> None:
-    series = {one["series"] for path in TESTS for test in read_tests(path) for one in test["input_series"]}
-    assert [(one, what) for one in series for what in unknown_in(one, catalogue())] == []
+    series = {given["series"] for path in TESTS for test in read_tests(path) for given in test["input_series"]}
+    assert [(name, unknown) for name in series for unknown in unknown_in(name, catalogue())] == []
 
 
 def test_the_tests_name_no_alert_that_does_not_exist() -> None:
@@ -195,5 +195,5 @@ def test_the_tests_name_no_alert_that_does_not_exist() -> None:
 
 
 def test_the_runbook_speaks_of_existing_metrics() -> None:
-    told = re.findall(r"`(llmhost_[a-z0-9_]+)[`{]", RUNBOOK.read_text(encoding="utf-8"))
-    assert [metric for metric in told if metric not in catalogue() and not metric.startswith("llmhost_policy_")] == []
+    named = re.findall(r"`(llmhost_[a-z0-9_]+)[`{]", RUNBOOK.read_text(encoding="utf-8"))
+    assert [metric for metric in named if metric not in catalogue() and not metric.startswith("llmhost_policy_")] == []

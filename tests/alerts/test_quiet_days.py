@@ -38,9 +38,9 @@ def played(
     return promtool("test", "rules", folder / "quiet.test.yml")
 
 
-def fired(told: str) -> set[tuple[str, str]]:
+def fired(output: str) -> set[tuple[str, str]]:
     """Read (day, alert) from what promtool found in place of nothing."""
-    _, _, got = told.partition("got:")
+    _, _, got = output.partition("got:")
     return {(day, alert) for alert, day in re.findall(r'\{alertname="([^"]*)", instance="([^"]*)"\}', got)}
 
 
@@ -137,10 +137,10 @@ def test_the_days_have_what_the_rules_ask_for() -> None:
 
 
 def test_the_days_have_nothing_that_the_exporter_does_not() -> None:
-    told = {
+    unknown = {
         (series["series"], what)
         for day in QUIET
         for series in series_of(day, 60, 60)
         for what in unknown_in(series["series"], catalogue())
     }
-    assert told == set()
+    assert unknown == set()

@@ -14,13 +14,13 @@ from tests.alerts.rule_files import (
     RULES,
     RUNBOOK,
     TESTS,
+    cases_of,
     changed,
-    firing,
+    expected_alerts,
     promtool,
     rules,
-    silent_on,
+    silent_hosts,
     source_of,
-    what_is_asked_of,
     write_alone,
 )
 
@@ -47,7 +47,7 @@ def test_the_alerts_fire_when_they_should_and_only_then(file: Path) -> None:
 
 def _unnoticed(name: str, folder: Path) -> list[str]:
     """Name the changes of the alert's clauses that its tests do not notice."""
-    text, tests, found = source_of(name), what_is_asked_of(name), []
+    text, tests, found = source_of(name), cases_of(name), []
     assert not _fails(text, tests, folder / name / "as it is"), f"{name} by itself fails its tests"
     for number, change in enumerate(CHANGES[name]):
         clause, instead, which = (*change, None)[:3]
@@ -78,9 +78,9 @@ def test_every_alert_is_explained_and_tested_both_ways(rule: dict[str, Any]) -> 
     name, severity = rule["alert"], rule["labels"]["severity"]
     assert rule["annotations"]["runbook_url"] == RUNBOOK_URL + name.lower()
     assert RUNBOOK.read_text(encoding="utf-8").count(f"\n### {name}\n") == 1
-    assert severity in {labels["severity"] for labels in firing(name)}, "no case in which it fires"
+    assert severity in {labels["severity"] for labels in expected_alerts(name)}, "no case in which it fires"
     if name != "LlmhostWatchdog":
-        assert silent_on(name), "no case in which it does not fire"
+        assert silent_hosts(name), "no case in which it does not fire"
 
 
 def test_each_alert_s_place_in_the_runbook_says_all_that_it_should() -> None:

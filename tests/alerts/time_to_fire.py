@@ -1,4 +1,4 @@
-"""How long a crash loop goes on until it is told of, by our rules and by public ones: `make time-to-fire`.
+"""How long a crash loop goes on until our alert, or a public one, fires: `make time-to-fire`.
 
 Each loop is played to promtool as the series that the exporters would have, scraped each 15 s. Of public rules, which
 know a restart counter and a unit's state, these are the expressions:
@@ -7,7 +7,6 @@ know a restart counter and a unit's state, these are the expressions:
 """
 
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -16,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.alerts.days import written
-from tests.alerts.rule_files import source_of
-from tests.fakes.needs import needs, run_by_hand
+from tests.alerts.days import promtool_values
+from tests.alerts.rule_files import promtool, source_of
+from tests.fakes.needs import run_by_hand
 
 from llmhost.model.unit import ACTIVE_STATES
 
@@ -71,7 +70,7 @@ OURS = Column(title="llmhost", alert="LlmhostRestartLoop")
 
 
 def loop_series(turn_seconds: int, verdict: str = "clean") -> list[dict[str, str]]:
-    """Write what the exporters show of a unit that runs for an hour, and then dies again and again.
+    """Return the exporters' series of a unit that runs for an hour, and then dies again and again.
 
     It dies first at _QUIET_SECONDS, waits, starts anew, and dies again a turn after it died.
     """
@@ -115,13 +114,13 @@ def loop_series(turn_seconds: int, verdict: str = "clean") -> list[dict[str, str
         for found in ("clean", "resident", "unknown", "not_started"):
             counts = starts if (trigger, found) == ("auto", verdict) else (lambda at: 0)  # noqa: ARG005 - of time too
             of_time[f'llmhost_unit_starts_total{{{_UNIT},trigger="{trigger}",verdict="{found}"}}'] = counts
-    return [{"series": name, "values": written([value(at) for at in times])} for name, value in of_time.items()]
+    return [{"series": name, "values": promtool_values([value(at) for at in times])} for name, value in of_time.items()]
 
 
 def seconds_to_fire(column: Column, turn_seconds: int) -> int | None:
-    """Give how long after the unit first died the alert fires; None where it does not in four hours.
+    """Return the time from the unit's first death until the alert fires; None where it does not in four hours.
 
-    promtool tells values in its failures alone: it is asked for something else than what there is.
+    promtool prints values only where a test fails: a wrong value is expected here.
     """
     first = (
         f'min(min_over_time(timestamp(ALERTS{{alertname="{column.alert}",alertstate="firing"}})[6h:{SCRAPE_SECONDS}s]))'
@@ -146,11 +145,9 @@ def seconds_to_fire(column: Column, turn_seconds: int) -> int | None:
         whole = {"rule_files": [str(rules)], "evaluation_interval": f"{SCRAPE_SECONDS}s", "tests": [test]}
         file = folder / "loop.test.yml"
         file.write_text(yaml.safe_dump(whole), encoding="utf-8")
-        told = subprocess.run(
-            [needs("promtool"), "test", "rules", file], capture_output=True, text=True, check=False, timeout=120
-        )
-    found = re.search(r"got:(.*)", told.stdout + told.stderr)
-    assert found, told.stdout + told.stderr
+        ran = promtool("test", "rules", file)
+    found = re.search(r"got:(.*)", ran.stdout + ran.stderr)
+    assert found, ran.stdout + ran.stderr
     number = re.search(r"Value:([0-9.e+]+)|\{\} ([0-9.E+]+)", found.group(1))
     return None if number is None else round(float(number.group(1) or number.group(2))) - _QUIET_SECONDS
 
@@ -164,11 +161,11 @@ def table(found: Mapping[int, tuple[int | None, ...]]) -> str:
     """Write the table of alerts/README.md."""
     titles = [column.title for column in (OURS, *PUBLIC)]
     lines = [f"| a turn takes | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
-    lines += [f"| {turn} s | {' | '.join(_told(one) for one in seconds)} |" for turn, seconds in found.items()]
+    lines += [f"| {turn} s | {' | '.join(_minutes(cell) for cell in seconds)} |" for turn, seconds in found.items()]
     return "\n".join(lines) + "\n"
 
 
-def _told(seconds: int | None) -> str:
+def _minutes(seconds: int | None) -> str:
     if seconds is None:
         return "never"
     minutes, rest = divmod(seconds, 60)

@@ -35,14 +35,23 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 # Library → the modules, or packages, that alone may import it. A library that is not here may not be imported at all.
 SOLE_IMPORTERS: Mapping[str, tuple[str, ...]] = {
     "pynvml": ("sources.nvml.child.worker",),
-    "dbus_next": ("sources.systemd",),
+    "dbus_next": ("sources.systemd.bus",),
     "asyncio": ("sources.systemd",),
     "prometheus_client": ("metrics", "sources.engine.parse"),
     "yaml": ("config.load", "config.nodes"),
     "psutil": ("sources",),
 }
 
-PURE = ("model", "derive", "decide", "views", "metrics.families", "metrics.guard", "metrics.starts")
+PURE = (
+    "model",
+    "derive",
+    "decide",
+    "views",
+    "metrics.families",
+    "metrics.leftovers",
+    "metrics.starts",
+    "metrics.throughput",
+)
 # Of the standard library, what neither reads a clock nor does I/O nor keeps a state. Add to it what is like that.
 PURE_LIBRARY = frozenset(
     (

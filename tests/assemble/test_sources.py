@@ -83,9 +83,9 @@ def test_a_disabled_source_does_nothing_that_it_is_asked_to() -> None:
     source.start()
     source.watch(["vllm.service"])
     source.configure(patterns=("*",), discover=True)
-    source.aim(())
+    source.set_servers(())
     assert source.lists_due_in_seconds() == 0.0
-    assert source.release("until 12:00") == ()
+    assert source.pause("until 12:00") == ()
     source.resume()
     assert source.stuck() is None
     with pytest.raises(SourceError) as caught:
@@ -126,8 +126,7 @@ def test_closing_ends_the_drivers_child_also_where_memory_alone_was_asked_for(fa
     assert isinstance(sources.nvml_memory.answer(sources.nvml_memory.ask(soon()), soon()), Ok)
     driver = sources.driver
     assert not isinstance(driver, DisabledSource)
-    assert driver._child is not None
-    child = Path(f"/proc/{driver._child.pid}")
+    child = Path(f"/proc/{driver._running_child().pid}")
     assert child.exists()
     sources.close()
     assert not child.exists()

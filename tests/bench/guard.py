@@ -26,7 +26,7 @@ ExecStart=/opt/vllm serve model --gpu-memory-utilization 0.9
 
 
 def timed(booted: Booted, *options: str) -> tuple[float, float]:
-    """Give seconds of time and of CPU."""
+    """Return wall and CPU seconds."""
     # pip compiles what it installs; a checkout is compiled by the first run that may write
     environment = [
         "env",
@@ -64,9 +64,9 @@ def main() -> None:
         ):
             timed(booted, *options)
             runs = [timed(booted, *options) for _ in range(given.runs)]
-            times, cpu = [one for one, _ in runs], statistics.median(one for _, one in runs)
-            told = f"median {statistics.median(times) * 1000:4.0f} ms, most {max(times) * 1000:4.0f} ms"
-            print(f"{name:40} {told}, CPU {cpu * 1000:4.0f} ms")
+            times, cpu = [wall for wall, _ in runs], statistics.median(cpu for _, cpu in runs)
+            wall = f"median {statistics.median(times) * 1000:4.0f} ms, most {max(times) * 1000:4.0f} ms"
+            print(f"{name:40} {wall}, CPU {cpu * 1000:4.0f} ms")
 
 
 if __name__ == "__main__":

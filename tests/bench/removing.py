@@ -48,7 +48,7 @@ def folder() -> Iterator[Path]:
 
 
 def median_us(shm: Path, *, settle_seconds: float, in_use: bool = False) -> float:
-    """Give the median time that the Remover takes for a file."""
+    """Return the median time that the Remover takes for a file."""
     took = []
     with Remover(shm, settle_seconds=settle_seconds) as remover:
         remover.remove(removal_of(made(shm), shm))  # starts the child
@@ -82,8 +82,8 @@ def opener_us(shm: Path, *, beside: bool) -> tuple[float, float]:
                     remover.remove(removal_of(path, shm))
                 else:
                     time.sleep(0.1)
-        told = opener.communicate()[0].split()
-    return float(told[0]), float(told[1])
+        median, longest = opener.communicate()[0].split()
+    return float(median), float(longest)
 
 
 def frozen_s(shm: Path, scratch: Path) -> float:
@@ -93,10 +93,10 @@ def frozen_s(shm: Path, scratch: Path) -> float:
         thread = Thread(target=remover.remove, args=(removal_of(path, shm),))
         thread.start()
         stopped_child()
-        told = subprocess.run([*OPENER, path], input="\n", capture_output=True, text=True, check=True).stdout
+        output = subprocess.run([*OPENER, path], input="\n", capture_output=True, text=True, check=True).stdout
         thread.join()
     lease_program.__file__ = own
-    return float(told.split()[-1])
+    return float(output.split()[-1])
 
 
 def main() -> None:

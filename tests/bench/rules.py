@@ -1,12 +1,12 @@
 """What the rules cost where Prometheus watches a fleet: `make bench`.
 
 A real Prometheus scrapes 1,000 targets, each a page of the exporter of a host with two units and eight GPUs in the
-middle of the incident, and evaluates the rules as they are. Told are its own figures of the groups' last evaluation,
-the series that it holds, and those that the recording rules add. Beside them stands what it costs on the same series
-to evaluate the two public rules on restarts, which is the least that anybody has. With --healthy all hosts serve.
+middle of the incident, and evaluates the rules as they are. Printed are its own figures of the groups' last evaluation,
+the series that it holds, and those that the recording rules add; beside them the cost of the two public rules on
+restarts on the same series, the least that anybody has. With --healthy all hosts serve.
 
-Three minutes are less than the hour that some rules look back over. What they cost with all of it is asked of a smaller
-fleet that is written down (tests/grafana/written/fleet.py): each rule's least time of three.
+Three minutes are less than the hour that some rules look back over. Their cost with all of it is measured on a smaller
+fleet with a written history (tests/grafana/histories/fleet.py): each rule's least time of three.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 import yaml
 from tests.fakes.backfilled import Backfilled
 from tests.fakes.prometheus import Prometheus
-from tests.grafana.written.fleet import fleet
+from tests.grafana.histories.fleet import fleet
 
 REPOSITORY = Path(__file__).parents[2]
 ALERTS = REPOSITORY / "alerts"
@@ -99,11 +99,11 @@ def main() -> None:
         page = (HEALTHY if given.healthy else INCIDENT).read_bytes()
         with served(page) as port, Prometheus(configured(port, given.hosts, public)) as prometheus:
             time.sleep(given.seconds)
-            told(prometheus, given.hosts)
-    of_an_hour()
+            print_costs(prometheus, given.hosts)
+    print_costs_of_an_hour()
 
 
-def told(prometheus: Prometheus, hosts: int) -> None:
+def print_costs(prometheus: Prometheus, hosts: int) -> None:
     out = sys.stdout.write
     up = len(prometheus.query('up{job="llmhost"} == 1'))
     series = prometheus.value('sum(scrape_samples_post_metric_relabeling{job="llmhost"})')
@@ -111,7 +111,7 @@ def told(prometheus: Prometheus, hosts: int) -> None:
     groups = prometheus.api("rules")["data"]["groups"]
     least = sum(group["evaluationTime"] for group in groups if group["name"] == "public")
     ours = sum(group["evaluationTime"] for group in groups if group["name"] != "public")
-    for group in sorted(groups, key=lambda one: -one["evaluationTime"]):
+    for group in sorted(groups, key=lambda group: -group["evaluationTime"]):
         out(f"  {group['name']:<28} {len(group['rules']):>3} rules {1000 * group['evaluationTime']:8.1f} ms\n")
     recorded = [rule["name"] for group in groups for rule in group["rules"] if rule["type"] == "recording"]
     added = sum(len(prometheus.query(f"{{__name__={name!r}}}".replace("'", '"'))) for name in recorded)
@@ -127,7 +127,7 @@ def told(prometheus: Prometheus, hosts: int) -> None:
         out(f"  {1000 * seconds:8.1f} ms {name}\n")
 
 
-def of_an_hour() -> None:
+def print_costs_of_an_hour() -> None:
     history = fleet()
     seconds: dict[str, float] = {}
     with Backfilled(history) as prometheus:
@@ -142,7 +142,7 @@ def of_an_hour() -> None:
         f"{hosts} hosts with an hour of history, scraped each {history.every} s: {1000 * whole:.0f} ms, "
         f"{1000 * whole / hosts:.2f} ms a host, for all rules\n"
     )
-    for name in sorted(seconds, key=lambda one: -seconds[one])[:5]:
+    for name in sorted(seconds, key=lambda name: -seconds[name])[:5]:
         sys.stdout.write(f"  {1000 * seconds[name]:8.1f} ms {name}\n")
 
 

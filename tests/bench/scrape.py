@@ -18,12 +18,13 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from tests.bench.sleepers import sleepers
 from tests.fakes.bus import FakeSystemd, PrivateBus
 from tests.fakes.daemon import Daemon
 from tests.fakes.needs import TOOLS
@@ -45,7 +46,7 @@ from llmhost.sources.procfs import KEPT_SECONDS, ProcfsSource
 from llmhost.sources.systemd.source import SystemdSource
 
 GPUS, PROCESSES_PER_GPU, UNITS, WATCHED = 8, 16, 500, 20
-PATIENCE_SECONDS = 60.0
+LIMIT_SECONDS = 60.0
 DISCOVERY_SECONDS = 5.0  # in which the source has asked the fake systemd for the commands of all units
 
 
@@ -55,24 +56,6 @@ class Cost:
     cold_wall_ms: float
     wall_ms: float
     cpu_ms: float
-
-
-@contextmanager
-def sleepers(count: int) -> Iterator[list[int]]:
-    """Start processes that sleep; they are all children of one shell of ours, and end with it."""
-    script = f"for i in $(seq {count}); do sleep 1000 & done; jobs -p; echo; exec sleep 1000"
-    with subprocess.Popen(["bash", "-c", script], stdout=subprocess.PIPE, text=True) as shell:
-        assert shell.stdout is not None
-        pids: list[int] = []
-        for line in shell.stdout:
-            if not line.strip():
-                break
-            pids.append(int(line))
-        try:
-            yield pids
-        finally:
-            for pid in [*pids, shell.pid]:
-                os.kill(pid, 9)
 
 
 def units() -> list[dict[str, object]]:
@@ -102,11 +85,11 @@ def measured(name: str, rounds: int, run: Callable[[], object], pids: Callable[[
     spent = 0.0
     for _ in range(rounds):
         time.sleep(pause)
-        whose = pids()
-        before, began = cpu_seconds(*whose), time.monotonic()
+        counted = pids()
+        before, began = cpu_seconds(*counted), time.monotonic()
         run()
         walls.append(time.monotonic() - began)
-        spent += cpu_seconds(*whose) - before
+        spent += cpu_seconds(*counted) - before
     wall_ms = statistics.median(walls) * 1000
     return Cost(name=name, cold_wall_ms=cold * 1000, wall_ms=wall_ms, cpu_ms=spent / rounds * 1000)
 
@@ -142,13 +125,13 @@ def the_parts(rounds: int, nvml_env: dict[str, str], bus: str) -> list[Cost]:
     host = HostSource(procfs=procfs)
 
     def soon() -> float:
-        return time.monotonic() + PATIENCE_SECONDS
+        return time.monotonic() + LIMIT_SECONDS
 
     def us() -> list[int]:
         return [os.getpid()]
 
     def child() -> list[int]:
-        return [one.pid for one in psutil.Process().children() if "nvml.worker" in " ".join(one.cmdline())]
+        return [child.pid for child in psutil.Process().children() if "nvml.worker" in " ".join(child.cmdline())]
 
     def us_and_child() -> list[int]:
         return [os.getpid(), *child()]

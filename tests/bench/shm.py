@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.bench.sleepers import sleepers
+
 from llmhost.model.segment import SharedMemory
 from llmhost.sources.shm.source import ShmSource
 
@@ -62,27 +64,6 @@ class Cost:
 
 
 @contextmanager
-def sleepers(count: int) -> Iterator[None]:
-    script = f"for i in $(seq {count}); do sleep 1000 & done; jobs -p; echo; exec sleep 1000"
-    with subprocess.Popen(["bash", "-c", script], stdout=subprocess.PIPE, text=True) as shell:
-        assert shell.stdout is not None
-        pids = []
-        for line in shell.stdout:
-            if not line.strip():
-                break
-            pids.append(int(line))
-        try:
-            yield
-        finally:
-            shell.kill()
-            shell.wait()
-            for pid in pids:
-                os.kill(pid, 9)
-            for pid in pids:  # we are their namespace's process 1, to which they fall
-                os.waitpid(pid, 0)
-
-
-@contextmanager
 def engines(files: int) -> Iterator[None]:
     arguments = [(LINES, DESCRIPTORS, number, ENGINES, files) for number in range(ENGINES)]
     started = [
@@ -90,14 +71,14 @@ def engines(files: int) -> Iterator[None]:
         for each in arguments
     ]
     try:
-        for one in started:
-            assert one.stdout is not None
-            assert one.stdout.readline()
+        for engine in started:
+            assert engine.stdout is not None
+            assert engine.stdout.readline()
         yield
     finally:
-        for one in started:
-            one.kill()
-            one.communicate()
+        for engine in started:
+            engine.kill()
+            engine.communicate()
 
 
 def timed(run: Callable[[], object]) -> tuple[float, float]:
@@ -110,15 +91,15 @@ def timed(run: Callable[[], object]) -> tuple[float, float]:
 def measured(name: str, rounds: int, *, stale: int) -> Cost:
     source = ShmSource(shm=SHM, procfs=Path("/proc"), grace_seconds=GRACE_SECONDS, trust_pid_namespace=True)
 
-    def look() -> SharedMemory:
+    def read() -> SharedMemory:
         return source.read(time.monotonic() + 60)
 
-    cold, _ = timed(look)
-    unheld = sum(one.holders == frozenset() for one in look().segments)
+    cold, _ = timed(read)
+    unheld = sum(segment.holders == frozenset() for segment in read().segments)
     assert unheld == stale, f"{unheld} files are found unheld, not {stale}"
-    warm = [timed(look) for _ in range(rounds)]
+    warm = [timed(read) for _ in range(rounds)]
     source.configure(names=(), grace_seconds=0.0)
-    scans = [timed(look)[0] for _ in range(3)] if stale else []
+    scans = [timed(read)[0] for _ in range(3)] if stale else []
     return Cost(
         name=name,
         cold_ms=cold,
@@ -154,7 +135,9 @@ def bench(processes: int, files: int, rounds: int) -> None:
             with_stale(STALE)
             costs.append(measured(f"{files} held, {STALE} stale", rounds, stale=STALE))
             # given the filesystem, as 100,000 names are more than a command line takes
-            others = [(" ".join(one), peer(*one)) for one in (("fuser", "-m", str(SHM)), ("lsof", str(SHM)))]
+            others = [
+                (" ".join(command), peer(*command)) for command in (("fuser", "-m", str(SHM)), ("lsof", str(SHM)))
+            ]
         empty(SHM)
         with engines(HELD):
             with_stale(files - HELD)

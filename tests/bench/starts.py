@@ -37,7 +37,7 @@ RestartSec={delay}
 """
 
 
-def say(nvml: NvmlInside, pids: list[int], moved_bytes: int = 0) -> None:
+def write_state(nvml: NvmlInside, pids: list[int], moved_bytes: int = 0) -> None:
     """GPUs 0 to 3 are free, but for small things; on the others somebody has 20 GiB."""
     used = [(512 << 20) if index < GPUS // 2 else (20 << 30) + moved_bytes for index in range(GPUS)]
     nvml.write(
@@ -58,7 +58,7 @@ def moving(nvml: NvmlInside, pids: list[int]) -> Iterator[None]:
         step = 0
         while not ended.wait(0.05):
             step += 1
-            say(nvml, pids, moved_bytes=(step % 100) << 21)
+            write_state(nvml, pids, moved_bytes=(step % 100) << 21)
 
     mover = threading.Thread(target=move)
     mover.start()
@@ -82,8 +82,8 @@ class Inside:
         assert self._process.stdout.readline() == "ready\n"
 
     def result(self) -> dict[str, Any]:
-        told, _ = self._process.communicate("go\n")
-        found: dict[str, Any] = json.loads(told)
+        output, _ = self._process.communicate("go\n")
+        found: dict[str, Any] = json.loads(output)
         return found
 
 
@@ -101,7 +101,7 @@ def start_loops(booted: Booted, run: str, delay_ms: int) -> None:
     booted.systemctl("start", "--no-block", *(f"loop{number}.service" for number in range(UNITS)))
 
 
-def told(name: str, found: dict[str, Any]) -> None:
+def print_costs(name: str, found: dict[str, Any]) -> None:
     rate, cpu = found["starts"] / found["seconds"], found["cpu_seconds"] / found["starts"]
     latencies = f"{found['p50_ms']:9.0f}{found['p99_ms']:9.0f}{found['most_ms']:9.0f}"
     print(f"{name:34}{found['starts']:8}{rate:9.1f}{latencies}{cpu * 1000:12.1f}   {found['verdicts']}")
@@ -116,13 +116,13 @@ def main() -> None:
     with Booted() as booted:
         nvml = NvmlInside(booted)
         pids = sleepers(booted, given.processes)
-        say(nvml, pids)
+        write_state(nvml, pids)
         start_loops(booted, "0.3", 500)
         time.sleep(3)
         print(f"{'':34}{'starts':>8}{'per s':>9}{'p50 ms':>9}{'p99 ms':>9}{'most ms':>9}{'CPU ms each':>12}")
-        told("memory stands still", Inside(booted, nvml, "--seconds", str(given.seconds)).result())
+        print_costs("memory stands still", Inside(booted, nvml, "--seconds", str(given.seconds)).result())
         with moving(nvml, pids):
-            told("memory moves all the time", Inside(booted, nvml, "--seconds", str(given.seconds)).result())
+            print_costs("memory moves all the time", Inside(booted, nvml, "--seconds", str(given.seconds)).result())
     if given.flat:
         flat()
 
@@ -130,12 +130,12 @@ def main() -> None:
 def flat() -> None:
     with Booted() as booted:
         nvml = NvmlInside(booted)
-        say(nvml, sleepers(booted, GPUS * PROCESSES_PER_GPU))
+        write_state(nvml, sleepers(booted, GPUS * PROCESSES_PER_GPU))
         start_loops(booted, "0.01", 100)
         found = Inside(booted, nvml, "--seconds", "1", "--starts", "10000", "--scrapes", "10000").result()
-        told("10,000 starts, 10,000 scrapes", found)
-        for one in found["sizes"]:
-            print(f"  {one['rss_mib']:6.1f} MiB, {one['fds']:.0f} descriptors")
+        print_costs("10,000 starts, 10,000 scrapes", found)
+        for size in found["sizes"]:
+            print(f"  {size['rss_mib']:6.1f} MiB, {size['fds']:.0f} descriptors")
 
 
 if __name__ == "__main__":

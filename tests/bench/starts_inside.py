@@ -34,7 +34,7 @@ def main() -> None:
     given = parser.parse_args()
     latencies = array("d")  # eight bytes each: what is measured is the exporter's memory
     verdicts: Counter[str] = Counter()
-    judged = HistoryKeeper.judged
+    judged = HistoryKeeper.add_verdict
 
     def noted(keeper: HistoryKeeper, unit: UnitId, invocation_id: str, verdict: Verdict, **more: Any) -> Start | None:  # noqa: ANN401
         start = judged(keeper, unit, invocation_id, verdict, **more)
@@ -43,7 +43,7 @@ def main() -> None:
             verdicts[verdict] += 1
         return start
 
-    HistoryKeeper.judged = noted  # type: ignore[method-assign, assignment]
+    HistoryKeeper.add_verdict = noted  # type: ignore[method-assign, assignment]
     config = Config(
         units=UnitsConfig(patterns=("loop*.service",), discover=False),
         pid_namespace=PidNamespace.TRUST,
@@ -77,7 +77,7 @@ def main() -> None:
     sizes.append(size())
     ordered = sorted(latencies)
     exporter.close()
-    told = {
+    found = {
         "starts": len(ordered),
         "seconds": seconds,
         "cpu_seconds": spent,
@@ -88,11 +88,11 @@ def main() -> None:
         "most_ms": ordered[-1] * 1000,
         "sizes": sizes,
     }
-    print(json.dumps(told), flush=True)
+    print(json.dumps(found), flush=True)
 
 
 def size() -> dict[str, float]:
-    """Give resident memory in MiB, and open descriptors."""
+    """Return resident memory in MiB, and open descriptors."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return {
         "rss_mib": pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20),

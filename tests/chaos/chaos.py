@@ -14,7 +14,7 @@ from tests.fakes.booted import Booted
 from tests.fakes.watched_units import Watched
 
 from llmhost.model.history.unit_history import Trigger, Verdict
-from llmhost.sources.systemd.bus import BusClosedError, CallTimeoutError
+from llmhost.sources.systemd.bus.connection import BusClosedError, CallTimeoutError
 from llmhost.sources.systemd.calls import Systemd
 
 _ACTIONS = {
@@ -99,7 +99,7 @@ class Chaos:
         self._booted.__exit__()
 
     def run(self, *, seconds: float = 0.0, actions: int = 0) -> None:
-        """Make chaos for as long and as often, then have everything stop, and wait until all of it has been told."""
+        """Make chaos for as long and as often, then have everything stop, and wait until all of it has been log."""
         end = time.monotonic() + seconds
         while time.monotonic() < end or self.done.total() < actions:
             (action,) = self._random.choices([*self._actions], [*self._actions.values()])
@@ -166,26 +166,26 @@ class Chaos:
             time.sleep(_QUIET_SECONDS)
 
     def outcomes(self) -> list[Outcome]:
-        told = journal.read_journal(self._booted, "c-")
-        return [self._outcome(unit, told[unit]) for unit in UNITS]
+        logs = journal.read_journal(self._booted, "c-")
+        return [self._outcome(unit, logs[unit]) for unit in UNITS]
 
-    def _outcome(self, unit: str, told: journal.Told) -> Outcome:
+    def _outcome(self, unit: str, log: journal.UnitLog) -> Outcome:
         ran = set(self._booted.run(["cat", f"{DIRECTORY}/{unit}"]).stdout.split())
         seen = self.watched.seen(unit)
         triggers = self.watched.triggers(unit)
-        none = {one for one, (_, verdict) in seen.items() if verdict is Verdict.NOT_STARTED}
+        none = {start for start, (_, verdict) in seen.items() if verdict is Verdict.NOT_STARTED}
         has_program = "ExecStart=/nonexistent" not in UNITS[unit]
         return Outcome(
             unit=unit,
             starts=triggers.total(),
-            starts_true=len(told.invocations),
+            starts_true=len(log.invocations),
             automatic=triggers[Trigger.AUTO],
-            automatic_true=len(told.automatic),
-            scheduled=told.scheduled,
-            refused=told.refused,
-            doubled=told.doubled,
+            automatic_true=len(log.automatic),
+            scheduled=log.scheduled,
+            refused=log.refused,
+            doubled=log.doubled,
             not_started=len(none),
             wrongly_not_started=len(none & ran),
-            wrongly_started=len(seen.keys() - none - ran - told.killed) if has_program else 0,
+            wrongly_started=len(seen.keys() - none - ran - log.killed) if has_program else 0,
             unseen=triggers.total() - len(seen),
         )

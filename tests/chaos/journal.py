@@ -1,4 +1,4 @@
-"""What systemd's journal says of units: the truth that what was counted is held against."""
+"""The starts and ends of units in systemd's journal: the truth that counts are held against."""
 
 import json
 from collections import defaultdict
@@ -14,8 +14,8 @@ _CONFIG = "[Journal]\\nRateLimitIntervalSec=0\\nRateLimitBurst=0\\nStorage=volat
 
 
 @dataclass(slots=True)
-class Told:
-    """Of one unit."""
+class UnitLog:
+    """The entries of one unit."""
 
     invocations: set[str] = field(default_factory=set)
     scheduled: int = 0  # restarts
@@ -37,28 +37,28 @@ def log_to_journal(booted: Booted) -> None:
     booted.systemctl("log-target", "journal")
 
 
-def read_journal(booted: Booted, prefix: str) -> dict[str, Told]:
+def read_journal(booted: Booted, prefix: str) -> dict[str, UnitLog]:
     booted.run(["journalctl", "--sync"])
     fields = "UNIT,MESSAGE_ID,INVOCATION_ID,MESSAGE,N_RESTARTS"
     lines = booted.run(["journalctl", "-o", "json", "_PID=1", f"--output-fields={fields}"], timeout_seconds=120).stdout
-    told: dict[str, Told] = defaultdict(Told)
+    logs: dict[str, UnitLog] = defaultdict(UnitLog)
     due: dict[str, bool] = {}  # unit → whether a restart was scheduled and nothing has become of it
     for line in lines.splitlines():
         entry = json.loads(line)
         unit, message, invocation = (entry.get(key, "") for key in ("UNIT", "MESSAGE", "INVOCATION_ID"))
         if not unit.startswith(prefix):
             continue
-        one = told[unit]
+        log = logs[unit]
         if entry.get("MESSAGE_ID") == _RESTART_SCHEDULED:
-            one.scheduled += 1
-            one.doubled += due.get(unit, False)
+            log.scheduled += 1
+            log.doubled += due.get(unit, False)
             due[unit] = True
-        elif invocation and invocation not in one.invocations:
-            one.invocations.add(invocation)
+        elif invocation and invocation not in log.invocations:
+            log.invocations.add(invocation)
             if due.pop(unit, False):
-                one.automatic.add(invocation)
+                log.automatic.add(invocation)
         elif _REFUSED in message:
-            one.refused += due.pop(unit, False)
+            log.refused += due.pop(unit, False)
         if (entry.get("MESSAGE_ID") == _PROCESS_EXIT and "code=killed" in message) or message.startswith("Stopp"):
-            one.killed.add(invocation)
-    return told
+            log.killed.add(invocation)
+    return logs

@@ -24,7 +24,7 @@ def main() -> int:
         print(dict(chaos.done), dict(chaos.watched.source._resyncs), f"{time.process_time() - cpu:.1f} s of CPU")
         for outcome in outcomes:
             print(outcome)
-    return 0 if all(one.is_right for one in outcomes) else 1
+    return 0 if all(outcome.is_right for outcome in outcomes) else 1
 
 
 if __name__ == "__main__":

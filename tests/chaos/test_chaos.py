@@ -15,12 +15,12 @@ def test_in_chaos_each_start_is_counted_once() -> None:
     for action in ("start", "stop", "restart", "kill", "daemon-reload", "daemon-reexec", "bus"):
         assert chaos.done[action], f"another seed is wanted: no {action} in {_TIMES}"
     report = "\n".join(map(str, outcomes))
-    assert all(one.is_right for one in outcomes), report
+    assert all(outcome.is_right for outcome in outcomes), report
     # Where a run had ended with success, reset-failed hides one automatic restart each time.
     hidden = chaos.done["reset-failed"]
-    assert all(-hidden <= one.automatic - one.automatic_true <= one.doubled for one in outcomes), report
-    assert sum(one.starts for one in outcomes) > 100, report
-    by_unit = {one.unit: one for one in outcomes}
+    assert all(-hidden <= each.automatic - each.automatic_true <= each.doubled for each in outcomes), report
+    assert sum(outcome.starts for outcome in outcomes) > 100, report
+    by_unit = {outcome.unit: outcome for outcome in outcomes}
     assert by_unit["c-missing.service"].not_started == 0, "it was forked, and failed to become the program"
     if by_unit["c-pre.service"].starts > 20:
         assert by_unit["c-pre.service"].not_started > 0, report

@@ -1,4 +1,4 @@
-"""`llmhost status` and `llmhost doctor` as people and scripts meet them: the real commands, also on a real terminal."""
+"""`llmhost status` and `llmhost doctor`: the real commands on written hosts, in pipes and on terminals."""
 
 import contextlib
 import fcntl
@@ -9,21 +9,23 @@ import re
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.fakes.alone import Alone, alone
 from tests.fakes.daemon import LLMHOST, environment
 from tests.fakes.needs import needs, needs_root
+from tests.fakes.opened import open_to_all
 from tests.fakes.written_history import history_of
 from tests.hosts.written import read, standing
 
 from llmhost.state.history_file import HistoryFile
 
-__all__ = ["alone"]
+Standing = tuple[list[str], dict[str, str]]  # options and environment of a written host
 
 ESCAPE = "\x1b"
 LEAVE = "\x1b[?25h\x1b[?1049l"
@@ -57,6 +59,39 @@ def host(name: str, directory: Path) -> Iterator[tuple[list[str], dict[str, str]
         )
 
 
+@pytest.fixture(name="incident", scope="module")
+def fixture_incident(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+    with host("incident", tmp_path_factory.mktemp("incident")) as standing:
+        yield standing
+
+
+@pytest.fixture(name="tenants", scope="module")
+def fixture_tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+    with host("two-tenants", tmp_path_factory.mktemp("tenants")) as standing:
+        yield standing
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Namespaces in which a command sees no process and no shared memory but its own."""
+
+    prefix: tuple[str, ...]  # of the command
+    options: tuple[str, ...]  # of llmhost, which is to take its PID namespace for the host's
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Alone:
+    """Give namespaces, as root; else the command sees what there is."""
+    config = tmp_path / "alone.yml"
+    config.write_text("host: {pid_namespace: trust}\n")
+    if os.geteuid() != 0:
+        return Alone((), ("--config", str(config)))
+    open_to_all(tmp_path)
+    namespaces = (needs("unshare"), "--pid", "--fork", "--kill-child", "--mount", "--mount-proc")
+    mount = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
+    return Alone((*namespaces, "sh", "-c", mount, "sh"), ("--config", str(config)))
+
+
 def test_with_nothing_to_see_they_say_so(alone: Alone) -> None:
     done = llmhost("status", *alone.options, prefix=alone.prefix)
     assert (done.returncode, done.stderr) == (3, "")
@@ -64,8 +99,13 @@ def test_with_nothing_to_see_they_say_so(alone: Alone) -> None:
     assert "GPUs: no library" in done.stdout
     assert "units: no bus" in done.stdout
     assert ESCAPE not in done.stdout
-    told = json.loads(llmhost("status", "--json", *alone.options, prefix=alone.prefix).stdout)
-    assert (told["schema_version"], told["health"], told["gpus"], told["units"]) == (1, "cannot_tell", None, None)
+    document = json.loads(llmhost("status", "--json", *alone.options, prefix=alone.prefix).stdout)
+    assert (document["schema_version"], document["health"], document["gpus"], document["units"]) == (
+        1,
+        "cannot_tell",
+        None,
+        None,
+    )
     done = llmhost("doctor", *alone.options, prefix=alone.prefix)
     assert (done.returncode, done.stderr) == (3, "")
     assert done.stdout.splitlines()[-1] == "nothing found in what could be checked"
@@ -77,8 +117,14 @@ def test_the_incident_is_not_healthy_and_the_record_of_it_is_left_as_it_is(tmp_p
         done = llmhost("status", *options, env=env)
         assert (done.returncode, done.stderr) == (1, "")
         assert done.stdout.splitlines()[0] == "not healthy"
-        told = json.loads(llmhost("status", "--json", *options, env=env).stdout)
-        assert (told["schema_version"], told["health"]) == (1, "findings")
+        assert "7 starts: 1 clean, 6 resident" in done.stdout
+        assert "not startable: GPUs 0-7, each: 3.3 GiB free of 85.5 needed" in done.stdout
+        document = json.loads(llmhost("status", "--json", *options, env=env).stdout)
+        (unit,) = document["units"]
+        assert unit["history"]["starts"] == {"manual": {"clean": 1}, "auto": {"resident": 6}}
+        assert unit["startable"] == {"value": False}
+        assert [short["gpu"] for short in unit["missing"]] == list("01234567")
+        assert unit["missing"][0]["needed_bytes"] == int(0.9 * ((97871 - 622) << 20))
         doctor = llmhost("doctor", *options, env=env)
         assert (doctor.returncode, doctor.stderr) == (1, "")
         assert doctor.stdout.splitlines()[-1] == "2 errors, 1 warning"
@@ -94,62 +140,98 @@ def test_a_healthy_host_is_0_with_what_its_engines_do(tmp_path: Path) -> None:
         assert re.search(r"http://127\.0\.0\.1:\d+: qwen, 0 tokens/s, 3 running, 6 waiting", done.stdout)
 
 
-def test_notes_alone_are_no_findings(tmp_path: Path) -> None:
-    with host("two-tenants", tmp_path) as (options, env):
-        done = llmhost("doctor", *options, env=env)
-        assert done.returncode == 0
-        assert done.stdout.splitlines()[-1] == "1 note"
-        one = llmhost("doctor", "vllm@a", "--json", *options, env=env)
-        assert (one.returncode, json.loads(one.stdout)["findings"]) == (0, [])
-        missing = llmhost("doctor", "vllm@c", *options, env=env)
-        assert (missing.returncode, missing.stdout) == (2, "")
-        assert missing.stderr == "llmhost: there is no unit vllm@c.service\n"
+def test_notes_alone_are_no_findings(tenants: Standing) -> None:
+    options, env = tenants
+    done = llmhost("doctor", *options, env=env)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "1 note"
+    of_unit = llmhost("doctor", "vllm@a", "--json", *options, env=env)
+    assert (of_unit.returncode, json.loads(of_unit.stdout)["findings"]) == (0, [])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("status", "--wach"), r"llmhost status: error: unrecognized arguments: --wach"),
-        (("status", "--watch"), r"^llmhost: --watch needs a terminal to draw on"),
-        (("status", "--config", "/nonexistent.yml"), r"^llmhost: /nonexistent\.yml: .*[Nn]o such file"),
-        (("status", "--state-dir", "/dev/null/x"), r"^llmhost: .*/dev/null/x"),
-        (("doctor", "--config", "/nonexistent.yml"), r"^llmhost: /nonexistent\.yml: .*[Nn]o such file"),
-    ],
-)
-def test_wrong_use_is_told_and_exits_2(arguments: tuple[str, ...], complaint: str) -> None:
-    done = llmhost(*arguments)
+@pytest.mark.parametrize("name", ["nope.service", "-x", "vllm@c"])
+def test_a_unit_that_does_not_exist_is_one_line(tenants: Standing, name: str) -> None:
+    full = name if name.endswith(".service") else f"{name}.service"
+    done = llmhost("doctor", *tenants[0], "--", "vllm@a", name, env=tenants[1])
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.search(complaint, done.stderr.splitlines()[-1]), done.stderr
+    assert done.stderr == f"llmhost: there is no unit {full}\n"
 
 
-@pytest.mark.parametrize("command", ["status", "doctor"])
-def test_what_cannot_be_printed_is_told(command: str) -> None:
-    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *LLMHOST, command]
-    done = subprocess.run(closed, env=environment(), capture_output=True, text=True, check=False, timeout=30)
-    assert (done.returncode, done.stderr) == (3, "llmhost: stdout is closed\n")
-    full = ["sh", "-c", 'exec "$@" >/dev/full', "sh", *LLMHOST, command]
-    done = subprocess.run(full, env=environment(), capture_output=True, text=True, check=False, timeout=30)
-    assert (done.returncode, done.stderr) == (3, "llmhost: cannot write to stdout: No space left on device\n")
-    reader, writer = os.pipe()
-    os.close(reader)
-    gone = subprocess.run([*LLMHOST, command], env=environment(), stdout=writer, stderr=subprocess.PIPE, check=False)
-    os.close(writer)
-    assert (gone.returncode, gone.stderr) == (3, b""), "who reads it has no say in what was found"
+def test_the_exit_status_is_that_of_the_findings_also_where_the_reader_has_gone(
+    incident: Standing, tenants: Standing
+) -> None:
+    for (options, env), arguments, code in (
+        (incident, ("status",), 1),
+        (incident, ("doctor", "--json"), 1),
+        (tenants, ("doctor",), 0),
+    ):
+        reader, writer = os.pipe()
+        os.close(reader)
+        buffered = environment({"PYTHONUNBUFFERED": "", **env})  # as outside of containers
+        done = subprocess.run(
+            [*LLMHOST, *arguments, *options], env=buffered, stdout=writer, stderr=subprocess.PIPE, check=False
+        )
+        os.close(writer)
+        assert (done.returncode, done.stderr) == (code, b"")
 
 
-def test_an_encoding_that_lacks_a_character_is_no_fault(tmp_path: Path) -> None:
-    with host("incident", tmp_path) as (options, env):
-        done = llmhost("status", *options, env=env | {"PYTHONIOENCODING": "ascii"})
+def test_a_unit_named_twice_is_told_of_once(incident: Standing) -> None:
+    options, env = incident
+    done = llmhost("doctor", "--json", *options, "vllm-744b", "vllm-744b.service", env=env)
+    checks = [load["check"] for load in json.loads(done.stdout)["findings"]]
+    assert checks == sorted(set(checks), key=checks.index) != []
+
+
+def test_without_a_bus_a_named_unit_cannot_be_told_of_and_it_says_why(alone: Alone) -> None:
+    done = llmhost("doctor", "vllm", *alone.options, prefix=alone.prefix)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "systemd cannot be read (no bus:" in " ".join(done.stdout.split())
+    for address in ("nonsense", "tcp:host=127.0.0.1,port=1", ""):
+        env = {"DBUS_SYSTEM_BUS_ADDRESS": address}
+        done = llmhost("doctor", "vllm", *alone.options, env=env, prefix=alone.prefix)
+        assert (done.returncode, done.stderr) == (3, "")
+
+
+def test_without_privilege_a_history_that_cannot_be_read_is_told(tmp_path: Path, alone: Alone) -> None:
+    needs_root()
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    (state / "history.json").write_text("{}")
+    nobody = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
+    for command, code in (("status", 3), ("doctor", 3)):
+        done = subprocess.run(
+            [*alone.prefix, *nobody, *LLMHOST, command, *alone.options, "--state-dir", str(state)],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+        assert (done.returncode, done.stderr) == (code, "")
+        assert "Permission denied" in " ".join(done.stdout.split())
+
+
+def test_json_is_json_whatever_the_locale_and_the_terminal(incident: Standing) -> None:
+    options, env = incident
+    for more in ({"LC_ALL": "C", "PYTHONUTF8": "0"}, {"TERM": "xterm", "COLUMNS": "20"}, {"PYTHONIOENCODING": "ascii"}):
+        for command in ("status", "doctor"):
+            done = subprocess.run(
+                ["bash", "-c", '"$0" "$@" | "$PYTHON" -m json.tool', *LLMHOST, command, "--json", *options],
+                env=environment(env | more | {"PYTHON": sys.executable}),
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=30,
+            )
+            assert (done.returncode, done.stderr) == (0, "")
+            assert json.loads(done.stdout)["schema_version"] == 1
+
+
+def test_an_encoding_that_lacks_a_character_is_no_fault(incident: Standing) -> None:
+    options, env = incident
+    done = llmhost("status", *options, env=env | {"PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stderr) == (1, "")
     assert "vllm ? 1 core" in done.stdout
-
-
-def test_they_run_without_any_privilege(alone: Alone) -> None:
-    needs_root()
-    nobody = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
-    for command in ("status", "doctor"):
-        done = llmhost(command, *alone.options, prefix=(*alone.prefix, *nobody))
-        assert (done.returncode, done.stderr) == (3, "")
 
 
 class Terminal:
@@ -163,6 +245,7 @@ class Terminal:
         kept = environment({"TERM": "xterm-256color"} | dict(env or {}))
         for name in ("COLUMNS", "LINES", *(() if env and "NO_COLOR" in env else ("NO_COLOR",))):
             kept.pop(name, None)
+        needs("setsid")
         # a new session's leader gets the terminal as its own, so that ^C is a signal
         command = ["setsid", "--ctty", "--wait", *LLMHOST, *arguments]
         self.process = subprocess.Popen(command, env=kept, stdin=slave, stdout=slave, stderr=subprocess.PIPE)
@@ -204,32 +287,64 @@ class Terminal:
 
 @contextlib.contextmanager
 def terminal(*arguments: str, **given: object) -> Iterator[Terminal]:
-    one = Terminal(*arguments, **given)  # type: ignore[arg-type]
+    opened = Terminal(*arguments, **given)  # type: ignore[arg-type]
     try:
-        yield one
+        yield opened
     finally:
-        one.close()
+        opened.close()
 
 
-def test_a_terminal_gets_colour_and_its_width_used(tmp_path: Path) -> None:
-    with host("incident", tmp_path) as (options, env):
-        with terminal("status", *options, env=env, columns=100) as wide:
-            assert wide.rest() == 1
-        assert f"{ESCAPE}[31mnot healthy{ESCAPE}[0m" in wide.shown
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", wide.shown)
-        assert ESCAPE not in plain
-        assert 80 < max(len(line.rstrip()) for line in plain.splitlines()) <= 100
-        for more in ({"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TERM": ""}):
-            with terminal("status", *options, env=env | more) as plainly:
-                assert plainly.rest() == 1
-            assert ESCAPE not in plainly.shown
-            assert plainly.shown.startswith("not healthy\r\n")
-            assert max(len(line) for line in plainly.shown.splitlines()) <= 80
+def test_a_terminal_gets_colour_and_its_width_used(incident: Standing) -> None:
+    options, env = incident
+    with terminal("status", *options, env=env, columns=100) as wide:
+        assert wide.rest() == 1
+    assert f"{ESCAPE}[31mnot healthy{ESCAPE}[0m" in wide.shown
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", wide.shown)
+    assert ESCAPE not in plain
+    assert 80 < max(len(line.rstrip()) for line in plain.splitlines()) <= 100
 
 
-def test_watch_draws_in_place_until_ctrl_c_and_gives_the_terminal_back(tmp_path: Path) -> None:
-    needs("setsid")
-    with host("incident", tmp_path) as (options, env), terminal("status", "--watch", *options, env=env) as watch:
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("status", {"NO_COLOR": "1"}),
+        ("status", {"TERM": "dumb"}),
+        ("doctor", {"NO_COLOR": "1"}),
+        ("doctor", {"TERM": ""}),
+    ],
+)
+def test_no_colour_where_none_is_wanted(incident: Standing, command: str, more: dict[str, str]) -> None:
+    options, env = incident
+    with terminal(command, *options, env=env | more) as plainly:
+        assert plainly.rest() == 1
+    assert ESCAPE not in plainly.shown
+    if command == "status":
+        assert plainly.shown.startswith("not healthy\r\n")
+        assert max(len(line) for line in plainly.shown.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(("columns", "widest"), [(40, 40), (300, 120), (3, 40)])
+def test_lines_fit_the_terminal_within_reason(incident: Standing, columns: int, widest: int) -> None:
+    options, env = incident
+    for command in ("status", "doctor"):
+        with terminal(command, *options, env=env, columns=columns) as shown:
+            assert shown.rest() == 1
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", shown.shown).replace("\r\n", "\n").splitlines()
+        assert {line for line in lines if len(line) > widest and " " in line.strip()} == set()
+
+
+def test_what_is_to_be_typed_is_never_cut_and_is_quoted_for_a_shell(tenants: Standing) -> None:
+    options, env = tenants
+    with terminal("doctor", *options, env=env, columns=40) as shown:
+        assert shown.rest() == 0
+    (unit,) = re.findall(r"--install\s+('\S+')", shown.shown)
+    typed = subprocess.run(["bash", "-c", f"printf %s {unit}"], capture_output=True, text=True, check=True).stdout
+    assert typed == r"vllm@Qwen-Qwen3\x2d8B.service"
+
+
+def test_watch_draws_in_place_until_ctrl_c_and_gives_the_terminal_back(incident: Standing) -> None:
+    options, env = incident
+    with terminal("status", "--watch", *options, env=env) as watch:
         watch.until(r"not healthy.*not healthy")
         watch.press("\x03")
         assert watch.rest() == 1  # as of the last look
@@ -241,7 +356,6 @@ def test_watch_draws_in_place_until_ctrl_c_and_gives_the_terminal_back(tmp_path:
 
 
 def test_watch_shows_what_fits_a_small_window() -> None:
-    needs("setsid")
     with terminal("status", "--watch", columns=60, rows=8) as watch:
         watch.until(r"more lines")
         watch.press("\x03")
@@ -254,7 +368,6 @@ def test_watch_shows_what_fits_a_small_window() -> None:
 
 
 def test_watch_gives_the_terminal_back_also_when_it_is_ended() -> None:
-    needs("setsid")
     with terminal("status", "--watch") as watch:
         watch.until(r"cannot tell")
         children = Path(f"/proc/{watch.process.pid}/task/{watch.process.pid}/children").read_text().split()

@@ -4,15 +4,16 @@ import os
 import re
 import socket
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from tests.fakes.daemon import LLMHOST, environment
 
 
-def llmhost(*arguments: str) -> subprocess.CompletedProcess[str]:
+def llmhost(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*LLMHOST, *arguments], env=environment(), capture_output=True, text=True, check=False, timeout=30
+        [*LLMHOST, *arguments], env=environment(env), capture_output=True, text=True, check=False, timeout=30
     )
 
 
@@ -20,15 +21,54 @@ def llmhost(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("arguments", "complaint"),
     [
         ((), r"llmhost: error: .*COMMAND"),
+        (("status", "--wach"), r"llmhost status: error: unrecognized arguments: --wach"),
+        (("status", "--watch"), r"^llmhost: --watch needs a terminal to draw on"),
         (("serve", "--config", "/nonexistent.yml"), r"llmhost: /nonexistent\.yml: .*[Nn]o such file"),
+        (("doctor", "--config", "/nonexistent.yml"), r"^llmhost: /nonexistent\.yml: .*[Nn]o such file"),
         (("check-config", "/nonexistent.yml"), r"/nonexistent\.yml: .*[Nn]o such file"),
+        (("status", "--state-dir", "/dev/null/x"), r"^llmhost: .*/dev/null/x"),
+        (
+            ("clean", "--apply", "--kind", "cuda"),
+            r"^llmhost: --kind cuda: what is cleaned is orphan, tracker, ",
+        ),
     ],
 )
-def test_wrong_use_is_told_and_exits_2(arguments: tuple[str, ...], complaint: str) -> None:
+def test_wrong_use_is_one_line_and_exits_2(arguments: tuple[str, ...], complaint: str) -> None:
     done = llmhost(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
+    assert (done.returncode, done.stdout) == (2, "")
     assert re.search(complaint, done.stderr.splitlines()[-1]), done.stderr
+    assert "Traceback" not in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("nope",), ("doctor", "a b"), ("status", "--config", "/")])
+def test_wrong_use_exits_2_also_where_stderr_cannot_be_written(arguments: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    buffered = environment({"PYTHONUNBUFFERED": ""})  # as outside of containers
+    done = subprocess.run([*LLMHOST, *arguments], env=buffered, stdout=subprocess.PIPE, stderr=writer, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stdout) == (2, b"")
+    for shell in ("2>/dev/full", "2>&-"):
+        assert redirected(shell, *arguments).returncode == 2
+
+
+def redirected(shell: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run with redirections of a shell, and with buffers, as outside of containers."""
+    return subprocess.run(
+        ["bash", "-c", f'"$@" {shell}', "bash", *LLMHOST, *arguments],
+        env=environment({"PYTHONUNBUFFERED": ""}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+
+def test_an_ascii_locale_gets_a_complaint_that_it_can_show() -> None:
+    done = llmhost("doctor", "vllm@模型", env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+    assert done.returncode == 2
+    assert "a unit name cannot have the character" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -52,44 +92,35 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     assert re.fullmatch(rf"llmhost: .*127\.0\.0\.1:{port}.*in use.*\n", done.stderr), done.stderr
 
 
-@pytest.mark.parametrize("command", [("serve", "--once"), ("check-config",)])
-def test_what_cannot_be_printed_is_told_in_one_line(command: tuple[str, ...]) -> None:
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [*LLMHOST, *command, "--log.level=error"] if command[0] == "serve" else [*LLMHOST, *command],
-            env=environment(),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            timeout=30,
-        )
+@pytest.mark.parametrize(
+    "arguments",
+    [("serve", "--once", "--log.level=error"), ("check-config",), ("status",), ("doctor",), ("status", "--help")],
+)
+def test_a_stdout_that_cannot_be_written_is_one_line(arguments: tuple[str, ...]) -> None:
+    done = redirected(">/dev/full", *arguments)
     assert done.returncode == 3
     assert done.stderr.splitlines()[-1] == "llmhost: cannot write to stdout: No space left on device"
     assert "Traceback" not in done.stderr
 
 
-def test_a_closed_stdout_is_told_in_one_line() -> None:
-    command = ["sh", "-c", 'exec "$@" >&-', "sh", *LLMHOST, "check-config"]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=30)
-    assert done.returncode == 3
-    assert done.stderr.splitlines()[-1] == "llmhost: stdout is closed"
+@pytest.mark.parametrize("arguments", [("check-config",), ("status",), ("doctor",)])
+def test_a_closed_stdout_is_one_line(arguments: tuple[str, ...]) -> None:
+    done = redirected(">&-", *arguments)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (3, "llmhost: stdout is closed")
 
 
-def test_a_reader_that_has_gone_is_no_fault() -> None:
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("--version",), ("status", "--help"), ("serve", "--once", "--log.level=error")]
+)
+def test_a_reader_that_has_gone_is_no_fault(arguments: tuple[str, ...]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
+    buffered = environment({"PYTHONUNBUFFERED": ""})
     done = subprocess.run(
-        [*LLMHOST, "serve", "--once", "--log.level=error"],
-        env=environment(),
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=30,
+        [*LLMHOST, *arguments], env=buffered, stdout=writer, stderr=subprocess.PIPE, check=False, timeout=30
     )
     os.close(writer)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_a_pipe_is_no_config_file(tmp_path: Path) -> None:

@@ -11,18 +11,18 @@ from llmhost.config.schema import Policy
 from llmhost.model.history.history import History
 
 
-def test_what_was_looked_at_is_saved_when_it_is_to_be_kept() -> None:
+def test_an_observation_is_saved_before_save_returns() -> None:
     saved: list[History] = []
     keeper = HistoryKeeper(History(), policy=Policy, save=saved.append)
     for at in (100.0, 200.0):
-        look = keeper.look(snapshot(processes=[], at_monotonic=at))
-        keeper.keep()
-        assert saved[-1] is look
-    keeper.keep()
+        history = keeper.add_observation(snapshot(processes=[], at_monotonic=at))
+        keeper.save()
+        assert saved[-1] is history
+    keeper.save()
     assert len(saved) == 2, "nothing is new"
 
 
-def test_two_who_keep_at_once_both_have_theirs_saved() -> None:
+def test_two_who_save_at_once_both_have_theirs_saved() -> None:
     saved: list[History] = []
     go = threading.Event()
 
@@ -34,10 +34,10 @@ def test_two_who_keep_at_once_both_have_theirs_saved() -> None:
     kept: list[bool] = []
 
     def keep(at: float) -> None:
-        look = keeper.look(snapshot(processes=[], at_monotonic=at))
-        keeper.keep(5.0)
-        assert look.processes_at is not None
-        kept.append(any((history.processes_at or 0.0) >= look.processes_at for history in saved))
+        history = keeper.add_observation(snapshot(processes=[], at_monotonic=at))
+        keeper.save(5.0)
+        assert history.processes_at is not None
+        kept.append(any((saved_history.processes_at or 0.0) >= history.processes_at for saved_history in saved))
 
     keepers = [threading.Thread(target=keep, args=(at,)) for at in (100.0, 200.0, 300.0)]
     for thread in keepers:
@@ -48,7 +48,7 @@ def test_two_who_keep_at_once_both_have_theirs_saved() -> None:
     assert kept == [True, True, True]
 
 
-def test_a_disk_that_hangs_is_waited_for_a_while_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_that_hangs_is_waited_for_a_while_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     hung = threading.Event()
 
     def hang(_history: History) -> None:
@@ -56,9 +56,9 @@ def test_a_disk_that_hangs_is_waited_for_a_while_and_told_of_once(caplog: pytest
 
     keeper = HistoryKeeper(History(), policy=Policy, save=hang)
     for at in (100.0, 200.0):
-        keeper.look(snapshot(processes=[], at_monotonic=at))
+        keeper.add_observation(snapshot(processes=[], at_monotonic=at))
         began = time.monotonic()
-        keeper.keep(0.1)
+        keeper.save(0.1)
         assert time.monotonic() - began < 5
     assert caplog.messages == ["history is not saved yet after 0.1 s: the disk is slow, or hangs"]
     hung.set()

@@ -3,9 +3,10 @@
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import pytest
+from tests.fakes.sources import ScriptedSource
 from tests.fakes.values import GIB, HOST, gpu, held, in_service, process, report, snapshot, table
 
 from llmhost.collect.clock import SystemClock
@@ -25,27 +26,8 @@ from llmhost.sources.base import SourceError
 T = TypeVar("T")
 
 
-class Scripted(Generic[T]):
-    """A source whose read is any function; counts its reads."""
-
-    def __init__(self, read: Callable[[], T]) -> None:
-        self._read = read
-        self.reads = 0
-        self.closed = False
-
-    def read(self, _deadline: float) -> T:
-        self.reads += 1
-        return self._read()
-
-    def doing(self) -> str:
-        return "nvmlDeviceGetMemoryInfo on GPU 3"
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def started(name: str, read: Callable[[], T]) -> tuple[Worker[T], Scripted[T]]:
-    source = Scripted(read)
+def started(name: str, read: Callable[[], T]) -> tuple[Worker[T], ScriptedSource[T]]:
+    source = ScriptedSource(read)
     worker = Worker(name, source, SystemClock())
     worker.start()
     return worker, source
@@ -78,7 +60,7 @@ def in_memory() -> HistoryKeeper:
     return HistoryKeeper(History(), policy=Policy, save=None)
 
 
-def observer(
+def observer_of(
     nvml: Worker[NvmlReport] | None,
     processes: Worker[ProcessTable] | None = None,
     units: Worker[UnitsReport] | None = None,
@@ -109,17 +91,17 @@ def soon(seconds: float) -> float:
     return time.monotonic() + seconds
 
 
-def test_one_look_has_every_reading_and_every_collectors_health() -> None:
+def test_an_observation_has_every_reading_and_every_collectors_health() -> None:
     nvml, _ = started("nvml", lambda: report([gpu()]))
     processes, _ = started("procfs", lambda: table([process(5)]))
     units, _ = started("systemd", lambda: UnitsReport(systemd_version="252", units=()))
-    seen = observer(nvml, processes, units).observe(soon(5))
-    assert seen.snapshot.host == Ok(HOST)
-    assert seen.snapshot.nvml == Ok(report([gpu()]))
-    assert seen.snapshot.processes == Ok(table([process(5)]))
-    assert seen.snapshot.units == Ok(UnitsReport(systemd_version="252", units=()))
-    assert abs(seen.snapshot.at - time.time()) < 5
-    assert [(health.collector, health.fault) for health in seen.health] == [
+    observation = observer_of(nvml, processes, units).observe(soon(5))
+    assert observation.snapshot.host == Ok(HOST)
+    assert observation.snapshot.nvml == Ok(report([gpu()]))
+    assert observation.snapshot.processes == Ok(table([process(5)]))
+    assert observation.snapshot.units == Ok(UnitsReport(systemd_version="252", units=()))
+    assert abs(observation.snapshot.at - time.time()) < 5
+    assert [(health.collector, health.fault) for health in observation.health] == [
         ("nvml", None),
         ("procfs", None),
         ("systemd", None),
@@ -129,11 +111,11 @@ def test_one_look_has_every_reading_and_every_collectors_health() -> None:
 def test_a_source_that_fails_costs_its_own_reading_only() -> None:
     nvml, _ = started("nvml", fail(Cause.NO_DRIVER))
     processes, _ = started("procfs", lambda: table([]))
-    seen = observer(nvml, processes).observe(soon(5))
-    assert seen.snapshot.nvml == Failed(Cause.NO_DRIVER, "as told", StuckCall("nvmlInit", "", 2.0))
-    assert isinstance(seen.snapshot.processes, Ok)
-    assert seen.health[0].failures == {Cause.NO_DRIVER: 1}
-    assert seen.health[0].last_success_at is None
+    observation = observer_of(nvml, processes).observe(soon(5))
+    assert observation.snapshot.nvml == Failed(Cause.NO_DRIVER, "as told", StuckCall("nvmlInit", "", 2.0))
+    assert isinstance(observation.snapshot.processes, Ok)
+    assert observation.health[0].failures == {Cause.NO_DRIVER: 1}
+    assert observation.health[0].last_success_at is None
 
 
 def test_a_bug_in_a_source_is_a_fault_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -141,48 +123,48 @@ def test_a_bug_in_a_source_is_a_fault_and_is_logged(caplog: pytest.LogCaptureFix
         raise ZeroDivisionError("oops")
 
     nvml, _ = started("nvml", broken)
-    assert observer(nvml).observe(soon(5)).snapshot.nvml == Failed(Cause.UNKNOWN, "ZeroDivisionError: oops")
+    assert observer_of(nvml).observe(soon(5)).snapshot.nvml == Failed(Cause.UNKNOWN, "ZeroDivisionError: oops")
     assert "collector nvml: a bug in its source" in caplog.text
 
 
 def test_a_hung_source_is_late_says_what_it_does_and_is_not_asked_twice() -> None:
     release = threading.Event()
     nvml, source = started("nvml", hung(release))
-    look = observer(nvml)
+    observer = observer_of(nvml)
     for attempt in range(3):
         began = time.monotonic()
-        seen = look.observe(soon(0.2))
+        observation = observer.observe(soon(0.2))
         assert 0.2 <= time.monotonic() - began < 5
-        assert seen.snapshot.nvml == Failed(Cause.TIMEOUT, "nvmlDeviceGetMemoryInfo on GPU 3")
-        assert seen.health[0].failures == {Cause.TIMEOUT: 1}, attempt  # one attempt, however many waited
+        assert observation.snapshot.nvml == Failed(Cause.TIMEOUT, "nvmlDeviceGetMemoryInfo on GPU 3")
+        assert observation.health[0].failures == {Cause.TIMEOUT: 1}, attempt  # one attempt, however many waited
     assert source.reads == 1
     release.set()
-    assert isinstance(look.observe(soon(5)).snapshot.nvml, Ok)
+    assert isinstance(observer.observe(soon(5)).snapshot.nvml, Ok)
 
 
-def test_two_who_look_at_once_cost_one_read() -> None:
+def test_two_who_observe_at_once_cost_one_read() -> None:
     release = threading.Event()
     nvml, source = started("nvml", hung(release))
-    look = observer(nvml)
-    seen: list[Observation] = []
-    lookers = [threading.Thread(target=lambda: seen.append(look.observe(soon(8)))) for _ in range(5)]
-    for reader in lookers:
-        reader.start()
+    observer = observer_of(nvml)
+    observations: list[Observation] = []
+    threads = [threading.Thread(target=lambda: observations.append(observer.observe(soon(8)))) for _ in range(5)]
+    for thread in threads:
+        thread.start()
     while source.reads == 0:
         time.sleep(0.001)
     time.sleep(0.1)  # all five have asked by now
     release.set()
-    for reader in lookers:
-        reader.join(8)
-    assert len(seen) == 5
-    assert all(isinstance(observation.snapshot.nvml, Ok) for observation in seen)
+    for thread in threads:
+        thread.join(8)
+    assert len(observations) == 5
+    assert all(isinstance(observation.snapshot.nvml, Ok) for observation in observations)
     assert source.reads == 1
 
 
 def test_what_is_disabled_is_not_applicable_and_has_no_health() -> None:
-    seen = observer(None).observe(soon(5))
-    assert isinstance(seen.snapshot.nvml, NotApplicable)
-    assert seen.health == ()
+    observation = observer_of(None).observe(soon(5))
+    assert isinstance(observation.snapshot.nvml, NotApplicable)
+    assert observation.health == ()
 
 
 def test_a_fault_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
@@ -195,11 +177,11 @@ def test_a_fault_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture
         raise SourceError(Cause.NO_DRIVER, "not loaded")
 
     nvml, _ = started("nvml", read)
-    look = observer(nvml)
-    look.observe(soon(5))
-    look.observe(soon(5))
+    observer = observer_of(nvml)
+    observer.observe(soon(5))
+    observer.observe(soon(5))
     working.append(True)
-    look.observe(soon(5))
+    observer.observe(soon(5))
     assert [record.message for record in caplog.records] == [
         "collector nvml failed: no_driver (not loaded)",
         "collector nvml works again",
@@ -221,7 +203,7 @@ def test_units_that_hold_memory_or_run_an_engine_are_watched_before_units_are_as
         return UnitsReport(systemd_version="252", units=())
 
     units, _ = started("systemd", read_units)
-    observer(nvml, processes, units, watch=lambda names: order.append(set(names))).observe(soon(5))
+    observer_of(nvml, processes, units, watch=lambda names: order.append(set(names))).observe(soon(5))
     assert order == [{"train.service", "llm.service"}, "units"]
 
 
@@ -229,8 +211,8 @@ def test_a_hung_driver_delays_the_units_by_half_of_the_time_at_most() -> None:
     release = threading.Event()
     nvml, _ = started("nvml", hung(release))
     units, source = started("systemd", lambda: UnitsReport(systemd_version="252", units=()))
-    seen = observer(nvml, None, units).observe(soon(0.4))
-    assert isinstance(seen.snapshot.units, Ok)
+    observation = observer_of(nvml, None, units).observe(soon(0.4))
+    assert isinstance(observation.snapshot.units, Ok)
     assert source.reads == 1
     release.set()
 
@@ -244,24 +226,24 @@ def test_hung_processes_cost_neither_the_units_nor_much_time_twice() -> None:
 
     processes, _ = started("procfs", read_processes)
     units, source = started("systemd", lambda: UnitsReport(systemd_version="252", units=()))
-    look = observer(None, processes, units)
+    observer = observer_of(None, processes, units)
     began = time.monotonic()
-    seen = look.observe(soon(1.5))
+    observation = observer.observe(soon(1.5))
     assert time.monotonic() - began >= 1.5
-    assert isinstance(seen.snapshot.units, Ok)
-    assert isinstance(seen.snapshot.processes, Failed)
+    assert isinstance(observation.snapshot.units, Ok)
+    assert isinstance(observation.snapshot.processes, Failed)
     began = time.monotonic()
-    seen = look.observe(soon(8))
+    observation = observer.observe(soon(8))
     assert time.monotonic() - began < 4  # it is known to be late: no page waits as long again
-    assert isinstance(seen.snapshot.units, Ok)
+    assert isinstance(observation.snapshot.units, Ok)
     assert source.reads == 2
     release.set()
 
 
-def test_who_is_in_a_hurry_does_not_spoil_it_for_others() -> None:
+def test_a_short_deadline_does_not_spoil_the_attempt_for_others() -> None:
     deadlines: list[float] = []
 
-    class Slow(Scripted[NvmlReport]):
+    class Slow(ScriptedSource[NvmlReport]):
         def read(self, deadline: float) -> NvmlReport:
             deadlines.append(deadline - time.monotonic())
             return super().read(deadline)
@@ -269,22 +251,22 @@ def test_who_is_in_a_hurry_does_not_spoil_it_for_others() -> None:
     source = Slow(lambda: report([gpu()]))
     nvml = Worker("nvml", source, SystemClock())
     nvml.start()
-    observer(nvml, attempt_seconds=8.0).observe(soon(0.05))
+    observer_of(nvml, attempt_seconds=8.0).observe(soon(0.05))
     assert deadlines[0] > 7
 
 
-def test_a_source_that_knows_its_stuck_call_tells_it_to_who_cannot_wait() -> None:
+def test_a_source_that_knows_its_stuck_call_tells_it_to_callers_that_cannot_wait() -> None:
     release = threading.Event()
 
-    class Stuck(Scripted[NvmlReport]):
+    class Stuck(ScriptedSource[NvmlReport]):
         def stuck(self) -> StuckCall:
             return StuckCall("nvmlInit", "", 1.0)
 
     nvml = Worker("nvml", Stuck(hung(release)), SystemClock())
     nvml.start()
-    seen = observer(nvml).observe(soon(0.1)).snapshot.nvml
-    assert isinstance(seen, Failed)
-    assert seen.stuck == StuckCall("nvmlInit", "", 1.0)
+    observation = observer_of(nvml).observe(soon(0.1)).snapshot.nvml
+    assert isinstance(observation, Failed)
+    assert observation.stuck == StuckCall("nvmlInit", "", 1.0)
     release.set()
 
 
@@ -294,8 +276,8 @@ def test_the_hosts_fault_is_procfs_fault() -> None:
 
     host, _ = started("host", no_host)
     processes, _ = started("procfs", lambda: table([]))
-    look = observer(None, processes, host=host)
-    (health,) = look.observe(soon(5)).health
+    observer = observer_of(None, processes, host=host)
+    (health,) = observer.observe(soon(5)).health
     assert health.fault == Failed(Cause.NO_PROCFS, "no meminfo")
 
 
@@ -308,11 +290,11 @@ def test_closing_closes_the_source_though_it_hangs() -> None:
     release.set()
 
 
-def test_a_look_that_is_older_than_one_that_is_in_the_history_is_not_taken_in() -> None:
+def test_an_observation_older_than_the_latest_in_the_history_is_not_taken_in() -> None:
     keeper = in_memory()
-    newer = keeper.look(snapshot(processes=[], at_monotonic=200.0))
+    newer = keeper.add_observation(snapshot(processes=[], at_monotonic=200.0))
     assert newer.processes_since == 200.0
-    assert keeper.look(snapshot(processes=[], at_monotonic=100.0)) == newer
+    assert keeper.add_observation(snapshot(processes=[], at_monotonic=100.0)) == newer
 
 
 def test_a_read_that_ends_because_its_source_was_closed_is_no_news(caplog: pytest.LogCaptureFixture) -> None:

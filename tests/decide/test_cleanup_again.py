@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from tests.fakes.cleanups import around, look_at, planned
-from tests.fakes.cleanups import host as host_of
+from tests.fakes.clean_plans import around, planned, view_of
+from tests.fakes.clean_plans import host as host_of
 from tests.fakes.orphan_trees import SPAWN, TRACKER, run
 from tests.fakes.values import segment, table, unit
 
 from llmhost.config.schema import Config
 from llmhost.decide.cleanup.plan import plan
-from llmhost.decide.cleanup.steps import Condition, Ending, Plan, Step, Wish
+from llmhost.decide.cleanup.steps import CleanupRequest, Condition, Ending, Plan, Step
 from llmhost.derive.facts import derive
 from llmhost.derive.host_view import HostView
 from llmhost.model.process import Process
@@ -67,7 +67,7 @@ def hosts(seed: int) -> tuple[list[Process], list[Segment], list[int]]:
                 kind=kind,
                 creator_pid=maker if has_pid else None,
                 changed_at=1_767_225_600.0 - chance.randrange(0, 5000),
-                looked_at=5000.0,
+                inspected_at=5000.0,
                 uid=chance.choice([0, 1000]),
             )
         )
@@ -109,13 +109,13 @@ def test_planning_again_after_any_part_of_a_plan_adds_nothing(seed: int) -> None
     steps = 0
     for number in range(ROUNDS):
         processes, files, listening = hosts(seed * ROUNDS + number)
-        view = look_at(host_of(processes, files, units=[unit("vllm.service", "failed", "failed")]))
-        wish = Wish(uid=0, all_users=number % 2 == 0)
-        first = plan(view, wish, around(view, listening=listening))
+        view = view_of(host_of(processes, files, units=[unit("vllm.service", "failed", "failed")]))
+        request = CleanupRequest(uid=0, all_users=number % 2 == 0)
+        first = plan(view, request, around(view, listening=listening))
         steps += len(first.steps)
         for count in range(1, len(first.steps) + 1):
             later = without(view, first.steps[:count])
-            again = plan(later, wish, around(later, listening=listening))
+            again = plan(later, request, around(later, listening=listening))
             added = identities(again) - identities(first)
             assert not added, f"host {seed * ROUNDS + number}, after {count} steps: {added}"
             assert len(again.steps) <= len(first.steps) - count

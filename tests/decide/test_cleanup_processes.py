@@ -1,13 +1,12 @@
 """Which processes a clean-up ends, and why others are left. Trees as test_real_trees.py finds them."""
 
 import pytest
-from tests.fakes.cleanups import OWN_PID, ROOT, host, kept, pids, planned, waiting
+from tests.fakes.clean_plans import OWN_PID, ROOT, host, kept, pids, planned, waiting
 from tests.fakes.orphan_trees import ADOPTER_PIPES, SERVICE, SPAWN, TRACKER, run
 from tests.fakes.values import GIB, gpu, held, process, unit
 
-from llmhost.decide.cleanup.steps import Condition, Wish
-from llmhost.model.history.history import Belonging
-from llmhost.model.ids import UnitId
+from llmhost.decide.cleanup.steps import CleanupRequest, Condition
+from llmhost.model.ids import RunId, UnitId
 from llmhost.model.process import Home, Placement, Process
 from llmhost.model.reading import Ok
 
@@ -32,7 +31,7 @@ def test_a_tree_is_ended_from_the_top_and_its_tracker_last() -> None:
     assert pids(found) == [40, 50, 51, 31]
     assert [ending.condition for ending in found.endings] == [*[Condition.ORPHAN] * 3, Condition.TRACKER]
     assert [ending.gpu_bytes for ending in found.endings] == [0, 3 * GIB, None, 0]
-    assert (found.left, found.unknowns, found.refused) == ((), (), "")
+    assert (found.skipped, found.unknowns, found.refused) == ((), (), "")
 
 
 def test_a_living_tree_is_no_matter() -> None:
@@ -42,7 +41,7 @@ def test_a_living_tree_is_no_matter() -> None:
         *(run(one.id.pid, one.argv, 30 if one.ppid == 1 else one.ppid, pipes=one.pipes) for one in tree()),
     ]
     found = planned(host(living))
-    assert (found.endings, found.waiting, found.left) == ((), (), ())
+    assert (found.endings, found.waiting, found.skipped) == ((), (), ())
 
 
 @pytest.mark.parametrize(
@@ -105,12 +104,12 @@ def test_what_is_in_a_unit_that_is_up_is_left() -> None:
 
 def test_what_moved_out_of_the_unit_that_is_up_is_left_as_well() -> None:
     moved = run(40, "VLLM::EngineCore", pipes={24: 121})
-    belongings = {moved.id: Belonging(unit=UnitId("vllm.service"), invocation_id="a")}
+    process_runs = {moved.id: RunId(unit=UnitId("vllm.service"), invocation_id="a")}
     up = unit("vllm.service", invocation_id="a")
-    found = planned(host([moved], units=[up]), belongings=belongings)
+    found = planned(host([moved], units=[up]), process_runs=process_runs)
     assert kept(found) == {40: "of vllm.service, which is up: goes when that is stopped"}
     later = unit("vllm.service", invocation_id="b")  # of an ended activation of it
-    assert pids(planned(host([moved], units=[later]), belongings=belongings)) == [40]
+    assert pids(planned(host([moved], units=[later]), process_runs=process_runs)) == [40]
 
 
 def test_what_is_in_a_container_is_for_its_own_tools() -> None:
@@ -121,14 +120,14 @@ def test_what_is_in_a_container_is_for_its_own_tools() -> None:
 def test_other_users_processes_take_root_and_the_option() -> None:
     theirs = host(tree(uid=1000))
     assert pids(planned(theirs)) == [40, 50, 51, 31]
-    assert pids(planned(theirs, Wish(uid=1000))) == [40, 50, 51, 31]
-    assert set(kept(planned(theirs, Wish(uid=0))).values()) == {"user 1000's: --all-users ends it"}
-    for wish in (Wish(uid=1001), Wish(uid=1001, all_users=True)):
-        found = planned(theirs, wish)
+    assert pids(planned(theirs, CleanupRequest(uid=1000))) == [40, 50, 51, 31]
+    assert set(kept(planned(theirs, CleanupRequest(uid=0))).values()) == {"user 1000's: --all-users ends it"}
+    for request in (CleanupRequest(uid=1001), CleanupRequest(uid=1001, all_users=True)):
+        found = planned(theirs, request)
         assert (found.endings, found.waiting) == ((), ())
         assert set(kept(found).values()) == {"user 1000's: root, with --all-users, ends it"}
     mixed = host([*tree(uid=1000)[:3], *tree(uid=0)[3:]])
-    assert planned(mixed, Wish(uid=1000)).steps == ()  # the tree goes as a whole or not at all
+    assert planned(mixed, CleanupRequest(uid=1000)).steps == ()  # the tree goes as a whole or not at all
 
 
 def test_what_was_only_inferred_is_left() -> None:
@@ -183,15 +182,15 @@ def test_a_tracker_alone_is_ended_only_where_nobody_holds_its_pipe() -> None:
 
 def test_only_what_is_asked_for_is_told() -> None:
     seen = host(tree())
-    assert pids(planned(seen, Wish(uid=0, kinds=frozenset({Condition.ORPHAN})))) == [40, 50, 51]
-    of_trackers = planned(seen, Wish(uid=0, kinds=frozenset({Condition.TRACKER})))
+    assert pids(planned(seen, CleanupRequest(uid=0, kinds=frozenset({Condition.ORPHAN})))) == [40, 50, 51]
+    of_trackers = planned(seen, CleanupRequest(uid=0, kinds=frozenset({Condition.TRACKER})))
     assert (pids(of_trackers), list(kept(of_trackers))) == ([], [31])
-    assert planned(seen, Wish(uid=0, units=frozenset({UnitId("vllm.service")}))).left == ()
+    assert planned(seen, CleanupRequest(uid=0, units=frozenset({UnitId("vllm.service")}))).skipped == ()
     # processes of 1000 ticks started at 10.0, and it is 5000.0
-    assert pids(planned(seen, Wish(uid=0, older_than_seconds=4990.0))) == [40, 50, 51, 31]
-    assert planned(seen, Wish(uid=0, older_than_seconds=4991.0)).left == ()
+    assert pids(planned(seen, CleanupRequest(uid=0, older_than_seconds=4990.0))) == [40, 50, 51, 31]
+    assert planned(seen, CleanupRequest(uid=0, older_than_seconds=4991.0)).skipped == ()
     younger = [*tree()[:3], run(51, "VLLM::Worker_TP1", 40, start=3000, pipes={24: 123, 32: T})]
-    found = planned(host(younger), Wish(uid=0, older_than_seconds=4990.0))
+    found = planned(host(younger), CleanupRequest(uid=0, older_than_seconds=4990.0))
     assert found.steps == ()
     assert kept(found)[40] == "not all of its tree is asked for, and that goes as a whole"
 
@@ -208,4 +207,4 @@ def test_leftovers_that_are_no_orphans_are_named_and_left_to_the_guard() -> None
 def test_zombies_and_kernel_threads_are_no_matter() -> None:
     dead = run(40, "VLLM::EngineCore", state="Z", pipes=None)
     found = planned(host([dead, process(41, kernel_thread=True, argv=(), comm="kworker/0")]))
-    assert (found.steps, found.left) == ((), ())
+    assert (found.steps, found.skipped) == ((), ())

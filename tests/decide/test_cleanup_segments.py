@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fakes.cleanups import AT, ROOT, epoch, host, inodes, kept, pids, planned, waiting
+from tests.fakes.clean_plans import AT, ROOT, epoch, host, inodes, kept, pids, planned, waiting
 from tests.fakes.orphan_trees import SPAWN, TRACKER, run
 from tests.fakes.values import segment, unit
 
-from llmhost.decide.cleanup.steps import Condition, Wish
+from llmhost.decide.cleanup.steps import CleanupRequest, Condition
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
 from llmhost.model.segment import Segment, SegmentId, SegmentKind
@@ -29,7 +29,7 @@ NAMES = {
 
 def file(inode: int = 5, kind: SegmentKind = SegmentKind.NCCL, **given: Any) -> Segment:  # noqa: ANN401
     """Give a file that nobody holds, last changed 1000 s after boot."""
-    values = {"path": NAMES[kind], "kind": kind, "changed_at": epoch(1000.0), "looked_at": 5000.0}
+    values = {"path": NAMES[kind], "kind": kind, "changed_at": epoch(1000.0), "inspected_at": 5000.0}
     return segment(inode, **(values | given))
 
 
@@ -44,18 +44,18 @@ def test_stale_files_of_each_known_kind_are_removed_but_cudas_never_nor_unknown_
     if kind in {SegmentKind.CUDA, SegmentKind.OTHER}:
         assert (found.steps, list(kept(found))) == ((), [5])
     else:
-        assert (inodes(found), found.left) == ([5], ())
+        assert (inodes(found), found.skipped) == ([5], ())
 
 
 def test_a_file_that_is_held_is_no_matter() -> None:
     held = replace(file(), holders=frozenset({ProcessId(30, 1000)}))
     found = planned(host(segments=[held]))
-    assert (found.steps, found.waiting, found.left) == ((), (), ())
+    assert (found.steps, found.waiting, found.skipped) == ((), (), ())
 
 
 def test_a_file_of_which_it_cannot_be_told_is_counted_and_left() -> None:
     found = planned(host(segments=[replace(file(), holders=None), replace(file(6, SegmentKind.OTHER), holders=None)]))
-    assert (found.steps, found.waiting, found.left) == ((), (), ())
+    assert (found.steps, found.waiting, found.skipped) == ((), (), ())
     assert found.unknowns == ("whether files of known kinds are held, of 1 (not all was looked at in time)",)
 
 
@@ -103,9 +103,9 @@ def test_it_goes_after_an_older_process_that_the_same_plan_ends() -> None:
     assert (pids(found), inodes(found)) == ([40], [5])
     assert found.removals[0].after == {ProcessId(40, 1000)}
     assert planned(host([core(started=2000.0)], [psm])).removals[0].after == frozenset()
-    found = planned(host([core()], [psm]), Wish(uid=0, kinds=frozenset({SegmentKind.PYTHON_SHM})))
+    found = planned(host([core()], [psm]), CleanupRequest(uid=0, kinds=frozenset({SegmentKind.PYTHON_SHM})))
     assert (found.steps, list(kept(found))) == ((), [5])  # it is not asked for, and so stays
-    found = planned(host([core(uid=1000)], [replace(psm, uid=1000)]), Wish(uid=0))
+    found = planned(host([core(uid=1000)], [replace(psm, uid=1000)]), CleanupRequest(uid=0))
     assert (found.steps, sorted(kept(found))) == ((), [5, 40])
     two = [core(), core(41, pgrp=300)]
     first = planned(host(two, [psm]), watched=20.0)  # processes need 15 s, files 30
@@ -113,7 +113,10 @@ def test_it_goes_after_an_older_process_that_the_same_plan_ends() -> None:
 
 
 def test_it_waits_where_what_has_to_end_before_it_waits() -> None:
-    found = planned(host([core()], [file(kind=SegmentKind.PYTHON_SHM)]), watched=10.0)
+    seen = host([core()], [file(kind=SegmentKind.PYTHON_SHM)])
+    found = planned(seen, watched=10.0)
+    assert (found.steps, waiting(found)) == ((), [40, 5])
+    found = planned(seen, watched=60.0, orphans_watched=10.0)  # the file itself was unheld for long enough
     assert (found.steps, waiting(found)) == ((), [40, 5])
 
 
@@ -170,20 +173,20 @@ def test_what_was_suspended_since_leaves_a_start_in_doubt() -> None:
 
 def test_another_users_file_takes_root() -> None:
     seen = host(segments=[file(uid=1000)])
-    assert inodes(planned(seen, Wish(uid=0))) == [5]
-    assert inodes(planned(seen, Wish(uid=1000))) == [5]
-    assert kept(planned(seen, Wish(uid=1001))) == {5: "user 1000's: for root to remove"}
+    assert inodes(planned(seen, CleanupRequest(uid=0))) == [5]
+    assert inodes(planned(seen, CleanupRequest(uid=1000))) == [5]
+    assert kept(planned(seen, CleanupRequest(uid=1001))) == {5: "user 1000's: for root to remove"}
 
 
 def test_only_what_is_asked_for_is_told() -> None:
     of_unit = {SegmentId(27, 6): UnitId("vllm.service")}
     seen = host(segments=[file(5), file(6, SegmentKind.SEMAPHORE), file(7, SegmentKind.CUDA)])
-    found = planned(seen, Wish(uid=0, units=frozenset({UnitId("vllm.service")})), segment_units=of_unit)
-    assert (inodes(found), found.removals[0].unit, found.left) == ([6], UnitId("vllm.service"), ())
-    assert inodes(planned(seen, Wish(uid=0, kinds=frozenset({SegmentKind.NCCL})))) == [5]
-    assert planned(seen, Wish(uid=0, kinds=frozenset({Condition.ORPHAN}))).steps == ()
-    assert inodes(planned(seen, Wish(uid=0, older_than_seconds=4000.0))) == [5, 6]  # they changed 4000 s ago
-    assert inodes(planned(seen, Wish(uid=0, older_than_seconds=4001.0))) == []
+    found = planned(seen, CleanupRequest(uid=0, units=frozenset({UnitId("vllm.service")})), segment_units=of_unit)
+    assert (inodes(found), found.removals[0].unit, found.skipped) == ([6], UnitId("vllm.service"), ())
+    assert inodes(planned(seen, CleanupRequest(uid=0, kinds=frozenset({SegmentKind.NCCL})))) == [5]
+    assert planned(seen, CleanupRequest(uid=0, kinds=frozenset({Condition.ORPHAN}))).steps == ()
+    assert inodes(planned(seen, CleanupRequest(uid=0, older_than_seconds=4000.0))) == [5, 6]  # they changed 4000 s ago
+    assert inodes(planned(seen, CleanupRequest(uid=0, older_than_seconds=4001.0))) == []
 
 
 @pytest.mark.parametrize("reading", ["processes", "units", "host"])
@@ -193,7 +196,7 @@ def test_without_processes_units_or_clocks_nothing_is_done(reading: str) -> None
     for missing in (Failed(Cause.TIMEOUT), NotApplicable("disabled by the config")):
         found = planned(replace(seen, **{reading: missing}))  # type: ignore[arg-type]
         assert found.refused
-        assert (found.steps, found.waiting, found.left) == ((), (), ())
+        assert (found.steps, found.waiting, found.skipped) == ((), (), ())
 
 
 def test_outside_the_hosts_pid_namespace_it_refuses_and_says_what_would_let_it() -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.fakes.diagnosed import GUARD, found, settings
+from tests.fakes.doctor_cases import GUARD, found, settings
 from tests.fakes.values import gpu, unit
 
 from llmhost.decide.doctor.finding import Finding, Severity

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.fakes.diagnosed import GUARD, RECORD, found, of, settings
+from tests.fakes.doctor_cases import GUARD, RECORD, found, of, settings
 from tests.fakes.values import unit
 
 from llmhost.decide.doctor.finding import Severity

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fakes.cleanups import NOW, epoch, host
+from tests.fakes.clean_plans import NOW, epoch, host
 from tests.fakes.orphan_trees import TRACKER, run
 from tests.fakes.values import HOST, in_service, segment, shared_memory, unit
 
@@ -24,8 +24,8 @@ from llmhost.decide.guard.remedies import (
     starting_unit,
     to_ask_for_listeners,
 )
-from llmhost.model.history.history import Belonging, History
-from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.history.history import History
+from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.model.process import Home, Placement, Process
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.segment import Segment, SegmentId, SegmentKind
@@ -54,10 +54,10 @@ def process(pid: int, command: str | tuple[str, ...] = "VLLM::Worker", **given: 
 
 
 def own(*processes: Process, units: Iterable[Any] = (STARTS, BESIDE), **given: Any) -> StartingUnit:  # noqa: ANN401
-    belongings = given.pop("belongings", {})
+    process_runs = given.pop("process_runs", {})
     history = given.pop("history", {})
     seen = host([ME, *processes], units=units, **given)
-    return starting_unit(seen, History(belongings=belongings, **history), UNIT, GUARD)
+    return starting_unit(seen, History(process_runs=process_runs, **history), UNIT, GUARD)
 
 
 def reaped(
@@ -78,14 +78,14 @@ def pids(of: Reaping) -> list[int]:
 
 
 def kept(of: Reaping) -> dict[int, str]:
-    return {left.subject.id.pid: left.because for left in of.left if isinstance(left.subject, Process)}
+    return {left.subject.id.pid: left.because for left in of.skipped if isinstance(left.subject, Process)}
 
 
 def test_what_is_older_than_the_activation_in_the_units_cgroup_is_ended_and_what_is_younger_stays() -> None:
     found = reaped(process(40), process(41, "/bin/sleep 5"), process(50, start=400_050))
     assert pids(found) == [40, 41]
     assert {ending.condition for ending in found.endings} == {Condition.LEFTOVER}
-    assert not found.left
+    assert not found.skipped
 
 
 def test_the_guard_and_who_started_it_stay_even_if_the_clocks_were_wrong() -> None:
@@ -100,7 +100,7 @@ def test_of_another_units_processes_none_is_ended() -> None:
 
 
 def test_what_was_seen_in_an_ended_run_is_ended_wherever_it_lives_but_in_another_unit_or_a_container() -> None:
-    ended = Belonging(unit=UNIT, invocation_id="old")
+    ended = RunId(unit=UNIT, invocation_id="old")
     places = {
         40: Placement(Home.SESSION),
         41: Placement(Home.NONE),
@@ -110,15 +110,15 @@ def test_what_was_seen_in_an_ended_run_is_ended_wherever_it_lives_but_in_another
     }
     found = reaped(
         *(process(pid, placement=place) for pid, place in places.items()),
-        belongings={ProcessId(pid, 1000): ended for pid in places},
+        process_runs={ProcessId(pid, 1000): ended for pid in places},
     )
     assert pids(found) == [40, 41]
     assert kept(found) == {42: "lives in else.service by now", 43: "lives in a container by now"}
 
 
 def test_what_was_seen_in_the_present_run_stays_whatever_the_clocks_say() -> None:
-    present = {ProcessId(40, 1000): Belonging(unit=UNIT, invocation_id="new")}
-    assert not pids(reaped(process(40), belongings=present))
+    present = {ProcessId(40, 1000): RunId(unit=UNIT, invocation_id="new")}
+    assert not pids(reaped(process(40), process_runs=present))
 
 
 def test_what_the_clocks_do_not_tell_stays() -> None:
@@ -195,7 +195,7 @@ def test_where_nothing_can_be_proven_it_is_said_why(given: dict[str, Any], why: 
 
 def file(inode: int = 5, kind: SegmentKind = SegmentKind.PYTHON_SHM, **given: Any) -> Segment:  # noqa: ANN401
     """Give one that nobody has held for an hour, last changed 1000 s after boot."""
-    return segment(inode, **({"kind": kind, "changed_at": epoch(1000.0), "looked_at": NOW} | given))
+    return segment(inode, **({"kind": kind, "changed_at": epoch(1000.0), "inspected_at": NOW} | given))
 
 
 def removed(

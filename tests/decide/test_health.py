@@ -22,8 +22,7 @@ from tests.fakes.values import (
 
 from llmhost.config.schema import Config
 from llmhost.decide.health import Health, Level, health_of
-from llmhost.derive.facts import derive
-from llmhost.derive.host_view import HostView
+from llmhost.derive.host_view import host_view
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
 from llmhost.model.history.history import History
@@ -45,11 +44,7 @@ def health(*, history: History | None = None, expected: int | None = None, **see
     usual: dict[str, Any] = {"gpus": [gpu(0)], "processes": [], "units": [unit(settings=SERVE)]}
     at = replace(snapshot(**(usual | values)), **readings)
     remembered = history if history is not None else History()
-    config = Config()
-    facts = derive(at, config, remembered)
-    return health_of(
-        HostView(snapshot=at, facts=facts, history=remembered, policy=config.policy, gpus_expected=expected)
-    )
+    return health_of(replace(host_view(at, remembered, Config()), gpus_expected=expected))
 
 
 def found(**seen: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""What the demo does, in a session of its own: `python -m tests.demo.replay [--wait]`."""
+"""The demo itself, in a session of its own: `python -m tests.demo.replay [--wait]`."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.demo import with_systemd, without_systemd
-from tests.demo.telling import Teller
+from tests.demo.narrator import Narrator
 from tests.fakes.booted import Booted
 from tests.fakes.daemon import Daemon
 from tests.fakes.gpu_host import GpuHost
@@ -70,7 +70,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
-def what_is_missing(*, real_systemd: bool) -> list[str]:
+def missing_programs(*, real_systemd: bool) -> list[str]:
     path = f"{TOOLS / 'usr/bin'}:{os.environ.get('PATH', os.defpath)}"
     programs = PROGRAMS | (PROGRAMS_OF_ROOT if real_systemd else {})
     return [
@@ -81,59 +81,59 @@ def what_is_missing(*, real_systemd: bool) -> list[str]:
 
 
 def version_of(program: str) -> str:
-    said = subprocess.run([needs(program), "--version"], capture_output=True, text=True, check=False)
-    found = re.search(r"version ([0-9.]+)", said.stdout + said.stderr)
+    output = subprocess.run([needs(program), "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"version ([0-9.]+)", output.stdout + output.stderr)
     return found[1] if found else "of an unknown version"
 
 
-def how_to_look(tell: Teller, seen: Monitoring, exporter: Daemon, directory: Path, *, runs: bool) -> None:
-    tell.heading("What there is to look at")
+def show_addresses(narrator: Narrator, seen: Monitoring, exporter: Daemon, directory: Path, *, runs: bool) -> None:
+    narrator.heading("What there is to look at")
     if runs:
-        tell.plain("While this runs:")
-        tell.command(f"Prometheus    http://127.0.0.1:{seen.prometheus.port}")
-        tell.command(f"Alertmanager  http://127.0.0.1:{seen.alertmanager.port}")
-        tell.command(f"exporter      http://127.0.0.1:{exporter.port}/metrics")
-        tell.command(f"{shown('promtool')} query instant http://127.0.0.1:{seen.prometheus.port} ALERTS")
-    tell.plain(
+        narrator.plain("While this runs:")
+        narrator.command(f"Prometheus    http://127.0.0.1:{seen.prometheus.port}")
+        narrator.command(f"Alertmanager  http://127.0.0.1:{seen.alertmanager.port}")
+        narrator.command(f"exporter      http://127.0.0.1:{exporter.port}/metrics")
+        narrator.command(f"{shown('promtool')} query instant http://127.0.0.1:{seen.prometheus.port} ALERTS")
+    narrator.plain(
         "What Prometheus has stored stays. This serves it, for Grafana with the dashboards in grafana/ (then look at "
         "the time of this demo):"
     )
-    tell.command(f"{shown('prometheus')} --config.file=/dev/null \\")
-    tell.command(f"  --storage.tsdb.path={directory}/data \\")
-    tell.command("  --web.listen-address=127.0.0.1:9090")
+    narrator.command(f"{shown('prometheus')} --config.file=/dev/null \\")
+    narrator.command(f"  --storage.tsdb.path={directory}/data \\")
+    narrator.command("  --web.listen-address=127.0.0.1:9090")
 
 
 def shown(program: str) -> str:
-    """Give the program as it can be typed in the checkout."""
+    """Return the program as it can be typed in the checkout."""
     path = Path(needs(program))
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else program
 
 
-def introduce(tell: Teller, *, real_systemd: bool) -> None:
-    tell.heading("The incident that llmhost is for, replayed in about two minutes")
+def introduce(narrator: Narrator, *, real_systemd: bool) -> None:
+    narrator.heading("The incident that llmhost is for, replayed in about two minutes")
     real = f"Prometheus {version_of('prometheus')}, Alertmanager {version_of('alertmanager')}, llmhost"
     if real_systemd:
-        tell.plain(f"Real: {real}, and a systemd in namespaces of its own: nothing of this machine's is touched.")
-        tell.plain("Not real: the driver with its eight GPUs, and the engine, which holds memory as vLLM does.")
+        narrator.plain(f"Real: {real}, and a systemd in namespaces of its own: nothing of this machine's is touched.")
+        narrator.plain("Not real: the driver with its eight GPUs, and the engine, which holds memory as vLLM does.")
     else:
-        tell.plain(f"Real: {real}.")
-        tell.plain(
+        narrator.plain(f"Real: {real}.")
+        narrator.plain(
             "Not real: the driver with its eight GPUs, the engine, and systemd, which only root can boot here. What it "
             "would tell is played, and the guard has no part in it. All of it is shown by: sudo make demo"
         )
-    tell.plain(
+    narrator.plain(
         f"The rules and routes are those in alerts/, with all durations {SHORTER} times shorter. ==> marks what "
         "reaches the pager, the chat or the digest; here all three are a webhook."
     )
-    tell.heading("What happens")
+    narrator.heading("What happens")
 
 
-def run(tell: Teller, interrupts: Interrupts, directory: Path, *, real_systemd: bool, wait: bool) -> None:
+def run(narrator: Narrator, interrupts: Interrupts, directory: Path, *, real_systemd: bool, wait: bool) -> None:
     with ExitStack() as stack:
 
         def monitoring(port: int) -> Monitoring:
             pace = Pace(shorter=SHORTER)
-            return stack.enter_context(Monitoring({HOST: port}, pace, tell.notified, directory=directory))
+            return stack.enter_context(Monitoring({HOST: port}, pace, narrator.notified, directory=directory))
 
         if real_systemd:
             with interrupts.held():
@@ -141,29 +141,29 @@ def run(tell: Teller, interrupts: Interrupts, directory: Path, *, real_systemd: 
                 with_systemd.write_unit(host)
                 seen = monitoring(host.exporter.port)
             exporter: Daemon = host.exporter
-            with_systemd.replay(tell, host, seen)
+            with_systemd.replay(narrator, host, seen)
         else:
             with interrupts.held():
                 played, exporter = stack.enter_context(without_systemd.played())
                 seen = monitoring(exporter.port)
-            without_systemd.replay(tell, played, exporter, seen)
+            without_systemd.replay(narrator, played, exporter, seen)
         interrupts.early = False
-        how_to_look(tell, seen, exporter, directory, runs=wait)
+        show_addresses(narrator, seen, exporter, directory, runs=wait)
         if wait:
-            tell.plain("Ctrl-C ends it all.")
+            narrator.plain("Ctrl-C ends it all.")
             signal.pause()
 
 
-def play(tell: Teller, interrupts: Interrupts) -> int:
+def play(narrator: Narrator, interrupts: Interrupts) -> int:
     real_systemd = os.geteuid() == 0
-    missing = what_is_missing(real_systemd=real_systemd)
+    missing = missing_programs(real_systemd=real_systemd)
     if missing:
-        print("demo: this machine lacks", *(f"  {one}" for one in missing), sep="\n", file=sys.stderr)
+        print("demo: this machine lacks", *(f"  {program}" for program in missing), sep="\n", file=sys.stderr)
         return 2
-    introduce(tell, real_systemd=real_systemd)
+    introduce(narrator, real_systemd=real_systemd)
     directory = Path(tempfile.mkdtemp(prefix="llmhost-demo-"))
     try:
-        run(tell, interrupts, directory, real_systemd=real_systemd, wait="--wait" in sys.argv)
+        run(narrator, interrupts, directory, real_systemd=real_systemd, wait="--wait" in sys.argv)
     except KeyboardInterrupt:
         if interrupts.early:
             shutil.rmtree(directory)
@@ -176,10 +176,10 @@ def play(tell: Teller, interrupts: Interrupts) -> int:
 
 def main() -> int:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    interrupts, tell = Interrupts(), Teller()
+    interrupts, narrator = Interrupts(), Narrator()
     try:
         interrupts.let_in()
-        return play(tell, interrupts)
+        return play(narrator, interrupts)
     except KeyboardInterrupt:
         print("\ndemo: ended; nothing of it runs any more", file=sys.stderr)
         return 130

@@ -4,7 +4,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.demo.telling import Teller
+from tests.demo.narrator import Narrator
 from tests.fakes.gpu_host import GpuHost
 from tests.fakes.monitoring import Monitoring
 
@@ -16,7 +16,7 @@ RESTART_SECONDS = 5.0
 
 
 def guard_drop_in() -> str:
-    """Give systemd/guard.conf for this machine, at the demo's pace."""
+    """Return systemd/guard.conf for this machine, at the demo's pace."""
     text = (ROOT / "systemd" / "guard.conf").read_text()
     text = text.replace("/opt/llmhost/bin/python", sys.executable)
     text = text.replace("llmhost guard", "llmhost guard --config /etc/llmhost-test.yml", 1)
@@ -32,31 +32,31 @@ def status(host: GpuHost) -> str:
     return host.booted.show(UNIT, "StatusText")["StatusText"]
 
 
-def replay(tell: Teller, host: GpuHost, seen: Monitoring) -> None:
-    """Tell what happens as it happens."""
-    tell.says(
+def replay(narrator: Narrator, host: GpuHost, seen: Monitoring) -> None:
+    """Play the incident and describe it."""
+    narrator.says(
         f"systemctl start {UNIT}. It wants 86.4 GiB (0.9 of 96) of each of its GPUs, 0 and 1, finds them free, "
         "and loads."
     )
     host.start(NAME)
     host.serves(NAME)
     seen.prometheus.wait_for(f"llmhost_engine_up{{unit='{UNIT}'}} == 1")
-    tell.good("It answers requests. Prometheus scrapes the exporter: all is well.")
+    narrator.good("It answers requests. Prometheus scrapes the exporter: all is well.")
     time.sleep(3)
 
     host.tell(NAME, "fail")
     host.becomes(NAME, "auto-restart")
-    tell.bad(
+    narrator.bad(
         f"Something goes wrong, once: the engine dies with exit status 1. systemd will start it again in "
         f"{RESTART_SECONDS:g} s (Restart=on-failure, RestartSec={RESTART_SECONDS:g}). But the driver takes its time to "
         f"give the dead process's memory back, {OUTLIVES_SECONDS:g} s here."
     )
     host.until(lambda: "ValueError" in host.log(NAME), "the engine refuses", 30)
-    tell.bad("systemd has started it again. It finds its predecessor's weights on the GPUs, and refuses:")
-    tell.quotes(host.log(NAME).splitlines()[-1])
-    tell.says("What llmhost has to say of that start, in its log:")
+    narrator.bad("systemd has started it again. It finds its predecessor's weights on the GPUs, and refuses:")
+    narrator.quotes(host.log(NAME).splitlines()[-1])
+    narrator.says("What llmhost has to say of that start, in its log:")
     resident = host.exporter.logged(r"start unit=\S+ attempt=2 .*")
-    tell.quotes(resident[0].partition(" invocation_id")[0])
+    narrator.quotes(resident[0].partition(" invocation_id")[0])
     seen.hooks.until(lambda: seen.pages(unit=UNIT), 60)
 
     until = time.monotonic() + 30
@@ -65,22 +65,22 @@ def replay(tell: Teller, host: GpuHost, seen: Monitoring) -> None:
             break
         time.sleep(0.2)
     else:
-        tell.says(
+        narrator.says(
             f"systemd goes on: {host.log(NAME).count('ValueError')} starts refused by now. LlmhostRestartLoop fires, "
             "but Alertmanager keeps it quiet, as the cause has been told already. One cause, one page."
         )
 
-    tell.says(f"The guard is installed: systemd/guard.conf as a drop-in of {UNIT}, and systemctl daemon-reload.")
+    narrator.says(f"The guard is installed: systemd/guard.conf as a drop-in of {UNIT}, and systemctl daemon-reload.")
     host.drop_in(NAME, guard_drop_in())
     refused = host.log(NAME).count("ValueError")
     host.becomes(NAME, "start-pre", 30)
     host.until(lambda: "waits for" in status(host), "the guard waits", 20)
-    tell.good("The next start waits in ExecStartPre= in place of failing. systemctl status says what for:")
-    tell.quotes(status(host))
+    narrator.good("The next start waits in ExecStartPre= in place of failing. systemctl status says what for:")
+    narrator.quotes(status(host))
     host.serves(NAME, 2, OUTLIVES_SECONDS + 30)
-    tell.good(
+    narrator.good(
         f"The driver has given the memory back, the guard let the start go on, and the engine serves. Refused since "
         f"the guard is there: {host.log(NAME).count('ValueError') - refused}."
     )
-    seen.hooks.until(lambda: [one for one in seen.hooks.sent("pager", unit=UNIT) if one.status == "resolved"], 120)
-    tell.good("The pager is told that it is over.")
+    seen.hooks.until(lambda: any(page.status == "resolved" for page in seen.hooks.sent("pager", unit=UNIT)), 120)
+    narrator.good("The pager is told that it is over.")

@@ -1,4 +1,4 @@
-"""The demo where no systemd can be booted: what it would tell is told by a fake one, on a bus of its own."""
+"""The demo where no systemd can be booted: a fake one on a bus of its own takes its place."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.demo.telling import Teller
+from tests.demo.narrator import Narrator
 from tests.fakes.bus import FakeSystemd, PrivateBus
 from tests.fakes.daemon import Daemon
 from tests.fakes.monitoring import Monitoring
@@ -40,7 +40,7 @@ FIRST = {
 
 
 class PlayedHost:
-    """A host that exists in files, a fake driver's state and what a fake systemd tells: all of it as this says."""
+    """A host made of files, a fake driver's state and a fake systemd."""
 
     def __init__(self, directory: Path, systemd: FakeSystemd) -> None:
         self.procfs = directory / "proc"
@@ -107,7 +107,7 @@ def _changed() -> dict[str, int]:
 
 @contextmanager
 def played() -> Iterator[tuple[PlayedHost, Daemon]]:
-    """Give the host, and the exporter that looks at it."""
+    """Give the host and its exporter."""
     with (
         tempfile.TemporaryDirectory(prefix="llmhost-demo-host-") as scratch,
         PrivateBus() as bus,
@@ -128,16 +128,16 @@ def played() -> Iterator[tuple[PlayedHost, Daemon]]:
             yield host, exporter
 
 
-def replay(tell: Teller, host: PlayedHost, exporter: Daemon, seen: Monitoring) -> None:
-    """Tell what happens as it happens."""
-    tell.says(f"{UNIT} starts: it wants 86.4 GiB of GPU 0 and of GPU 1, finds them free, and loads.")
+def replay(narrator: Narrator, host: PlayedHost, exporter: Daemon, seen: Monitoring) -> None:
+    """Play the incident and describe it."""
+    narrator.says(f"{UNIT} starts: it wants 86.4 GiB of GPU 0 and of GPU 1, finds them free, and loads.")
     host.begins()
     exporter.logged(r"attempt=1 .*verdict=clean")
     host.holds()
     seen.prometheus.wait_for(f"llmhost_gpu_holder_memory_bytes{{unit='{UNIT}',kind='current'}} > 0")
-    tell.good("It has its memory. Prometheus scrapes the exporter: all is well.")
+    narrator.good("It has its memory. Prometheus scrapes the exporter: all is well.")
     time.sleep(3)
-    tell.bad(
+    narrator.bad(
         f"Something goes wrong, once: it ends with exit status 1. systemd will start it again in {_RESTART_SECONDS:g} "
         f"s, but the driver has the dead process's memory for {_OUTLIVES_SECONDS:g} s more."
     )
@@ -150,8 +150,8 @@ def replay(tell: Teller, host: PlayedHost, exporter: Daemon, seen: Monitoring) -
         starts += 1
         found = exporter.logged(rf"start unit=\S+ attempt={starts} .*")
         if starts == 2:
-            tell.bad("systemd has started it again. What llmhost has to say of that start, in its log:")
-            tell.quotes(found[0].partition(" invocation_id")[0])
+            narrator.bad("systemd has started it again. What llmhost has to say of that start, in its log:")
+            narrator.quotes(found[0].partition(" invocation_id")[0])
         time.sleep(0.3)
         host.fails()
     assert seen.pages(unit=UNIT), "nobody was paged"
@@ -160,8 +160,10 @@ def replay(tell: Teller, host: PlayedHost, exporter: Daemon, seen: Monitoring) -
     host.restarts()
     exporter.logged(rf"attempt={starts + 1} .*verdict=clean")
     host.holds()
-    tell.good(f"The driver has given the memory back. The next start is clean, after {starts - 1} that were refused.")
-    tell.says(
+    narrator.good(
+        f"The driver has given the memory back. The next start is clean, after {starts - 1} that were refused."
+    )
+    narrator.says(
         "The page ends by itself; not waited for, as without an engine that answers that takes an hour of the rules."
     )
     time.sleep(2)

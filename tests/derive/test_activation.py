@@ -1,6 +1,7 @@
 """Up, and since when: systemd's states and timestamps as facts measured on 252 and read from the source of 254+."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.fakes.values import HOST, in_service, process, table, unit
@@ -33,23 +34,21 @@ def test_a_unit_is_up_unless_its_run_has_ended(active: str, sub: str, up: bool) 
     assert is_up(unit(active=active, sub=sub)) is up
 
 
-def test_the_activation_began_at_the_start_attempt_and_not_when_its_first_process_was_there() -> None:
-    assert activation_began(unit(condition_monotonic=49.9, inactive_exit_monotonic=50.0)) == 49.9
-
-
-def test_from_systemd_254_on_a_restart_does_not_check_conditions_again() -> None:
-    seen = unit(condition_monotonic=10.0, inactive_enter_monotonic=79.9, inactive_exit_monotonic=80.0)
-    assert activation_began(seen) == 79.9
-
-
-def test_before_systemd_254_a_restart_checks_them() -> None:
-    seen = unit(condition_monotonic=90.0, inactive_enter_monotonic=79.9, inactive_exit_monotonic=90.1)
-    assert activation_began(seen) == 90.0
-
-
-def test_with_restart_mode_direct_only_the_exit_from_active_tells() -> None:
-    seen = unit(condition_monotonic=10.0, inactive_exit_monotonic=10.1, active_exit_monotonic=70.0)
-    assert activation_began(seen) == 70.0
+@pytest.mark.parametrize(
+    ("times", "began"),
+    [
+        # at the start attempt, not when the first process was there
+        ({"condition_monotonic": 49.9, "inactive_exit_monotonic": 50.0}, 49.9),
+        # from systemd 254 on, a restart does not check conditions again
+        ({"condition_monotonic": 10.0, "inactive_enter_monotonic": 79.9, "inactive_exit_monotonic": 80.0}, 79.9),
+        # before 254 it does
+        ({"condition_monotonic": 90.0, "inactive_enter_monotonic": 79.9, "inactive_exit_monotonic": 90.1}, 90.0),
+        # with RestartMode=direct only the exit from active shows it
+        ({"condition_monotonic": 10.0, "inactive_exit_monotonic": 10.1, "active_exit_monotonic": 70.0}, 70.0),
+    ],
+)
+def test_an_activation_began_at_the_last_of_the_times_before_its_processes(times: dict[str, Any], began: float) -> None:
+    assert activation_began(unit(**times)) == began
 
 
 def test_while_deactivating_the_exit_from_active_is_no_beginning() -> None:
@@ -71,8 +70,8 @@ def test_a_start_that_waits_for_a_stop_does_not_make_the_running_processes_lefto
     assert activation_began(replace(stopping, inactive_enter_monotonic=None)) == 0.0
 
 
-def present(start: int, one: Unit = unit(), host: Host = HOST, main: Process | None = None) -> bool | None:  # noqa: B008
-    return is_of_present_activation(process(5, in_service("vllm.service"), start=start), one, host, main)
+def present(start: int, watched: Unit = unit(), host: Host = HOST, main: Process | None = None) -> bool | None:  # noqa: B008
+    return is_of_present_activation(process(5, in_service("vllm.service"), start=start), watched, host, main)
 
 
 def test_a_process_started_within_the_tick_of_the_start_is_of_the_present_activation() -> None:
@@ -103,8 +102,8 @@ def test_a_unit_without_timestamps_proves_nothing() -> None:
 
 
 def test_a_main_process_is_one_in_the_unit() -> None:
-    one = unit(main_pid=4)
+    watched = unit(main_pid=4)
     mine, other = process(4, in_service("vllm.service")), process(4, in_service("ssh.service"))
-    assert main_process(one, table([mine])) == mine
-    assert main_process(one, table([other])) is None
-    assert main_process(one, table([])) is None
+    assert main_process(watched, table([mine])) == mine
+    assert main_process(watched, table([other])) is None
+    assert main_process(watched, table([])) is None

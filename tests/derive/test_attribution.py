@@ -1,4 +1,4 @@
-"""Whose memory it is."""
+"""GPU memory by holder."""
 
 from dataclasses import replace
 
@@ -6,10 +6,9 @@ import pytest
 from tests.fakes.values import GIB, gpu, held, in_service, memory, process, snapshot, table, unit
 
 from llmhost.derive.attribution import GpuAttribution, HolderKind, attribute
-from llmhost.derive.unit_membership import Belongings
+from llmhost.derive.unit_membership import ProcessRuns
 from llmhost.model.gpu import Gpu, GpuHolder
-from llmhost.model.history.history import Belonging
-from llmhost.model.ids import GpuUuid, ProcessId, UnitId
+from llmhost.model.ids import GpuUuid, ProcessId, RunId, UnitId
 from llmhost.model.process import Home, Placement, Process
 from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.model.unit import Unit
@@ -20,19 +19,19 @@ def attributed(
     processes: list[Process],
     *units: Unit,
     orphans: frozenset[ProcessId] = frozenset(),
-    belongings: Belongings | None = None,
+    process_runs: ProcessRuns | None = None,
 ) -> GpuAttribution:
-    by_id = {one.id: one for one in units}
-    result = attribute(snapshot(gpus=gpus, processes=processes), by_id, orphans, belongings or {})
+    by_id = {watched.id: watched for watched in units}
+    result = attribute(snapshot(gpus=gpus, processes=processes), by_id, orphans, process_runs or {})
     assert isinstance(result, Ok)
     first = result.value[GpuUuid("GPU-0")]
     assert isinstance(first, Ok)
     return first.value
 
 
-def kind_of(one: Process, *units: Unit, orphans: frozenset[ProcessId] = frozenset()) -> HolderKind:
-    holding = gpu(holders=Ok((held(one.id.pid, GIB, one.id.start_ticks),)))
-    (holder,) = attributed([holding], [one], *units, orphans=orphans).holders
+def kind_of(holder_process: Process, *units: Unit, orphans: frozenset[ProcessId] = frozenset()) -> HolderKind:
+    holding = gpu(holders=Ok((held(holder_process.id.pid, GIB, holder_process.id.start_ticks),)))
+    (holder,) = attributed([holding], [holder_process], *units, orphans=orphans).holders
     return holder.kind
 
 
@@ -41,7 +40,7 @@ WAITING = unit(active="activating", sub="auto-restart")
 
 
 @pytest.mark.parametrize(
-    ("one", "units", "kind"),
+    ("holder_process", "units", "kind"),
     [
         (process(7, in_service("vllm.service"), start=950), [UP], HolderKind.CURRENT),
         (process(7, in_service("vllm.service"), start=800), [UP], HolderKind.LEFTOVER),
@@ -57,12 +56,12 @@ WAITING = unit(active="activating", sub="auto-restart")
         (process(7, Placement(Home.CONTAINER), comm="Xorg"), [UP], HolderKind.CONTAINER),
     ],
 )
-def test_the_first_kind_that_fits_is_the_holders(one: Process, units: list[Unit], kind: HolderKind) -> None:
-    assert kind_of(one, *units) is kind
+def test_the_first_kind_that_fits_is_the_holders(holder_process: Process, units: list[Unit], kind: HolderKind) -> None:
+    assert kind_of(holder_process, *units) is kind
 
 
 @pytest.mark.parametrize(
-    ("one", "units", "kind"),
+    ("holder_process", "units", "kind"),
     [
         (process(7, Placement(Home.SESSION)), [UP], HolderKind.ORPHAN),
         (process(7, Placement(Home.CONTAINER, container_id="ab")), [UP], HolderKind.ORPHAN),
@@ -75,9 +74,14 @@ def test_the_first_kind_that_fits_is_the_holders(one: Process, units: list[Unit]
         (process(7, in_service("vllm.service"), start=950), [UP], HolderKind.CURRENT),
     ],
 )
-def test_an_orphan_is_one_unless_its_unit_proves_more(one: Process, units: list[Unit], kind: HolderKind) -> None:
-    assert kind_of(one, *units, orphans=frozenset({one.id})) is kind
-    assert kind_of(one, *units, orphans=frozenset({ProcessId(7, one.id.start_ticks + 1)})) is not HolderKind.ORPHAN
+def test_an_orphan_is_one_unless_its_unit_proves_more(
+    holder_process: Process, units: list[Unit], kind: HolderKind
+) -> None:
+    assert kind_of(holder_process, *units, orphans=frozenset({holder_process.id})) is kind
+    assert (
+        kind_of(holder_process, *units, orphans=frozenset({ProcessId(7, holder_process.id.start_ticks + 1)}))
+        is not HolderKind.ORPHAN
+    )
 
 
 def test_a_pid_that_proc_does_not_have_is_gone_and_its_memory_counts() -> None:
@@ -89,9 +93,9 @@ def test_a_pid_that_proc_does_not_have_is_gone_and_its_memory_counts() -> None:
 
 
 def test_a_process_that_proc_has_but_does_not_tell_of_is_not_gone() -> None:
-    seen = replace(table([]), denied=frozenset({7}), read_from_ticks=5000)
+    processes = replace(table([]), denied=frozenset({7}), read_from_ticks=5000)
     hidden = snapshot(gpus=[gpu(holders=Ok((held(7, GIB), held(8, GIB, 5000), held(9, GIB, 4999))))])
-    result = attribute(replace(hidden, processes=Ok(seen)), {}, frozenset(), {})
+    result = attribute(replace(hidden, processes=Ok(processes)), {}, frozenset(), {})
     assert isinstance(result, Ok)
     first = result.value[GpuUuid("GPU-0")]
     assert isinstance(first, Ok)
@@ -125,7 +129,7 @@ def test_a_holder_of_unknown_size_leaves_the_rest_unknown() -> None:
     assert len(result.holders) == 2
 
 
-def test_without_processes_nobody_is_blamed() -> None:
+def test_without_processes_there_is_no_attribution() -> None:
     blind = snapshot(gpus=[gpu()], processes=None)
     result = attribute(blind, {UnitId("vllm.service"): UP}, frozenset(), {})
     assert result == blind.processes
@@ -143,12 +147,12 @@ INVOKED = unit(invocation_id="now")
 ELSEWHERE = Placement(Home.SESSION)
 
 
-def known_as(invocation: str, name: str = "vllm.service") -> dict[ProcessId, Belonging]:
-    return {ProcessId(7, 950): Belonging(unit=UnitId(name), invocation_id=invocation)}
+def known_as(invocation: str, name: str = "vllm.service") -> dict[ProcessId, RunId]:
+    return {ProcessId(7, 950): RunId(unit=UnitId(name), invocation_id=invocation)}
 
 
 @pytest.mark.parametrize(
-    ("placement", "belongings", "kind", "of"),
+    ("placement", "process_runs", "kind", "of"),
     [
         # it is where it was: that beats the clock, which says present
         (in_service("vllm.service"), known_as("now"), HolderKind.CURRENT, "vllm.service"),
@@ -164,23 +168,23 @@ def known_as(invocation: str, name: str = "vllm.service") -> dict[ProcessId, Bel
     ],
 )
 def test_a_process_that_was_seen_in_an_activation_is_of_that_wherever_it_is(
-    placement: Placement, belongings: dict[ProcessId, Belonging], kind: HolderKind, of: str | None
+    placement: Placement, process_runs: dict[ProcessId, RunId], kind: HolderKind, of: str | None
 ) -> None:
     holding = gpu(holders=Ok((held(7, GIB, 950),)))
-    (holder,) = attributed([holding], [process(7, placement, start=950)], INVOKED, belongings=belongings).holders
+    (holder,) = attributed([holding], [process(7, placement, start=950)], INVOKED, process_runs=process_runs).holders
     assert (holder.kind, holder.unit) == (kind, None if of is None else UnitId(of))
 
 
 def test_of_a_unit_that_waits_to_restart_what_is_left_is_of_the_run_that_has_ended() -> None:
     waiting = unit(active="activating", sub="auto-restart", invocation_id="now")
     holding = gpu(holders=Ok((held(7, GIB, 950),)))
-    found = attributed([holding], [process(7, ELSEWHERE, start=950)], waiting, belongings=known_as("now"))
+    found = attributed([holding], [process(7, ELSEWHERE, start=950)], waiting, process_runs=known_as("now"))
     assert found.holders[0].kind is HolderKind.LEFTOVER
 
 
 def test_what_has_gone_was_a_units_if_it_was_seen_there_and_stays_gone() -> None:
     holding = gpu(holders=Ok((held(7, GIB, 950), held(8, GIB, None))))
-    found = attributed([holding], [], INVOKED, belongings=known_as("now"))
+    found = attributed([holding], [], INVOKED, process_runs=known_as("now"))
     assert [(holder.kind, holder.unit) for holder in found.holders] == [
         (HolderKind.GONE, UnitId("vllm.service")),
         (HolderKind.GONE, None),
@@ -191,4 +195,4 @@ def test_the_name_of_a_system_program_hides_no_process_that_a_unit_left() -> Non
     holding = gpu(holders=Ok((held(7, GIB, 950),)))
     hidden = process(7, ELSEWHERE, start=950, comm="Xorg")
     assert attributed([holding], [hidden], INVOKED).holders[0].kind is HolderKind.SYSTEM
-    assert attributed([holding], [hidden], INVOKED, belongings=known_as("old")).holders[0].kind is HolderKind.LEFTOVER
+    assert attributed([holding], [hidden], INVOKED, process_runs=known_as("old")).holders[0].kind is HolderKind.LEFTOVER

@@ -1,4 +1,4 @@
-"""Which GPUs a unit uses, by the first source that tells."""
+"""The GPU set of a unit, by the first source that decides it."""
 
 from dataclasses import replace
 
@@ -24,10 +24,10 @@ def uuids(*indexes: int) -> Ok[tuple[GpuUuid, ...]]:
 
 
 def of_unit(
-    one: Unit, gpus: list[Gpu] = EIGHT, configured: tuple[UnitGpus, ...] = (), processes: tuple[Process, ...] = ()
+    watched: Unit, gpus: list[Gpu] = EIGHT, configured: tuple[UnitGpus, ...] = (), processes: tuple[Process, ...] = ()
 ) -> Reading[tuple[GpuUuid, ...]]:
-    run = run_of(one, processes, Ok(table(processes)), Ok(HOST))
-    return gpu_set(one, gpus, run, configured, None)
+    run = run_of(watched, processes, Ok(table(processes)), Ok(HOST))
+    return gpu_set(watched, gpus, run, configured, None)
 
 
 def of_arguments(command: str) -> Reading[tuple[GpuUuid, ...]]:
@@ -111,9 +111,11 @@ def test_what_was_learnt_of_a_gpu_that_was_replaced_is_out_of_date() -> None:
 
 
 def test_which_of_gpus_that_differ_come_first_is_not_known_unless_in_pci_order() -> None:
-    one = settings("vllm serve m")
-    assert isinstance(of_unit(unit(settings=one), MIXED), Failed)
-    assert of_unit(unit(settings=replace(one, environment=(("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),))), MIXED) == uuids(0)
+    of_engine = settings("vllm serve m")
+    assert isinstance(of_unit(unit(settings=of_engine), MIXED), Failed)
+    assert of_unit(
+        unit(settings=replace(of_engine, environment=(("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),))), MIXED
+    ) == uuids(0)
     assert of_unit(unit(settings=settings("vllm serve m -tp 2")), MIXED) == uuids(0, 1)
 
 
@@ -176,7 +178,7 @@ def test_what_chooses_gpus_out_of_our_sight_leaves_the_set_unknown(command: str)
 
 def test_a_unit_that_uses_all_gpus_has_no_choice() -> None:
     assert of_arguments("docker run --gpus all vllm/vllm-openai --model m -tp 8") == Ok(
-        tuple(one.uuid for one in EIGHT)
+        tuple(gpu.uuid for gpu in EIGHT)
     )
 
 

@@ -1,19 +1,36 @@
 """Every way of answering that is none has its cause, and nobody else is ever asked."""
 
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from tests.fakes.certificates import certificate
-from tests.fakes.engine_servers import Starter, ask_one, cause, failure, run_engine, source
+from tests.fakes.engine_servers import Engines, ask_one, cause, failure
+from tests.fakes.needs import needs
 
 from llmhost.model.engine import EngineSample
 from llmhost.model.reading import Cause, Ok
 from llmhost.sources.engine.source import EngineSource
 
-__all__ = ["certificate", "run_engine", "source"]
-
 FIVE_TOKENS = Ok((EngineSample(model="m", engine_index="0", generation_tokens=5.0),))
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a certificate that nobody has signed, with its key, as PEM."""
+    directory = tmp_path_factory.mktemp("certificate")
+    subprocess.run(
+        [
+            *(needs("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-subj", "/CN=llm.example", "-days", "30", "-keyout", "key.pem", "-out", "certificate.pem"),
+        ],
+        cwd=directory,
+        capture_output=True,
+        check=True,
+    )
+    both = directory / "both.pem"
+    both.write_text((directory / "key.pem").read_text() + (directory / "certificate.pem").read_text())
+    return both
 
 
 @pytest.mark.parametrize(
@@ -26,8 +43,8 @@ FIVE_TOKENS = Ok((EngineSample(model="m", engine_index="0", generation_tokens=5.
         "redirect http://127.0.0.1:PORT/v1/metrics?x=y",
     ],
 )
-def test_metrics_are_read_however_they_are_sent(run_engine: Starter, source: EngineSource, mode: str) -> None:
-    assert ask_one(source, run_engine(mode).server()).samples == FIVE_TOKENS
+def test_metrics_are_read_however_they_are_sent(engines: Engines, mode: str) -> None:
+    assert engines.ask_one(engines.run(mode).server()).samples == FIVE_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -53,99 +70,91 @@ def test_metrics_are_read_however_they_are_sent(run_engine: Starter, source: Eng
         ("continue", Cause.TOO_LARGE),
     ],
 )
-def test_an_answer_without_metrics_has_a_cause(
-    run_engine: Starter, source: EngineSource, mode: str, expected: Cause
-) -> None:
-    assert cause(ask_one(source, run_engine(mode).server())) is expected
+def test_an_answer_without_metrics_has_a_cause(engines: Engines, mode: str, expected: Cause) -> None:
+    assert cause(engines.ask_one(engines.run(mode).server())) is expected
 
 
 @pytest.mark.parametrize("mode", ["hang", "trickled-head", "trickled-body"])
-def test_the_time_of_a_fetch_is_that_of_all_of_it(run_engine: Starter, mode: str) -> None:
+def test_the_time_of_a_fetch_is_that_of_all_of_it(engines: Engines, mode: str) -> None:
     body = b"vllm:generation_tokens_total 1\n" * 100
     source = EngineSource(procfs=Path("/proc"), timeout_seconds=0.4)
     began = time.monotonic()
     try:
-        assert cause(ask_one(source, run_engine(mode, body=body).server())) is Cause.TIMEOUT
+        assert cause(ask_one(source, engines.run(mode, body=body).server())) is Cause.TIMEOUT
     finally:
         source.close()
     assert 0.3 < time.monotonic() - began < 3
 
 
-def test_no_more_is_read_than_a_body_may_have_and_its_framing(run_engine: Starter, source: EngineSource) -> None:
-    running = run_engine("chunk -1")
-    assert failure(ask_one(source, running.server())).detail == "more than 1048576 bytes"
+def test_no_more_is_read_than_a_body_may_have_and_its_framing(engines: Engines) -> None:
+    running = engines.run("chunk -1")
+    assert failure(engines.ask_one(running.server())).detail == "more than 1048576 bytes"
 
 
-def test_the_path_of_a_configured_url_is_never_told(run_engine: Starter, source: EngineSource) -> None:
-    running = run_engine("status 404 Not Found")
+def test_the_path_of_a_configured_url_is_never_told(engines: Engines) -> None:
+    running = engines.run("status 404 Not Found")
     url = f"http://127.0.0.1:{running.ports[0]}"
-    answer = ask_one(source, running.server(url=f"{url}/secret?key=sesame"))
+    answer = engines.ask_one(running.server(url=f"{url}/secret?key=sesame"))
     assert failure(answer).detail == f"{url} has nothing at the configured path"
 
 
-def test_a_redirect_to_another_place_is_not_followed(run_engine: Starter, source: EngineSource) -> None:
-    other = run_engine("metrics")
+def test_a_redirect_to_another_place_is_not_followed(engines: Engines) -> None:
+    other = engines.run("metrics")
     for place in (
         f"http://127.0.0.1:{other.ports[0]}/metrics",
         "http://localhost:PORT/metrics/",
         "https://127.0.0.1:PORT/",
     ):
-        answer = ask_one(source, run_engine(f"redirect {place}").server())
+        answer = engines.ask_one(engines.run(f"redirect {place}").server())
         assert failure(answer).detail.endswith("redirects to another place")
     assert other.visited() == []
 
 
-def test_a_token_is_read_from_its_file_at_each_fetch_and_never_told(
-    run_engine: Starter, source: EngineSource, tmp_path: Path
-) -> None:
-    running = run_engine("token sesame")
+def test_a_token_is_read_from_its_file_at_each_fetch_and_never_told(engines: Engines, tmp_path: Path) -> None:
+    running = engines.run("token sesame")
     file = tmp_path / "token"
     server = running.server(url=f"http://127.0.0.1:{running.ports[0]}", token_file=file)
-    assert failure(ask_one(source, server)).detail == f"no token to send: {file}: No such file or directory"
+    assert failure(engines.ask_one(server)).detail == f"no token to send: {file}: No such file or directory"
     assert running.visited() == []
     file.write_text("sesame\n")
-    assert ask_one(source, server).samples == FIVE_TOKENS
+    assert engines.ask_one(server).samples == FIVE_TOKENS
     file.write_text("open\n")
-    assert cause(ask_one(source, server)) is Cause.UNAUTHORIZED
-    assert "open" not in failure(ask_one(source, server)).detail
+    assert cause(engines.ask_one(server)) is Cause.UNAUTHORIZED
+    assert "open" not in failure(engines.ask_one(server)).detail
     before = len(running.visited())
     for bad in ("", "two words\r\nX: y", "x" * 20_000):
         file.write_text(bad)
-        assert failure(ask_one(source, server)).detail == f"no token to send: {file} has something else in it"
+        assert failure(engines.ask_one(server)).detail == f"no token to send: {file} has something else in it"
     assert len(running.visited()) == before
 
 
-def test_a_configured_url_is_asked_instead_of_what_is_listened_on(run_engine: Starter, source: EngineSource) -> None:
-    own, configured = run_engine("metrics"), run_engine("path /vllm/metrics?model=m")
+def test_a_configured_url_is_asked_instead_of_what_is_listened_on(engines: Engines) -> None:
+    own, configured = engines.run("metrics"), engines.run("path /vllm/metrics?model=m")
     url = f"http://localhost:{configured.ports[0]}/vllm/metrics?model=m"
-    answer = ask_one(source, own.server(url=url))
+    answer = engines.ask_one(own.server(url=url))
     assert (answer.samples, answer.endpoint) == (FIVE_TOKENS, f"http://localhost:{configured.ports[0]}")
     assert own.visited() == []
-    assert cause(ask_one(source, own.server(url="http://127.0.0.1:9"))) is Cause.REFUSED
-    assert cause(ask_one(source, own.server(url="http://nowhere.invalid"))) is Cause.UNKNOWN
+    assert cause(engines.ask_one(own.server(url="http://127.0.0.1:9"))) is Cause.REFUSED
+    assert cause(engines.ask_one(own.server(url="http://nowhere.invalid"))) is Cause.UNKNOWN
 
 
-def test_llama_cpps_prefix_is_that_of_its_metrics_too(run_engine: Starter, source: EngineSource) -> None:
-    running = run_engine("path /llm/metrics", body=b"llamacpp:tokens_predicted_total 3\n")
+def test_llama_cpps_prefix_is_that_of_its_metrics_too(engines: Engines) -> None:
+    running = engines.run("path /llm/metrics", body=b"llamacpp:tokens_predicted_total 3\n")
     server = running.server(engine="llamacpp", argv=("llama-server", "--api-prefix", "/llm", "--metrics"))
-    assert ask_one(source, server).samples == Ok((EngineSample(model="", engine_index="", generation_tokens=3.0),))
+    assert engines.ask_one(server).samples == Ok((EngineSample(model="", engine_index="", generation_tokens=3.0),))
 
 
-def test_tls_is_spoken_where_the_arguments_or_the_server_ask_for_it(
-    run_engine: Starter, source: EngineSource, certificate: Path
-) -> None:
+def test_tls_is_spoken_where_the_arguments_or_the_server_ask_for_it(engines: Engines, certificate: Path) -> None:
     environment = {"ENGINE_CERTIFICATE": str(certificate)}
     for arguments in (f"--ssl-certfile {certificate}", "--config serve.yaml"):
-        running = run_engine("tls metrics", arguments=arguments, environment=environment)
-        answer = ask_one(source, running.server())
+        running = engines.run("tls metrics", arguments=arguments, environment=environment)
+        answer = engines.ask_one(running.server())
         assert (answer.samples, answer.endpoint) == (FIVE_TOKENS, f"https://127.0.0.1:{running.ports[0]}")
-    plain = run_engine("metrics", arguments="--ssl-certfile gone.pem")
-    assert ask_one(source, plain.server()).endpoint == f"http://127.0.0.1:{plain.ports[0]}"
+    plain = engines.run("metrics", arguments="--ssl-certfile gone.pem")
+    assert engines.ask_one(plain.server()).endpoint == f"http://127.0.0.1:{plain.ports[0]}"
 
 
-def test_the_certificate_of_a_configured_url_must_be_trusted(
-    run_engine: Starter, source: EngineSource, certificate: Path
-) -> None:
-    running = run_engine("tls metrics", environment={"ENGINE_CERTIFICATE": str(certificate)})
-    answer = ask_one(source, running.server(url=f"https://127.0.0.1:{running.ports[0]}"))
+def test_the_certificate_of_a_configured_url_must_be_trusted(engines: Engines, certificate: Path) -> None:
+    running = engines.run("tls metrics", environment={"ENGINE_CERTIFICATE": str(certificate)})
+    answer = engines.ask_one(running.server(url=f"https://127.0.0.1:{running.ports[0]}"))
     assert cause(answer) is Cause.TLS

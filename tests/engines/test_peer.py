@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.fakes.engine_servers import PROC, Starter, ask_one, cause, failure, process_id, run_engine, source
+from tests.fakes.engine_servers import PROC, Engines, cause, failure, process_id
 from tests.fakes.needs import needs_root
 
 from llmhost.model.engine import EngineSample, EngineServer
@@ -19,9 +19,6 @@ from llmhost.model.reading import Cause, Ok
 from llmhost.sources.base import SourceError
 from llmhost.sources.engine.discover import expected_endpoint
 from llmhost.sources.engine.peer import UnixListener, parse_unix_listeners, require_trusted_port
-from llmhost.sources.engine.source import EngineSource
-
-__all__ = ["run_engine", "source"]
 
 FIVE_TOKENS = Ok((EngineSample(model="m", engine_index="0", generation_tokens=5.0),))
 
@@ -57,46 +54,38 @@ def test_unix_sockets_that_listen_are_read_with_their_paths() -> None:
     assert list(parse_unix_listeners(iter(rows))) == [UnixListener("/run/a b.sock", 12345), UnixListener("rel", 678)]
 
 
-def test_a_unix_socket_of_another_process_is_not_connected_to(
-    run_engine: Starter, source: EngineSource, tmp_path: Path
-) -> None:
+def test_a_unix_socket_of_another_process_is_not_connected_to(engines: Engines, tmp_path: Path) -> None:
     path = f"{tmp_path}/another.sock"
     with unix_listener(path) as another:
-        answer = ask_one(source, run_engine("metrics", arguments=f"--uds {path}").server())
+        answer = engines.ask_one(engines.run("metrics", arguments=f"--uds {path}").server())
         assert cause(answer) is Cause.UNKNOWN
         assert failure(answer).detail == "another process listens at the socket of its arguments"
         assert received(another) is None
 
 
-def test_a_unix_socket_that_took_the_place_of_the_servers_is_told_nothing(
-    run_engine: Starter, source: EngineSource, tmp_path: Path
-) -> None:
+def test_a_unix_socket_that_took_the_place_of_the_servers_is_told_nothing(engines: Engines, tmp_path: Path) -> None:
     path = f"{tmp_path}/s"
-    running = run_engine({"mode": "metrics", "at": path}, arguments=f"--uds {path}")
-    assert ask_one(source, running.server()).samples == FIVE_TOKENS
+    running = engines.run({"mode": "metrics", "at": path}, arguments=f"--uds {path}")
+    assert engines.ask_one(running.server()).samples == FIVE_TOKENS
     with unix_listener(f"{tmp_path}/another") as another:
         Path(f"{tmp_path}/another").rename(path)
-        answer = ask_one(source, running.server())
+        answer = engines.ask_one(running.server())
         assert failure(answer).detail == "another process listens at the socket of its arguments"
         assert received(another) == b""
 
 
-def test_api_servers_of_a_launcher_may_have_made_the_unix_socket_listen(
-    run_engine: Starter, source: EngineSource, tmp_path: Path
-) -> None:
+def test_api_servers_of_a_launcher_may_have_made_the_unix_socket_listen(engines: Engines, tmp_path: Path) -> None:
     path = f"{tmp_path}/s"
-    running = run_engine({"mode": "metrics", "at": path, "in": "shared"}, arguments=f"--uds {path}")
+    running = engines.run({"mode": "metrics", "at": path, "in": "shared"}, arguments=f"--uds {path}")
     gone = replace(process_id(running.children[0]), start_ticks=1)
     server = running.server(processes=(process_id(running.pid), gone, process_id(running.children[1])))
-    assert ask_one(source, server).samples == FIVE_TOKENS
+    assert engines.ask_one(server).samples == FIVE_TOKENS
 
 
-def test_a_server_that_does_not_listen_at_its_unix_socket_yet_is_starting(
-    run_engine: Starter, source: EngineSource, tmp_path: Path
-) -> None:
-    server = run_engine("metrics", arguments=f"--uds {tmp_path}/s").server()
-    assert cause(ask_one(source, server)) is Cause.REFUSED
-    assert cause(ask_one(source, replace(server, starting=True))) is Cause.STARTING
+def test_a_server_that_does_not_listen_at_its_unix_socket_yet_is_starting(engines: Engines, tmp_path: Path) -> None:
+    server = engines.run("metrics", arguments=f"--uds {tmp_path}/s").server()
+    assert cause(engines.ask_one(server)) is Cause.REFUSED
+    assert cause(engines.ask_one(replace(server, starting=True))) is Cause.STARTING
 
 
 @pytest.mark.parametrize(
@@ -168,7 +157,7 @@ def line_of(process: "subprocess.Popen[str]") -> str:
     ],
 )
 def test_a_token_goes_to_no_other_user_of_this_host(
-    source: EngineSource,
+    engines: Engines,
     tmp_path: Path,
     nobody_listens: Callable[[str], "subprocess.Popen[str]"],
     listens: str,
@@ -179,15 +168,15 @@ def test_a_token_goes_to_no_other_user_of_this_host(
     (tmp_path / "token").write_text("sesame")
     server = EngineServer(unit=UnitId("vllm.service"), engine="vllm", url=url, token_file=tmp_path / "token")
     for processes in ((), (process_id(os.getpid()),)):
-        answer = ask_one(source, replace(server, processes=processes))
+        answer = engines.ask_one(replace(server, processes=processes))
         assert cause(answer) is Cause.NO_PERMISSION
         detail = "no token is sent without TLS: user 65534 listens there, not root or the unit's user"
         assert failure(answer).detail == detail
         assert line_of(nobody) == "False False"
-    assert cause(ask_one(source, replace(server, token_file=None))) is Cause.NOT_FOUND  # there is no secret to keep
+    assert cause(engines.ask_one(replace(server, token_file=None))) is Cause.NOT_FOUND  # there is no secret to keep
     assert line_of(nobody) == "False True"
     of_the_unit = replace(server, processes=(process_id(nobody.pid),))
-    assert cause(ask_one(source, of_the_unit)) is Cause.NOT_FOUND
+    assert cause(engines.ask_one(of_the_unit)) is Cause.NOT_FOUND
     assert line_of(nobody) == "True True"
 
 

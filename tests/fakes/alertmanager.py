@@ -41,6 +41,7 @@ class Alertmanager:
     """Runs with `config` (its YAML as text)."""
 
     def __init__(self, config: str, *, directory: Path | None = None, port: int | None = None) -> None:
+        program = needs("alertmanager")  # first, as a skip leaves nothing open
         self._keeps = directory is not None
         self._directory = directory or Path(tempfile.mkdtemp(prefix="alertmanager-"))
         self.port = port or free_port()
@@ -49,7 +50,7 @@ class Alertmanager:
         self._log = (self._directory / "alertmanager.log").open("w+")
         self.process = subprocess.Popen(
             [
-                needs("alertmanager"),
+                program,
                 f"--config.file={path}",
                 f"--storage.path={self._directory / 'alertmanager'}",
                 f"--web.listen-address=127.0.0.1:{self.port}",

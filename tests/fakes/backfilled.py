@@ -1,4 +1,4 @@
-"""A real Prometheus that has a written history (tests/grafana/written), and what the recording rules make of it.
+"""A real Prometheus that has a written history (tests/grafana/histories), and what the recording rules make of it.
 
     with Backfilled(incident()) as prometheus:
         prometheus.at(3 * HOUR, "sum(llmhost_gpu_holder_memory_bytes)")    # second of the history -> its instant vector
@@ -40,8 +40,8 @@ from typing import Any
 import yaml
 from tests.fakes.needs import needs
 from tests.fakes.prometheus import Prometheus
-from tests.grafana.written.histories import HISTORIES
-from tests.grafana.written.series import END, History, Labels
+from tests.grafana.histories.index import HISTORIES
+from tests.grafana.histories.series import END, History, Labels
 
 RECORDINGS = Path(__file__).parents[2] / "alerts" / "llmhost.recording.rules.yml"
 _BLOCK = 7200  # promtool reads its whole file once for each block that it makes, so each file here has one
@@ -52,6 +52,7 @@ Sampled = Iterable[tuple[str, Labels, list[float | None]]]
 
 class Backfilled(Prometheus):
     def __init__(self, history: History, *, end: float = END, port: int | None = None) -> None:
+        needs("prometheus")  # first, as writing the history takes seconds
         self.history = history
         self.began, self.ended = end - history.seconds, end
         self._folder = Path(tempfile.mkdtemp(prefix="backfilled-"))

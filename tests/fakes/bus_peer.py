@@ -5,11 +5,13 @@ import os
 import socket
 import threading
 from io import BytesIO
-from typing import Any
+from typing import Any, Literal
 
 from dbus_next._private.unmarshaller import Unmarshaller
 from dbus_next.constants import MessageType
 from dbus_next.message import Message
+
+from llmhost.sources.systemd.bus.message import encode
 
 BUS = "org.freedesktop.DBus"
 BUS_PATH = "/org/freedesktop/DBus"
@@ -33,19 +35,13 @@ class Peer:
         with self._sending:
             self._serial += 1
             message.serial = self._serial
-            self._socket.sendall(message._marshall())  # type: ignore[no-untyped-call]
+            self._socket.sendall(encode(message))
             return self._serial
 
     def receive(self) -> Message | None:
         """Return the next message; None once the connection is gone."""
         with contextlib.suppress(OSError):
-            fixed = self._exactly(16)
-            order = "little" if fixed[0] == ord("l") else "big"
-            body = int.from_bytes(fixed[4:8], order)  # type: ignore[arg-type]
-            fields = int.from_bytes(fixed[12:16], order)  # type: ignore[arg-type]
-            frame = fixed + self._exactly(fields + (-fields & 7) + body)
-            message: Message = Unmarshaller(BytesIO(frame)).unmarshall()  # type: ignore[no-untyped-call]
-            return message
+            return receive_message(self._socket)
         return None
 
     def call(self, member: str, signature: str = "", *body: object) -> list[Any]:
@@ -79,11 +75,26 @@ class Peer:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
-    def _exactly(self, count: int) -> bytes:
-        data = b""
-        while len(data) < count:
-            more = self._socket.recv(count - len(data))
-            if not more:
-                raise ConnectionError
-            data += more
-        return data
+
+def receive_message(connected: socket.socket) -> Message:
+    """Return the next message. Raises ConnectionError once the connection is gone."""
+    fixed = receive_exactly(connected, 16)
+    order: Literal["little", "big"] = "little" if fixed[0] == ord("l") else "big"
+    body = int.from_bytes(fixed[4:8], order)
+    fields = int.from_bytes(fixed[12:16], order)
+    return message_of(fixed + receive_exactly(connected, fields + (-fields & 7) + body))
+
+
+def message_of(frame: bytes) -> Message:
+    message: Message = Unmarshaller(BytesIO(frame)).unmarshall()  # type: ignore[no-untyped-call]
+    return message
+
+
+def receive_exactly(connected: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = connected.recv(count - len(data))
+        if not more:
+            raise ConnectionError
+        data += more
+    return data

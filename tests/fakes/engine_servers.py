@@ -6,10 +6,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -52,78 +51,78 @@ class Running:
         self.process.wait()
 
 
-class Starter(Protocol):
-    def __call__(
+class Engines:
+    """Servers in a directory, and a source that asks them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.source = EngineSource(procfs=PROC, timeout_seconds=5.0, max_bytes=1 << 20)
+        self._directory = directory
+        self._running: list[Running] = []
+        (directory / "vllm").write_bytes(PROGRAM.read_bytes())
+
+    def run(
         self,
         *modes: str | Mapping[str, Any],
         arguments: str = "--port PORT",
         body: bytes = BODY,
         environment: Mapping[str, str] | None = None,
         prefix: tuple[str, ...] = (),
-    ) -> Running: ...
+    ) -> Running:
+        """Start a server: a mode for a listener on a free port of 127.0.0.1, or a mapping that says more.
+
+        PORT in the arguments is nobody's: a server cannot know its free port before it has it. So what the arguments
+        say is wrong unless a test has `port` in a listener and in the arguments.
+        """
+        listeners = [
+            {"at": "127.0.0.1", "in": "self", **({"mode": mode} if isinstance(mode, str) else mode)} for mode in modes
+        ]
+        number = len(self._running)
+        visits, page = self._directory / f"visits-{number}", self._directory / f"body-{number}"
+        visits.touch()
+        page.write_bytes(body)
+        argv = (sys.executable, str(self._directory / "vllm"), "serve", "m", *arguments.replace("PORT", "1").split())
+        process = subprocess.Popen(
+            [*prefix, *argv],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={
+                **os.environ,
+                "ENGINE_LISTENERS": json.dumps(listeners),
+                "ENGINE_VISITS": str(visits),
+                "ENGINE_BODY": str(page),
+                **(environment or {}),
+            },
+        )
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        process.stdout.close()
+        assert ready, "it did not start"
+        told = json.loads(ready)
+        running = Running(
+            process=process, ports=tuple(told["ports"]), children=tuple(told["children"]), visits=visits, argv=argv
+        )
+        self._running.append(running)
+        return running
+
+    def ask(self, *servers: EngineServer, within: float = WAIT_SECONDS) -> tuple[EngineAnswer, ...]:
+        return ask(self.source, *servers, within=within)
+
+    def ask_one(self, server: EngineServer, within: float = WAIT_SECONDS) -> EngineAnswer:
+        return ask_one(self.source, server, within=within)
+
+    def end(self) -> None:
+        for running in self._running:
+            running.end()
+        self.source.close()
 
 
 @pytest.fixture
-def run_engine(tmp_path: Path) -> Iterator[Starter]:
-    """Start servers: a mode for a listener on a free port of 127.0.0.1, or a mapping that says more.
-
-    PORT in the arguments is nobody's: a server cannot know its free port before it has it. So what the arguments say is
-    wrong unless a test has `port` in a listener and in the arguments.
-    """
-    (tmp_path / "vllm").write_bytes(PROGRAM.read_bytes())
-    with ExitStack() as ending:
-
-        def start(
-            *modes: str | Mapping[str, Any],
-            arguments: str = "--port PORT",
-            body: bytes = BODY,
-            environment: Mapping[str, str] | None = None,
-            prefix: tuple[str, ...] = (),
-        ) -> Running:
-            listeners = [
-                {"at": "127.0.0.1", "in": "self", **({"mode": mode} if isinstance(mode, str) else mode)}
-                for mode in modes
-            ]
-            number = len(list(tmp_path.glob("visits-*")))
-            visits, said = tmp_path / f"visits-{number}", tmp_path / f"body-{number}"
-            visits.touch()
-            said.write_bytes(body)
-            argv = (sys.executable, str(tmp_path / "vllm"), "serve", "m", *arguments.replace("PORT", "1").split())
-            process = subprocess.Popen(
-                [*prefix, *argv],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={
-                    **os.environ,
-                    "ENGINE_LISTENERS": json.dumps(listeners),
-                    "ENGINE_VISITS": str(visits),
-                    "ENGINE_BODY": str(said),
-                    **(environment or {}),
-                },
-            )
-            assert process.stdout is not None
-            ready = process.stdout.readline()
-            process.stdout.close()
-            assert ready, "it did not start"
-            told = json.loads(ready)
-            running = Running(
-                process=process,
-                ports=tuple(told["ports"]),
-                children=tuple(told["children"]),
-                visits=visits,
-                argv=argv,
-            )
-            ending.callback(running.end)
-            return running
-
-        yield start
-
-
-@pytest.fixture
-def source() -> Iterator[EngineSource]:
-    made = EngineSource(procfs=PROC, timeout_seconds=5.0, max_bytes=1 << 20)
-    yield made
-    made.close()
+def engines(tmp_path: Path) -> Iterator[Engines]:
+    made = Engines(tmp_path)
+    try:
+        yield made
+    finally:
+        made.end()
 
 
 def process_id(pid: int) -> ProcessId:
@@ -131,7 +130,7 @@ def process_id(pid: int) -> ProcessId:
 
 
 def ask(source: EngineSource, *servers: EngineServer, within: float = WAIT_SECONDS) -> tuple[EngineAnswer, ...]:
-    source.aim(servers)
+    source.set_servers(servers)
     return source.read(time.monotonic() + within).answers
 
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from llmhost.model.history.history import Belonging, History, LearntGpus, Readiness
+from llmhost.model.history.history import History, LearntGpus, Readiness
 from llmhost.model.history.unit_history import End, InTheWay, Start, Trigger, UnitHistory, Verdict
-from llmhost.model.ids import GpuUuid, ProcessId, UnitId
+from llmhost.model.ids import GpuUuid, ProcessId, RunId, UnitId
 from llmhost.model.segment import SegmentId
 
 FILE_1 = Path(__file__).parents[1] / "fixtures" / "history-1.json"  # of version 1; never to be changed
@@ -84,7 +84,7 @@ WRITTEN_DOWN = History(
             past_seconds=(398.0, 412.25),
         )
     },
-    belongings={ProcessId(4711, 123456): Belonging(unit=BIG, invocation_id=FIRST_RUN)},
+    process_runs={ProcessId(4711, 123456): RunId(unit=BIG, invocation_id=FIRST_RUN)},
     segment_units={SegmentId(25, 1234): BIG},
     shm_at=7290.5,
     unheld_since={_SEGMENT: 7200.0},

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tests.fakes.values import gpu, in_service, memory, process, settings, snapshot, unit
 
 from llmhost.config.schema import Config
-from llmhost.derive.verdict import Judgement, judge
+from llmhost.derive.verdict import Judgement, StartReadings, judge
 from llmhost.model.gpu import Gpu, GpuHolder
 from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import Verdict
@@ -44,7 +44,7 @@ def in_use(index: int, used: int, *holders: GpuHolder) -> Gpu:
 def judged(
     gpus: Iterable[Gpu],
     there: Iterable[Process] = (MAIN,),
-    one: Unit | None = None,
+    start: Unit | None = None,
     *,
     used: Mapping[int, int] | None = None,
     units: Iterable[Unit] = (),
@@ -53,13 +53,14 @@ def judged(
     **given: object,
 ) -> Reading[Judgement]:
     """Judge a start; what was in use at the start is what is in use now, except as `used` says by index."""
-    gpus, one = tuple(gpus), one or starting()
-    by_uuid = {one.uuid: one.memory.value.used_bytes for one in gpus if isinstance(one.memory, Ok)}
+    gpus, start = tuple(gpus), start or starting()
+    by_uuid = {gpu.uuid: gpu.memory.value.used_bytes for gpu in gpus if isinstance(gpu.memory, Ok)}
     by_uuid |= {GpuUuid(f"GPU-{index}"): size for index, size in (used or {}).items()}
-    read = snapshot(gpus=gpus, processes=there, units=[one, *units])
-    return judge(replace(read, **given), one, by_uuid, config or Config(), history or History())  # type: ignore[arg-type]
+    read = snapshot(gpus=gpus, processes=there, units=[start, *units])
+    readings = StartReadings.of(replace(read, **given), config or Config(), history or History())  # type: ignore[arg-type]
+    return judge(readings, start, by_uuid)
 
 
-def said(reading: Reading[Judgement]) -> tuple[Verdict, list[tuple[str, str, int]]]:
+def outcome(reading: Reading[Judgement]) -> tuple[Verdict, list[tuple[str, str, int]]]:
     assert isinstance(reading, Ok), reading
     return reading.value.verdict, [(way.gpu, way.kind, way.used_bytes) for way in reading.value.in_the_way]

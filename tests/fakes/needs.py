@@ -1,4 +1,4 @@
-"""What a test needs from the machine: a skip for people who lack it, a failure in CI, where nothing may be missing."""
+"""Requirements of tests: a missing one is a skip for people, and a failure in CI, where nothing may be missing."""
 
 import os
 import shutil
@@ -10,6 +10,9 @@ import pytest
 
 TOOLS = Path(__file__).parents[2] / ".tools"  # where the Makefile unpacks Debian's Prometheus and Alertmanager
 
+_SLOW_TOOLS = frozenset({"prometheus", "alertmanager", "chromium"})
+quick = False  # set by the option --quick of pytest: tests as root and with slow tools are skipped
+
 
 def missing(what: str) -> None:
     """Skip the running test; in CI, fail it: a skip there would hide that nothing was tested."""
@@ -20,6 +23,8 @@ def missing(what: str) -> None:
 
 def needs(tool: str) -> str:
     """Path of a program, from the project's own .tools first, then PATH."""
+    if quick and tool in _SLOW_TOOLS:
+        pytest.skip(f"a quick run leaves out {tool}")
     found = shutil.which(tool, path=f"{TOOLS / 'usr/bin'}:{os.environ.get('PATH', os.defpath)}")
     if found is None:
         missing(f"the program {tool}")
@@ -28,6 +33,8 @@ def needs(tool: str) -> str:
 
 
 def needs_root() -> None:
+    if quick:
+        pytest.skip("a quick run leaves out tests as root")
     if os.geteuid() != 0:
         missing("root")
 

@@ -4,26 +4,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.fakes.nvml import FakeNvml, fake_nvml
+from tests.fakes.nvml import FakeNvml
 
 from llmhost.model.gpu import Gpu, GpuHolder, GpuMemory, NvmlReport
 from llmhost.model.reading import Ok
 from llmhost.sources.base import SourceError
 from llmhost.sources.nvml.source import NvmlSource
-
-__all__ = [
-    "Clock",
-    "NewReader",
-    "Reader",
-    "calls_in",
-    "eventually",
-    "fake_nvml",
-    "holders_of",
-    "memory_of",
-    "new_reader",
-]
 
 
 class Clock:
@@ -62,32 +51,46 @@ class Reader:
 
     @property
     def child_pid(self) -> int:
-        assert self.source._child is not None
-        return self.source._child.pid
+        assert self.source._state.child is not None
+        return self.source._state.child.pid
 
 
-NewReader = Callable[..., Reader]
+class Driver(FakeNvml):
+    """A fake driver, and readers of it, which are closed after the test."""
 
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._sources: list[NvmlSource] = []
 
-@pytest.fixture
-def new_reader(fake_nvml: FakeNvml) -> Iterator[NewReader]:
-    """Yield a function that makes a reader; its arguments are NvmlSource's, procfs is the real one unless given."""
-    sources: list[NvmlSource] = []
-
-    def make(*, procfs: Path = Path("/proc"), environment: Mapping[str, str] | None = None, **options: float) -> Reader:
+    def reader(
+        self,
+        *,
+        procfs: Path = Path("/proc"),
+        environment: Mapping[str, str] | None = None,
+        **options: Any,  # noqa: ANN401 - NvmlSource's
+    ) -> Reader:
+        """Make a reader; the arguments are NvmlSource's, procfs is the real one unless given."""
         clock = Clock()
         source = NvmlSource(
             procfs=procfs,
-            environment=fake_nvml.environment() if environment is None else environment,
+            environment=self.environment() if environment is None else environment,
             monotonic=clock,
-            **options,  # type: ignore[arg-type]  # those that are left are numbers
+            **options,
         )
-        sources.append(source)
+        self._sources.append(source)
         return Reader(source, clock)
 
-    yield make
-    for source in sources:
-        source.close()
+    def close(self) -> None:
+        for source in self._sources:
+            source.close()
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Driver]:
+    """Yield a driver that is not loaded until something is written."""
+    made = Driver(tmp_path / "nvml")
+    yield made
+    made.close()
 
 
 def calls_in(trace: Path) -> list[tuple[str, int, int]]:

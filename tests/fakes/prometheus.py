@@ -33,6 +33,7 @@ class Prometheus:
     def __init__(
         self, config: str, *, directory: Path | None = None, port: int | None = None, options: Sequence[str] = ()
     ) -> None:
+        program = needs("prometheus")  # first, as a skip leaves nothing open
         self._keeps = directory is not None
         self._directory = directory or Path(tempfile.mkdtemp(prefix="prometheus-"))
         self.port = port or free_port()
@@ -41,7 +42,7 @@ class Prometheus:
         self._log = (self._directory / "prometheus.log").open("w+")
         self.process = subprocess.Popen(
             [
-                needs("prometheus"),
+                program,
                 f"--config.file={path}",
                 f"--storage.tsdb.path={self._directory / 'data'}",
                 f"--web.listen-address=127.0.0.1:{self.port}",

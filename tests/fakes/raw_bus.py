@@ -4,15 +4,17 @@ import contextlib
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from io import BytesIO
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
-from dbus_next._private.unmarshaller import Unmarshaller
 from dbus_next.constants import MessageType
 from dbus_next.message import Message
+from tests.fakes.bus_peer import BUS, receive_exactly, receive_message
 
-BUS = "org.freedesktop.DBus"
+from llmhost.sources.systemd.bus.connection import BusConnection, Callee
+from llmhost.sources.systemd.bus.message import encode
+
+PEER = Callee(BUS, "/x", "x.Y")
 
 
 class Connection:
@@ -34,23 +36,13 @@ class Connection:
         self.reply(self.receive(), "s", [":1.7"])
 
     def receive(self) -> Message:
-        fixed = self.exactly(16)
-        fields = int.from_bytes(fixed[12:16], "little")
-        frame = fixed + self.exactly(fields + (-fields & 7) + int.from_bytes(fixed[4:8], "little"))
-        message: Message = Unmarshaller(BytesIO(frame)).unmarshall()  # type: ignore[no-untyped-call]
-        return message
+        return receive_message(self.socket)
 
     def reply(self, call: Message, signature: str = "", body: list[object] | None = None) -> None:
         self.socket.sendall(frame_of(reply_to(call, signature, body)))
 
     def exactly(self, count: int) -> bytes:
-        data = b""
-        while len(data) < count:
-            more = self.socket.recv(count - len(data))
-            if not more:
-                raise ConnectionError
-            data += more
-        return data
+        return receive_exactly(self.socket, count)
 
     def wait_for_end(self) -> None:
         while self.socket.recv(4096):
@@ -66,8 +58,7 @@ class Connection:
 def frame_of(message: Message, *, sender: str = BUS) -> bytes:
     """Bytes of a message, with its sender, which dbus-next leaves to the bus to fill in."""
     message.serial = message.serial or 1
-    frame = bytes(message._marshall())  # type: ignore[no-untyped-call]
-    return with_field(frame, 7, b"\x01s\0" + len(sender).to_bytes(4, "little") + sender.encode() + b"\0")
+    return with_field(encode(message), 7, b"\x01s\0" + len(sender).to_bytes(4, "little") + sender.encode() + b"\0")
 
 
 def reply_to(call: Message, signature: str = "", body: list[object] | None = None) -> Message:
@@ -124,3 +115,12 @@ def raw_bus(script: Callable[[Connection], None]) -> Iterator[str]:
                     ended.shutdown(socket.SHUT_RDWR)
             thread.join(5)
             assert not thread.is_alive()
+
+
+@contextlib.asynccontextmanager
+async def connected(address: str, *, call_timeout_seconds: float = 5.0) -> AsyncIterator[BusConnection]:
+    bus = await BusConnection.connect(address, call_timeout_seconds=call_timeout_seconds)
+    try:
+        yield bus
+    finally:
+        await bus.close()

@@ -49,7 +49,7 @@ def removal_of(path: Path, folder: Path, *, called: str | None = None) -> Remova
         changed_at=seen.st_ctime_ns / 1e9,
         uid=seen.st_uid,
         holders=frozenset(),
-        looked_at=0.0,
+        inspected_at=0.0,
     )
     return Removal(segment=segment, unit=None, because="")
 

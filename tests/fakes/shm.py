@@ -21,7 +21,7 @@ from tests.fakes.needs import needs, needs_root
 from llmhost.config.schema import SegmentNames
 from llmhost.model.ids import ProcessId
 from llmhost.model.segment import Segment, SharedMemory
-from llmhost.sources.shm.process import Held, Inspector
+from llmhost.sources.shm.process import HeldInodes, Inspector
 from llmhost.sources.shm.source import MOST_FILES, ShmSource
 
 # Does what it is told, line by line, and answers with what it calls `told`.
@@ -157,16 +157,24 @@ class ShownProcesses:
         (self.path / "self").symlink_to("/proc/self")
         self._init = subprocess.Popen([needs("sleep"), "1000"])
         (self.path / "1").symlink_to(f"/proc/{self._init.pid}")
+        self._children = Children()
+
+    def child(self, shm: Path | None = None) -> Child:
+        """Make a child, and show it."""
+        made = self._children(shm)
+        self.show(made)
+        return made
 
     def show(self, *shown: Child | int) -> None:
-        for one in shown:
-            pid = one if isinstance(one, int) else one.pid
+        for process in shown:
+            pid = process if isinstance(process, int) else process.pid
             (self.path / str(pid)).symlink_to(f"/proc/{pid}")
 
     def hide(self, pid: int) -> None:
         (self.path / str(pid)).unlink()
 
     def end(self) -> None:
+        self._children.end()
         self._init.kill()
         self._init.wait()
 
@@ -181,15 +189,15 @@ def processes(tmp_path: Path) -> Iterator[ShownProcesses]:
 
 
 class CountingInspector(Inspector):
-    """Keeps what was looked at, in order."""
+    """Keeps what was inspected, in order."""
 
     def __init__(self, procfs: Path) -> None:
         super().__init__(procfs)
-        self.looks: list[tuple[int, bool]] = []  # pid, thorough
+        self.inspected: list[tuple[int, bool]] = []  # pid, thorough
 
-    def look(self, pid: int, device: int, *, thorough: bool) -> Held | None:
-        self.looks.append((pid, thorough))
-        return super().look(pid, device, thorough=thorough)
+    def inspect(self, pid: int, device: int, *, thorough: bool) -> HeldInodes | None:
+        self.inspected.append((pid, thorough))
+        return super().inspect(pid, device, thorough=thorough)
 
 
 class Hand:
@@ -203,7 +211,7 @@ class Hand:
 
 
 class Stopping(CountingInspector):
-    """Lets time pass at every look, and does something before one of them."""
+    """Lets time pass at every inspection, and does something before one of them."""
 
     def __init__(self, procfs: Path, clock: Hand, before: Callable[[int], None] = lambda _pid: None) -> None:
         super().__init__(procfs)
@@ -211,10 +219,10 @@ class Stopping(CountingInspector):
         self.seconds = 0.0
         self.before = before
 
-    def look(self, pid: int, device: int, *, thorough: bool) -> Held | None:
+    def inspect(self, pid: int, device: int, *, thorough: bool) -> HeldInodes | None:
         self.clock.at += self.seconds
         self.before(pid)
-        return super().look(pid, device, thorough=thorough)
+        return super().inspect(pid, device, thorough=thorough)
 
 
 def source(

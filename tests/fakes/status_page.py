@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.hosts.told import look_of
+from tests.hosts.views import view_of
 from tests.hosts.written import looked_at, read
 
 from llmhost.decide.doctor.diagnose import diagnose
@@ -18,7 +18,7 @@ from llmhost.views.page.style import STYLE
 
 def written(name: str) -> HostView:
     with tempfile.TemporaryDirectory() as directory, looked_at(read(name), Path(directory)) as seen:
-        return look_of(seen)
+        return view_of(seen)
 
 
 def text_of(view: HostView, *, age_seconds: float = 0.0) -> str:

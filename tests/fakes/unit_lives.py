@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.fakes.values import unit
 
-from llmhost.derive.history.events import Step, advance_unit
+from llmhost.derive.history.events import Step, with_unit_event
 from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.unit import UnitSettings
 from llmhost.model.unit_event import UnitEvent
@@ -27,7 +27,7 @@ class Life:
     def tell(self, at: float, *, gap: bool = False, **changes: object) -> "Life":
         self.unit = replace(self.unit, **changes)  # type: ignore[arg-type]
         event = UnitEvent(unit=self.unit, at=1000.0 + at, at_monotonic=at, gap=gap)
-        self.record, steps = advance_unit(self.record, event)
+        self.record, steps = with_unit_event(self.record, event)
         self.steps += steps
         return self
 

@@ -55,7 +55,7 @@ SERVICE_SIGNATURES = {
     **dict.fromkeys(("BindPaths", "BindReadOnlyPaths"), "a(ssbt)"),
     "RestrictAddressFamilies": "(bas)",
     **dict.fromkeys(("CapabilityBoundingSet", "AmbientCapabilities"), "t"),
-    **dict.fromkeys(("LimitNOFILE", "LimitMEMLOCK", "LimitCORESoft", "MemoryMax", "TasksMax"), "t"),
+    **dict.fromkeys(("LimitNOFILE", "MemoryMax"), "t"),
 }
 SIGNATURES = UNIT_SIGNATURES | SERVICE_SIGNATURES
 _EMPTY: dict[str, Any] = {
@@ -113,9 +113,7 @@ def full(given: Mapping[str, Any], unit_files: Mapping[str, str]) -> dict[str, A
         "ProtectSystem": "no",
         "CapabilityBoundingSet": _INFINITY,
         "LimitNOFILE": 524_288,
-        "LimitMEMLOCK": 8 << 20,
         "MemoryMax": _INFINITY,
-        "TasksMax": 28_909,
     }
     return {key: _EMPTY[signature] for key, signature in SIGNATURES.items()} | defaults | dict(given)
 

@@ -10,21 +10,19 @@ from tests.fakes.bus import PrivateBus
 
 from llmhost.model.unit import Unit, UnitsReport
 from llmhost.sources.base import SourceError
+from llmhost.sources.systemd.bus.connection import BusConnection
+from llmhost.sources.systemd.session import Session
 from llmhost.sources.systemd.source import SystemdSource
+from llmhost.sources.systemd.units.units import Units
 
 VLLM: dict[str, Any] = {"Id": "vllm.service", "MainPID": 100, "NRestarts": 1}
 GLOBS = ("vllm.service", "vllm-*.service", "vllm@*.service")
 
 
 @contextlib.contextmanager
-def source_on(on: PrivateBus, *patterns: str, **settings: Any) -> Iterator[SystemdSource]:  # noqa: ANN401
-    settings = {
-        "discover": False,
-        "is_engine_command": lambda argv: "vllm" in argv,
-        "call_timeout_seconds": 5.0,
-        **settings,
-    }
-    source = SystemdSource(patterns=patterns or GLOBS, address=on.address, **settings)
+def source_at(address: str, *patterns: str, **settings: Any) -> Iterator[SystemdSource]:  # noqa: ANN401
+    settings = {"discover": False, "is_engine_command": lambda argv: "vllm" in argv, **settings}
+    source = SystemdSource(patterns=patterns or GLOBS, address=address, **settings)
     try:
         yield source
     finally:
@@ -32,22 +30,30 @@ def source_on(on: PrivateBus, *patterns: str, **settings: Any) -> Iterator[Syste
         assert source._thread is None or not source._thread.is_alive()
 
 
-def read(source: SystemdSource, seconds: float = 5.0) -> UnitsReport:
+def source_on(
+    on: PrivateBus,
+    *patterns: str,
+    **settings: Any,  # noqa: ANN401
+) -> contextlib.AbstractContextManager[SystemdSource]:
+    return source_at(on.address, *patterns, **settings)
+
+
+def read(source: SystemdSource, seconds: float = 10.0) -> UnitsReport:
     return source.read(time.monotonic() + seconds)
 
 
-def units(source: SystemdSource, seconds: float = 5.0) -> dict[str, Unit]:
+def units(source: SystemdSource, seconds: float = 10.0) -> dict[str, Unit]:
     return {unit.id.name: unit for unit in read(source, seconds).units}
 
 
-def fault(source: SystemdSource, seconds: float = 5.0) -> SourceError:
+def fault(source: SystemdSource, seconds: float = 10.0) -> SourceError:
     with pytest.raises(SourceError) as caught:
         read(source, seconds)
     return caught.value
 
 
 def eventually(
-    source: SystemdSource, condition: Callable[[dict[str, Unit]], bool], seconds: float = 20.0
+    source: SystemdSource, condition: Callable[[dict[str, Unit]], bool], seconds: float = 30.0
 ) -> dict[str, Unit]:
     """Read until it holds; signals arrive when they arrive."""
     end = time.monotonic() + seconds
@@ -60,10 +66,21 @@ def eventually(
         time.sleep(0.005)
 
 
-def sent(source: SystemdSource) -> int:
+def session_of(source: SystemdSource) -> Session:
     assert source._session is not None
-    assert source._session.bus is not None
-    return source._session.bus.sent
+    return source._session
+
+
+def connection_of(source: SystemdSource) -> BusConnection:
+    bus = session_of(source).bus
+    assert bus is not None
+    return bus
+
+
+def watched_by(source: SystemdSource) -> Units:
+    units = source._units()
+    assert units is not None
+    return units
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ def segment(inode: int, *holders: ProcessId, **given: Any) -> Segment:  # noqa: 
         "allocated_bytes": 0,
         "changed_at": 1.0,
         "uid": 0,
-        "looked_at": 1000.0,
+        "inspected_at": 1000.0,
     }
     return Segment(id=SegmentId(27, inode), holders=frozenset(holders), **(values | given))
 

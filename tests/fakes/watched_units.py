@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from tests.fakes.booted import Booted
 
-from llmhost.derive.history.events import Step, advance_event
+from llmhost.derive.history.events import Step, with_event
 from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import Trigger, UnitHistory, Verdict
 from llmhost.model.ids import UnitId
@@ -59,7 +59,7 @@ class Watched:
 
     def _on_event(self, event: UnitEvent) -> None:
         with self._changed:
-            self.history, steps = advance_event(self.history, event)
+            self.history, steps = with_event(self.history, event)
             record = self.history.units[event.unit.id]
             self._latest[event.unit.id.name] = event.unit
             began = self._began.setdefault(event.unit.id, {})

@@ -1,6 +1,6 @@
-"""What boards show of written histories: each query runs, says something where there is something, and what is known.
+"""Boards over written histories: each query runs, and answers wherever there is something to show.
 
-A panel that shows nothing is listed in QUIET, for the view in which nothing is the truth; every other one must answer.
+A panel without data is listed in SILENT, for the views in which that is the truth; every other one must answer.
 """
 
 import re
@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pytest
-from tests.grafana.answered import BOARDS
-from tests.grafana.asked import View, chosen, empty, opened
-from tests.grafana.written.incident import CRASH, EMBED, ENDS, GLM, RESTARTS, START
-from tests.grafana.written.series import DAY, END
+from tests.grafana.boards import BOARDS, dictionaries, targets
+from tests.grafana.histories.incident import CRASH, EMBED, ENDS, GLM, RESTARTS, START
+from tests.grafana.histories.series import DAY, END
+from tests.grafana.views import Answer, View, chosen, empty, opened
 
 ONE, TWO, THREE, LOOPING, SPARK = (
     f"{name}.example.com:10061" for name in ("gpu-1", "gpu-2", "gpu-3", "gpu-03", "spark-1")
@@ -39,28 +39,15 @@ VIEWS = {
 # What the board, and time, have nothing of.
 _RANKS = {f"{what} by data-parallel rank" for what in ("Tokens", "Requests", "KV cache")}
 _ENGINE_NOW = {"Generated", "Requests", "KV cache"}
-_LOOPS, _LOOPED, _STUCK, _LOST = (
-    {"Who loops"},
-    {"Units that looped"},
-    {"Where memory is stuck"},
-    {"Hours lost, time shown"},
-)
-_BLIND = {"Blind hosts"}
+_LOOPS, _LOOPED, _STUCK = {"Who loops"}, {"Units that looped"}, {"Where memory is stuck"}
+_LOST, _BLIND = {"Hours lost, time shown"}, {"Blind hosts"}
 _GUARD = {"How long the guard waited", "Runs of the guard by what it found"}
 _FIRING, _PAGES = {"Alerts that fire"}, {"annotation Pages"}
 _RESIDENT, _IN_THE_WAY = {"annotation Starts that found memory held"}, {"In the way of the last start"}
 _XIDS = {"annotation XIDs", "XID errors"}
 _DROPPED, _ORPHAN, _FAILURES = {"Series left out, per second"}, {"Oldest orphan"}, {"Failures by result/A"}
 _HOLDERS = {"Who holds GPU memory"}
-
-
-def _all_but(board: str, *told: str) -> set[str]:
-    """Name all panels of a board, but those, or of those all queries but that."""
-    panels = [one for one in BOARDS[f"llmhost-{board}"]["panels"] if one.get("targets")]
-    titles = {one["title"] for one in panels} | {"annotation Pages", "annotation Starts"}
-    partly = {title: ref for title, _, ref in (one.partition("/") for one in told) if ref}
-    others = {f"{title}/{other}" for title, ref in partly.items() for other in "AB" if other != ref}
-    return titles - {one.partition("/")[0] for one in told} | others
+_ENGINES = {panel["title"] for panel, _ in targets(BOARDS["llmhost-engines"])}
 
 
 SILENT: Mapping[tuple[str, str], set[str]] = {
@@ -97,9 +84,8 @@ SILENT: Mapping[tuple[str, str], set[str]] = {
     | {"State", "Since", "Restarts, 1 h", "… resident", "Stuck", "A start now", "Engine"},
     ("fleet", "fleet"): set(),
     # No engine is found: how long loads may take is all there is, and that the units are not down.
-    ("absences", "engines"): _all_but(
-        "engines", "Is it seen?", "Units down", "From start to first answer/C", "annotation Starts"
-    ),
+    ("absences", "engines"): _ENGINES - {"Is it seen?", "Units down", "From start to first answer"}
+    | {"From start to first answer/A", "From start to first answer/B", "annotation Pages"},
     # Of unified memory, holders are known, and no more. A need, or what is stuck, is not told.
     ("absences", "fleet"): _BLIND
     | _STUCK
@@ -114,13 +100,7 @@ SILENT: Mapping[tuple[str, str], set[str]] = {
     | _XIDS
     | _ORPHAN
     | {"Whether engines answer", "Tokens", "Requests", "KV cache in use"}
-    | {
-        "Stuck",
-        "GPU $gpu/B",
-        "Memory that nobody holds/A",
-        "What units need, and what is free",
-        "NVLink fabric",
-    },
+    | {"Stuck", "GPU $gpu/B", "Memory that nobody holds/A", "What units need, and what is free", "NVLink fabric"},
     ("absences", "incident"): _GUARD
     | _FIRING
     | _PAGES
@@ -138,8 +118,53 @@ def test_a_board_answers_wherever_there_is_something_to_tell(view: str, board: s
     assert empty(opened(VIEWS[view], f"llmhost-{board}")) == SILENT[view, board]
 
 
-def test_every_board_is_opened_on_every_history() -> None:
-    assert {f"llmhost-{board}" for _, board in SILENT} == BOARDS.keys()
+def answers_of(uid: str) -> dict[tuple[str, str], list[Answer]]:
+    """Give the answers of all views by title and refId."""
+    found: dict[tuple[str, str], list[Answer]] = {}
+    for view, board in SILENT:
+        if f"llmhost-{board}" == uid:
+            for key, answers in opened(VIEWS[view], uid).items():
+                found.setdefault(key, []).extend(answers)
+    return found
+
+
+def labels_of(answers: list[Answer]) -> set[str]:
+    return {label for answer in answers for label, _ in answer.labels}
+
+
+@pytest.mark.parametrize("uid", BOARDS)
+def test_every_panel_answers_in_some_view(uid: str) -> None:
+    """Those of several data-parallel ranks do so in test_engines_board.py."""
+    assert {title for (title, _), answers in answers_of(uid).items() if not answers} == (
+        _RANKS if uid == "llmhost-engines" else set()
+    )
+
+
+@pytest.mark.parametrize("uid", BOARDS)
+def test_queries_keep_the_labels_that_legends_and_annotations_show(uid: str) -> None:
+    found = answers_of(uid)
+    for panel, target in targets(BOARDS[uid]):
+        shown = set(re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", "")))
+        lost = [answer for answer in found[panel["title"], target["refId"]] if shown - dict(answer.labels).keys()]
+        assert lost == [], panel["title"]
+    for annotation in BOARDS[uid]["annotations"]["list"]:
+        shown = set(re.findall(r"\{\{(\w+)\}\}", annotation["titleFormat"] + annotation["textFormat"]))
+        assert shown <= labels_of(found[f"annotation {annotation['name']}", "A"]), annotation["name"]
+
+
+@pytest.mark.parametrize("uid", BOARDS)
+def test_links_lead_to_boards_and_choose_by_columns_that_there_are(uid: str) -> None:
+    found = answers_of(uid)
+    for panel in BOARDS[uid]["panels"]:
+        has = {
+            label for (title, _), answers in found.items() if title == panel["title"] for label in labels_of(answers)
+        }
+        for step in panel.get("transformations", []):
+            has -= {name for name, removed in step["options"].get("excludeByName", {}).items() if removed}
+        for url in [value["url"] for value in dictionaries(panel) if value.get("url", "").startswith("/d/")]:
+            leads_to, chosen_there = url.removeprefix("/d/").partition("?")[0], re.findall(r"var-(\w+)=", url)
+            assert set(chosen_there) <= {variable["name"] for variable in BOARDS[leads_to]["templating"]["list"]}, url
+            assert set(re.findall(r"\$\{__data\.fields\.(\w+)\}", url)) <= has, url
 
 
 # View, board, panel (and query), the values that it shows at the end, each series', from the least.
@@ -163,6 +188,7 @@ NOW: tuple[tuple[str, str, str, list[float]], ...] = (
     ("height", "host", "Units now/E", [0, 6]),
     ("height", "host", "Units now/F", [0, 8]),
     ("height", "host", "Units now/G", [5e9, 630e9]),
+    ("height", "host", "Units now/H", [(END - 21_600 + second) * 1000 for second in (-3 * DAY, RESTARTS[-1])]),
     ("height", "host", "Files in /dev/shm now", [11, 25]),
     ("height", "host", "Files in /dev/shm now/C", [12, 18]),
     ("height", "host", "Used in /dev/shm", [23 * 40_960 + 43 * 4096]),
@@ -245,7 +271,7 @@ def test_a_panel_shows_what_is_known(view: str, board: str, panel: str, values: 
     titled = re.fullmatch(r"(.+?)(?:/([A-Z]))?", panel)
     assert titled
     found = opened(VIEWS[view], f"llmhost-{board}")[titled[1], titled[2] or "A"]
-    assert sorted(one.values[-1] for one in found if one.lasts) == pytest.approx(values)
+    assert sorted(answer.values[-1] for answer in found if answer.lasts) == pytest.approx(values)
 
 
 @pytest.mark.parametrize(
@@ -272,15 +298,15 @@ def test_a_timeline_shows_each_state_for_as_long_as_it_lasted(
 ) -> None:
     """Each view has a step of 30 s, as long as scrapes are apart."""
     found = opened(VIEWS[view], f"llmhost-{board}")[panel, "A"]
-    (one,) = (one for one in found if labels.items() <= dict(one.labels).items())
-    assert Counter(one.values) == spans
+    (answer,) = (answer for answer in found if labels.items() <= dict(answer.labels).items())
+    assert Counter(answer.values) == spans
 
 
 @pytest.mark.parametrize(("instance", "seen"), [(ONE, 0), (TWO, 2), (THREE, 1)])
 @pytest.mark.parametrize("board", ["incident", "host", "engines"])
 def test_a_banner_says_whether_its_host_can_be_seen(board: str, instance: str, seen: int) -> None:
     view = _view("blind", 14_400, "vllm.service", instance)
-    assert [one.values[0] for one in opened(view, f"llmhost-{board}")["Is it seen?", "A"]] == [seen]
+    assert [answer.values[0] for answer in opened(view, f"llmhost-{board}")["Is it seen?", "A"]] == [seen]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +324,7 @@ def test_a_banner_says_whether_its_host_can_be_seen(board: str, instance: str, s
 )
 def test_bars_count_each_event_once(view: str, panel: str, label: str, counted: Mapping[str, int]) -> None:
     found = opened(VIEWS[view], "llmhost-incident")[panel, "A"]
-    assert {dict(one.labels)[label]: sum(one.values) for one in found} == counted
+    assert {dict(answer.labels)[label]: sum(answer.values) for answer in found} == counted
 
 
 @pytest.mark.parametrize(
@@ -321,9 +347,9 @@ def test_bars_count_each_event_once(view: str, panel: str, label: str, counted: 
     ],
 )
 def test_the_board_of_an_incident_says_what_fires_and_since_when(view: str, since: Mapping[str, int]) -> None:
-    began = VIEWS[view].span.start
+    began = VIEWS[view].prometheus.began
     found = opened(VIEWS[view], "llmhost-incident")["Alerts that fire", "B"]
-    assert {dict(one.labels)["alertname"]: one.values[0] / 1000 - began for one in found} == since
+    assert {dict(answer.labels)["alertname"]: answer.values[0] / 1000 - began for answer in found} == since
 
 
 @pytest.mark.parametrize(
@@ -336,21 +362,28 @@ def test_the_board_of_an_incident_says_what_fires_and_since_when(view: str, sinc
 )
 def test_hours_are_lost_while_a_unit_that_is_wanted_does_not_serve(view: str, hours: list[float]) -> None:
     found = opened(VIEWS[view], "llmhost-fleet")["Hours lost, time shown", "A"]
-    assert [one.values[0] for one in found] == pytest.approx(hours, rel=0.01)
+    assert [answer.values[0] for answer in found] == pytest.approx(hours, rel=0.01)
 
 
 def test_annotations_mark_each_moment_once() -> None:
-    began = VIEWS["over"].span.start
+    began = VIEWS["over"].prometheus.began
     answers = opened(VIEWS["over"], "llmhost-incident")
 
     def marked(name: str) -> set[float]:
         found = answers[f"annotation {name}", "A"]
-        return {value / 1000 - began for one in found for value in one.values}
+        return {value / 1000 - began for answer in found for value in answer.values}
 
     assert marked("Starts that found memory held") == set(RESTARTS)
     assert marked("Starts") == {-3 * DAY, *RESTARTS, START}
     assert marked("XIDs") == {CRASH}
     assert marked("Pages") == {10_830, 10_950}
+
+
+def test_no_panel_of_the_fleet_draws_all_hosts_or_units() -> None:
+    found = answers_of("llmhost-fleet")
+    for panel, target in targets(BOARDS["llmhost-fleet"]):
+        few = "topk(" in target["expr"]
+        assert few or "instance" not in labels_of(found[panel["title"], target["refId"]]), panel["title"]
 
 
 def test_variables_find_what_there_is() -> None:
@@ -360,6 +393,6 @@ def test_variables_find_what_there_is() -> None:
     assert chosen(View("quiet", 86_400), "llmhost-engines")["model"].values == ("llama-70b",)
     incident = chosen(View("incident", 21_600), "llmhost-incident")
     assert incident["unit"].values == (EMBED,)  # one that was not asked for: the first
-    assert chosen(VIEWS["over"], "llmhost-incident")["unit"].as_promql() == r"vllm@glm\\.service"
+    assert chosen(VIEWS["over"], "llmhost-incident")["unit"].in_query() == r"vllm@glm\\.service"
     # The dead host can be chosen still: it was there in the time shown.
     assert len(chosen(VIEWS["blind"], "llmhost-engines")["instance"].values) == 3

@@ -1,18 +1,15 @@
-"""Judgements of the board of engines, worked out by hand and answered by promtool."""
+"""Queries of the engines board, answered by promtool from a few series; the answers are worked out by hand."""
 
 from pathlib import Path
 
-from tests.grafana.answered import BOARDS, answers, expr_of, panel
+from tests.grafana.boards import CANNOT_TELL, Series, answers, column, panel, query, stats
 
 BOARD = "llmhost-engines"
 HOST = 'cluster="c",job="j",instance="a"'
-CANNOT_TELL = -2
 # Texts of the states, as the reader sees them.
 MAPPED = panel(BOARD, "Whether engines answer")["fieldConfig"]["defaults"]["mappings"]
-CODES = {told["text"]: float(code) for one in MAPPED for code, told in one["options"].items()}
-BANNER = [one["title"] for one in BOARDS[BOARD]["panels"] if one["type"] == "stat"]
-
-Series = dict[str, float | str]
+CODES = {shown["text"]: float(code) for mapping in MAPPED for code, shown in mapping["options"].items()}
+BANNER = [stat["title"] for stat in stats(BOARD)]
 
 
 def unit(name: str) -> str:
@@ -21,12 +18,6 @@ def unit(name: str) -> str:
 
 def server(name: str, port: int = 8000) -> str:
     return f'{unit(name)},engine="vllm",endpoint="http://127.0.0.1:{port}"'
-
-
-def column(name: str) -> str:
-    names = panel(BOARD, "Engines")["transformations"][1]["options"]["renameByName"]
-    (ref,) = (key.removeprefix("Value #") for key, shown in names.items() if shown == name)
-    return expr_of(BOARD, "Engines", ref)
 
 
 def of_unit(name: str, state: str, *, wanted: int = 1) -> Series:
@@ -97,12 +88,12 @@ def test_the_banner_counts_servers_and_units(tmp_path: Path) -> None:
         "KV cache": 0.6,
     }
     assert list(expected) == BANNER
-    checks = {expr_of(BOARD, title): {"{}": float(value)} for title, value in expected.items()}
-    answers(tmp_path, ALL, {**checks, expr_of(BOARD, "Requests", "B"): {"{}": 0}}, at="10m")
+    checks = {query(BOARD, title): {"{}": float(value)} for title, value in expected.items()}
+    answers(tmp_path, ALL, {**checks, query(BOARD, "Requests", "B"): {"{}": 0}}, at="10m")
 
 
 def test_the_banner_says_nothing_of_engines_where_nothing_is_known(tmp_path: Path) -> None:
-    answers(tmp_path, {f"node_uname_info{{{HOST}}}": 1}, {expr_of(BOARD, title): {} for title in BANNER})
+    answers(tmp_path, {f"node_uname_info{{{HOST}}}": 1}, {query(BOARD, title): {} for title in BANNER})
 
 
 def test_each_unit_shows_as_the_worst_of_its_servers_also_while_it_has_none(tmp_path: Path) -> None:
@@ -119,7 +110,7 @@ def test_each_unit_shows_as_the_worst_of_its_servers_also_while_it_has_none(tmp_
         "stopped": "unit was stopped",
     }
     shown = {f"{{{unit(name)}}}": CODES[text] for name, text in states.items()}
-    answers(tmp_path, ALL, {expr_of(BOARD, "Whether engines answer"): shown}, at="10m")
+    answers(tmp_path, ALL, {query(BOARD, "Whether engines answer"): shown}, at="10m")
 
 
 def test_a_unit_of_several_servers_is_not_well_while_one_of_them_is_not(tmp_path: Path) -> None:
@@ -138,7 +129,7 @@ def test_a_unit_of_several_servers_is_not_well_while_one_of_them_is_not(tmp_path
     }
     states = {"half": "fails", "naps": "refused", "hung": "timeout", "hangs": "hangs"}
     shown = {f"{{{unit(name)}}}": CODES[text] for name, text in states.items()}
-    answers(tmp_path, series, {expr_of(BOARD, "Whether engines answer"): shown}, at="10m")
+    answers(tmp_path, series, {query(BOARD, "Whether engines answer"): shown}, at="10m")
 
 
 def test_the_table_has_a_row_for_each_model_each_silent_server_and_each_unit_that_is_down(tmp_path: Path) -> None:
@@ -165,22 +156,22 @@ def test_the_table_has_a_row_for_each_model_each_silent_server_and_each_unit_tha
         "unit is down",
         "unit was stopped",
     )
-    not_told = dict.fromkeys(rest.values(), float(CANNOT_TELL))
+    unknown = dict.fromkeys(rest.values(), float(CANNOT_TELL))
     rows = (*of_models.values(), *rest.values())
 
-    def of_each(*told: float) -> dict[str, float]:
-        return {**dict(zip(of_models.values(), told, strict=True)), **not_told}
+    def of_each(*values: float) -> dict[str, float]:
+        return {**dict(zip(of_models.values(), values, strict=True)), **unknown}
 
     answers(
         tmp_path,
         ALL,
         {
-            column("state"): {row: CODES[state] for row, state in zip(rows, states, strict=True)},
-            column("generated"): of_each(11, 0, 0, 0, 0, 0),
-            column("running"): of_each(5, 1, 1, 1, 0, 0),
-            column("waiting"): of_each(0, 0, 0, 0, 0, 0),
-            column("KV cache"): of_each(0.6, 0.5, 0.5, 0.5, 0.5, 0.5),
-            column("ready in"): of_each(498, *[CANNOT_TELL] * 5),
+            column(BOARD, "Engines", "state"): {row: CODES[state] for row, state in zip(rows, states, strict=True)},
+            column(BOARD, "Engines", "generated"): of_each(11, 0, 0, 0, 0, 0),
+            column(BOARD, "Engines", "running"): of_each(5, 1, 1, 1, 0, 0),
+            column(BOARD, "Engines", "waiting"): of_each(0, 0, 0, 0, 0, 0),
+            column(BOARD, "Engines", "KV cache"): of_each(0.6, 0.5, 0.5, 0.5, 0.5, 0.5),
+            column(BOARD, "Engines", "ready in"): of_each(498, *[CANNOT_TELL] * 5),
         },
         at="10m",
     )
@@ -194,7 +185,7 @@ def test_ranks_are_shown_of_servers_with_several_alone(tmp_path: Path) -> None:
         "KV cache by data-parallel rank": (0.5, 0.6),
     }
     checks = {
-        expr_of(BOARD, title): dict(zip(ranks, map(float, told), strict=True)) for title, told in expected.items()
+        query(BOARD, title): dict(zip(ranks, map(float, values), strict=True)) for title, values in expected.items()
     }
     answers(tmp_path, ALL, checks, at="10m")
 
@@ -206,8 +197,8 @@ def test_a_load_that_goes_on_is_timed_from_its_start(tmp_path: Path) -> None:
         tmp_path,
         {**ALL, **began},
         {
-            expr_of(BOARD, title): {f"{{{unit('serves')}}}": 498},
-            expr_of(BOARD, title, "B"): {f"{{{unit('loads')}}}": 600 - 120},
+            query(BOARD, title): {f"{{{unit('serves')}}}": 498},
+            query(BOARD, title, "B"): {f"{{{unit('loads')}}}": 600 - 120},
         },
         at="10m",
     )
@@ -216,4 +207,4 @@ def test_a_load_that_goes_on_is_timed_from_its_start(tmp_path: Path) -> None:
 def test_tokens_are_shared_among_the_requests_that_run(tmp_path: Path) -> None:
     whose = ("serves", "hangs", "reads", "prefills")
     shown = dict(zip((f'{{{server(name)},model="m"}}' for name in whose), (11 / 5, 0.0, 0.0, 0.0), strict=True))
-    answers(tmp_path, ALL, {expr_of(BOARD, "Tokens generated per running request"): shown}, at="10m")
+    answers(tmp_path, ALL, {query(BOARD, "Tokens generated per running request"): shown}, at="10m")

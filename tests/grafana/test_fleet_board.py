@@ -1,33 +1,22 @@
-"""Judgements of the board of a fleet, worked out by hand and answered by promtool from recorded series."""
+"""Queries of the fleet board, answered by promtool from a few recorded series; the answers are worked out by hand."""
 
 from pathlib import Path
 
 from tests.fakes.backfilled import shared
-from tests.grafana.answered import BOARDS, answers, expr_of, panel
-from tests.grafana.promql import kept
+from tests.grafana.boards import CANNOT_TELL, Series, answers, column, query, stats
 
 BOARD = "llmhost-fleet"
 CLUSTER = 'cluster="c",job="j"'
 A, B = f'{CLUSTER},instance="a"', f'{CLUSTER},instance="b"'
-CANNOT_TELL = -2
-BANNER = [one["title"] for one in BOARDS[BOARD]["panels"] if one["type"] == "stat"]
+BANNER = [stat["title"] for stat in stats(BOARD)]
 LOOPS = ("instance_unit:llmhost_unit_automatic_starts:delta1h", "instance_unit:llmhost_unit_failures:delta1h")
 RESIDENT = "instance_unit:llmhost_unit_automatic_resident_starts:delta1h"
 LOST = "instance_unit:llmhost_unit_lost:bool"
 KINDS = "instance_kind:llmhost_gpu_holder_memory_bytes:sum"
 
-Series = dict[str, float | str]
-
 
 def unit(name: str, host: str = A) -> str:
     return f'{host},unit="{name}.service",manager="system"'
-
-
-def column(title: str, name: str) -> str:
-    """Give the query of a column of a table."""
-    names = panel(BOARD, title)["transformations"][1]["options"]["renameByName"]
-    (ref,) = (key.removeprefix("Value").strip(" #") for key, shown in names.items() if shown == name and key != "Value")
-    return expr_of(BOARD, title, ref)
 
 
 def test_the_banner_counts_what_is_wrong(tmp_path: Path) -> None:
@@ -64,7 +53,7 @@ def test_the_banner_counts_what_is_wrong(tmp_path: Path) -> None:
         "… resident": 1,
     }
     assert list(expected) == BANNER
-    answers(tmp_path, series, {expr_of(BOARD, title): {"{}": value} for title, value in expected.items()}, at="45m")
+    answers(tmp_path, series, {query(BOARD, title): {"{}": value} for title, value in expected.items()}, at="45m")
 
 
 def test_the_banner_says_0_where_all_is_well(tmp_path: Path) -> None:
@@ -77,18 +66,18 @@ def test_the_banner_says_0_where_all_is_well(tmp_path: Path) -> None:
         f'{KINDS}{{{A},kind="unattributed"}}': 7,
     }
     titles = ("Blind", "Lost", "… hours", "Units that loop", "… resident", "Stuck memory")
-    answers(tmp_path, series, {expr_of(BOARD, title): {"{}": 0} for title in titles})
+    answers(tmp_path, series, {query(BOARD, title): {"{}": 0} for title in titles})
 
 
 def test_where_nothing_is_recorded_one_panel_says_so_and_no_other_anything(tmp_path: Path) -> None:
-    found: dict[str, dict[str, float]] = {expr_of(BOARD, title): {} for title in BANNER}
-    answers(tmp_path, {f"llmhost_build_info{{{A}}}": 1}, {**found, expr_of(BOARD, "Rules"): {"{}": 0}})
+    found: dict[str, dict[str, float]] = {query(BOARD, title): {} for title in BANNER}
+    answers(tmp_path, {f"llmhost_build_info{{{A}}}": 1}, {**found, query(BOARD, "Rules"): {"{}": 0}})
 
 
 def test_recorded_series_are_old_after_two_minutes_and_none_after_five(tmp_path: Path) -> None:
     series: Series = {f"instance:llmhost_blind:bool{{{A}}}": "0x10"}
     for minute, code in ((12, 2), (13, 1), (14, 1), (16, 0)):
-        answers(tmp_path, series, {expr_of(BOARD, "Rules"): {"{}": code}}, at=f"{minute}m")
+        answers(tmp_path, series, {query(BOARD, "Rules"): {"{}": code}}, at=f"{minute}m")
 
 
 def test_stuck_memory_is_not_told_of_hosts_that_do_not_tell_of_their_memory(tmp_path: Path) -> None:
@@ -98,9 +87,9 @@ def test_stuck_memory_is_not_told_of_hosts_that_do_not_tell_of_their_memory(tmp_
         tmp_path,
         series,
         {
-            expr_of(BOARD, "Stuck memory"): {},
-            column("Clusters", "stuck"): by_cluster,
-            column("Clusters", "lost"): by_cluster,
+            query(BOARD, "Stuck memory"): {},
+            column(BOARD, "Clusters", "stuck"): by_cluster,
+            column(BOARD, "Clusters", "lost"): by_cluster,
         },
     )
 
@@ -126,7 +115,8 @@ def test_only_units_that_loop_have_rows_and_keep_them_where_something_is_not_kno
         "failures 1 h": (3, CANNOT_TELL),
     }
     checks = {
-        column("Who loops", name): dict(zip(rows, map(float, told), strict=True)) for name, told in expected.items()
+        column(BOARD, "Who loops", name): dict(zip(rows, map(float, values), strict=True))
+        for name, values in expected.items()
     }
     answers(tmp_path, series, checks)
 
@@ -144,7 +134,7 @@ def test_hours_are_lost_for_what_is_recorded_alone(tmp_path: Path) -> None:
     lost = {f"{{{always}}}": 46 * of_a_sample / 3600, f"{{{new}}}": 9 * of_a_sample / 3600}
     share = {f"{{{always}}}": 1.0, f"{{{new}}}": 9 / 17}
     title = "Hours lost, time shown"
-    answers(tmp_path, series, {column(title, "lost"): lost, column(title, "share"): share}, at="45m")
+    answers(tmp_path, series, {column(BOARD, title, "lost"): lost, column(BOARD, title, "share"): share}, at="45m")
 
 
 def test_only_hosts_that_are_blind_now_have_rows(tmp_path: Path) -> None:
@@ -154,7 +144,7 @@ def test_only_hosts_that_are_blind_now_have_rows(tmp_path: Path) -> None:
         f"instance:llmhost_blind:bool{{{B}}}": "0x29 1x40",
     }
     found = {f"{{{B}}}": 16 * (45 * 60 / 46) / 3600}
-    answers(tmp_path, series, {expr_of(BOARD, "Blind hosts"): found}, at="45m")
+    answers(tmp_path, series, {query(BOARD, "Blind hosts"): found}, at="45m")
 
 
 def test_units_that_looped_are_shown_with_all_that_they_did(tmp_path: Path) -> None:
@@ -163,21 +153,13 @@ def test_units_that_looped_are_shown_with_all_that_they_did(tmp_path: Path) -> N
         f"{LOOPS[0]}{{{looped}}}": "0x9 4x9 0x60",
         f"{LOOPS[0]}{{{twice}}}": "0x59 2x9",
         f"{LOOPS[0]}{{{unit('well')}}}": 1,
-        **{f"instance_unit:llmhost_unit_state:code{{{one}}}": 1 for one in (looped, twice, unit("well"))},
+        **{f"instance_unit:llmhost_unit_state:code{{{labels}}}": 1 for labels in (looped, twice, unit("well"))},
     }
-    shown = expr_of(BOARD, "Units that looped")
+    shown = query(BOARD, "Units that looped")
     answers(tmp_path, series, {shown: {f"{{{looped}}}": 1, f"{{{twice}}}": 1}}, at="65m")
     # Also before they looped, which three of this fleet do from its third hour on.
     found = shared("fleet").over(0, 6 * 3600, 60, shown)
-    hosts = {one["metric"]["instance"].partition(".")[0]: one["values"] for one in found}
+    hosts = {series["metric"]["instance"].partition(".")[0]: series["values"] for series in found}
     assert hosts.keys() == {"gpu-03", "gpu-07", "gpu-11"}
     assert {len(values) for values in hosts.values()} == {361}
     assert {values[0][1] for values in hosts.values()} == {"1"}
-
-
-def test_no_panel_draws_all_hosts_or_units() -> None:
-    for one in BOARDS[BOARD]["panels"]:
-        for target in one["targets"]:
-            few = "topk(" in target["expr"]
-            assert few or all("instance" not in labels for labels in kept(target["expr"])), one["title"]
-            assert few or kept(target["expr"]), one["title"]

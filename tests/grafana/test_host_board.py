@@ -1,30 +1,24 @@
-"""Judgements of the board of hosts, worked out by hand and answered by promtool."""
+"""Queries of the host board, answered by promtool from a few series; the answers are worked out by hand."""
 
 from pathlib import Path
 
-import pytest
-from tests.grafana.answered import BOARDS, answers, expr_of, panel
+from tests.grafana.boards import CANNOT_TELL, Series, answers, panel, stats
+from tests.grafana.boards import column as column_of
+from tests.grafana.boards import query as query_of
 
 A = 'job="j",instance="a"'
 UNIT = f'{A},unit="v.service",manager="system"'
-CANNOT_TELL = -2
 IT_IS_UP, UNDER_WAY = -1, -3
 OURS = {f'llmhost_build_info{{{A},version="1.0"}}': 1}
-BANNER = [one["title"] for one in BOARDS["llmhost-host"]["panels"] if one["type"] == "stat"]
-
-Series = dict[str, float | str]
+BANNER = [stat["title"] for stat in stats("llmhost-host")]
 
 
-def expr(title: str, ref: str = "A") -> str:
-    return expr_of("llmhost-host", title, ref)
+def query(title: str, ref: str = "A") -> str:
+    return query_of("llmhost-host", title, ref)
 
 
 def column(title: str, name: str) -> str:
-    """Give the query of a column of a table."""
-    told = panel("llmhost-host", title)
-    names = told["transformations"][1]["options"]["renameByName"]
-    (ref,) = (key.removeprefix("Value #") for key, shown in names.items() if shown == name)
-    return expr(title, ref)
+    return column_of("llmhost-host", title, name)
 
 
 def row(labels: str) -> str:
@@ -33,8 +27,8 @@ def row(labels: str) -> str:
 
 
 def collector(name: str, *, cause: str = "") -> Series:
-    told: Series = {f'llmhost_collector_success{{{A},collector="{name}"}}': int(not cause)}
-    return {**told, f'llmhost_collector_fault{{{A},collector="{name}",cause="{cause}"}}': 1} if cause else told
+    success: Series = {f'llmhost_collector_success{{{A},collector="{name}"}}': int(not cause)}
+    return {**success, f'llmhost_collector_fault{{{A},collector="{name}",cause="{cause}"}}': 1} if cause else success
 
 
 def test_the_banner_counts_what_is_wrong(tmp_path: Path) -> None:
@@ -85,8 +79,8 @@ def test_the_banner_counts_what_is_wrong(tmp_path: Path) -> None:
         "Stale files": 4,
     }
     assert list(expected) == BANNER
-    checks = {expr(title): {"{}": float(value)} for title, value in expected.items()}
-    answers(tmp_path, series, {**checks, expr("Not seen", "B"): {"{}": 1}, expr("GPUs", "B"): {"{}": 10}}, at="45m")
+    checks = {query(title): {"{}": float(value)} for title, value in expected.items()}
+    answers(tmp_path, series, {**checks, query("Not seen", "B"): {"{}": 1}, query("GPUs", "B"): {"{}": 10}}, at="45m")
 
 
 WELL: Series = {
@@ -107,32 +101,29 @@ WELL: Series = {
 
 def test_the_banner_says_0_where_all_is_well(tmp_path: Path) -> None:
     zero = [title for title in BANNER if title not in {"Is it seen?", "GPUs"}]
-    checks = {expr(title): {"{}": 0.0} for title in zero}
-    answers(tmp_path, WELL, {**checks, expr("Not seen", "B"): {"{}": 0}, expr("Is it seen?"): {"{}": 2}})
+    checks = {query(title): {"{}": 0.0} for title in zero}
+    answers(tmp_path, WELL, {**checks, query("Not seen", "B"): {"{}": 0}, query("Is it seen?"): {"{}": 2}})
 
 
 def test_the_banner_says_nothing_where_nothing_is_known(tmp_path: Path) -> None:
-    answers(tmp_path, {"other": 1}, {expr(title): {} for title in BANNER})
+    answers(tmp_path, {"other": 1}, {query(title): {} for title in BANNER})
 
 
 def test_the_banner_is_not_calm_once_the_exporter_is_gone(tmp_path: Path) -> None:
     gone: Series = {name: f"{value}x10 stale" for name, value in WELL.items()}
     up = f"up{{{A}}}"
-    told = {"Is it seen?": 0, "Not seen": 1}
-    checks: dict[str, dict[str, float]] = {expr(title): {} for title in BANNER if title not in told}
-    checks[expr("Not seen", "B")] = {}
-    answers(
-        tmp_path, {**gone, up: "1x10 0x80"}, {**checks, **{expr(one): {"{}": n} for one, n in told.items()}}, at="80m"
-    )
+    known: dict[str, dict[str, float]] = {"Is it seen?": {"{}": 0}, "Not seen": {"{}": 1}}
+    checks = {query(title): known.get(title, {}) for title in BANNER}
+    answers(tmp_path, {**gone, up: "1x10 0x80"}, {**checks, query("Not seen", "B"): {}}, at="80m")
 
 
 def test_the_banner_says_nothing_of_files_that_cannot_be_told(tmp_path: Path) -> None:
     unlisted = f"llmhost_shm_unlisted_files{{{A}}}"
-    untold = f'llmhost_shm_segments{{{A},kind="vllm",state="unknown"}}'
-    query = expr("Stale files")
-    answers(tmp_path, {unlisted: 0, untold: 0}, {query: {"{}": 0}})
-    answers(tmp_path, {unlisted: 0, untold: 2}, {query: {}})
-    answers(tmp_path, {unlisted: 5}, {query: {}})
+    unknown = f'llmhost_shm_segments{{{A},kind="vllm",state="unknown"}}'
+    stale = query("Stale files")
+    answers(tmp_path, {unlisted: 0, unknown: 0}, {stale: {"{}": 0}})
+    answers(tmp_path, {unlisted: 0, unknown: 2}, {stale: {}})
+    answers(tmp_path, {unlisted: 5}, {stale: {}})
 
 
 def test_a_unit_keeps_its_row_and_columns_when_something_cannot_be_told(tmp_path: Path) -> None:
@@ -159,35 +150,34 @@ def test_a_units_row_says_what_is_known(tmp_path: Path) -> None:
     answers(tmp_path, series, checks, at="40m")
 
 
-@pytest.mark.parametrize(
-    ("active", "sub", "shown"),
-    [
-        ("active", "running", IT_IS_UP),
-        ("activating", "start-pre", UNDER_WAY),  # its guard may wait for memory
-        ("deactivating", "stop-sigterm", UNDER_WAY),
-        ("activating", "auto-restart", CANNOT_TELL),
-        ("failed", "failed", CANNOT_TELL),
-    ],
-)
-def test_a_unit_that_starts_or_stops_is_not_said_to_be_up(active: str, sub: str, shown: int, tmp_path: Path) -> None:
-    series: Series = {
-        f"llmhost_unit_info{{{UNIT}}}": 1,
-        f'llmhost_unit_active_state{{{UNIT},state="{active}"}}': 1,
-        f'llmhost_unit_sub_state{{{UNIT},state="{sub}"}}': 1,
-    }
-    answers(tmp_path, series, {column("Units now", "a start now"): {row(UNIT): shown}})
+def test_a_unit_that_starts_or_stops_is_not_said_to_be_up(tmp_path: Path) -> None:
+    series: Series = {}
+    shown = {}
+    for unit, (active, sub, code) in {
+        "up": ("active", "running", IT_IS_UP),
+        "guarding": ("activating", "start-pre", UNDER_WAY),  # its guard may wait for memory
+        "stopping": ("deactivating", "stop-sigterm", UNDER_WAY),
+        "waiting": ("activating", "auto-restart", CANNOT_TELL),
+        "failed": ("failed", "failed", CANNOT_TELL),
+    }.items():
+        labels = f'{A},unit="{unit}.service",manager="system"'
+        series[f"llmhost_unit_info{{{labels}}}"] = 1
+        series[f'llmhost_unit_active_state{{{labels},state="{active}"}}'] = 1
+        series[f'llmhost_unit_sub_state{{{labels},state="{sub}"}}'] = 1
+        shown[row(labels)] = float(code)
+    answers(tmp_path, series, {column("Units now", "a start now"): shown})
 
 
 def test_a_gpu_that_does_not_answer_is_seen_in_the_banner(tmp_path: Path) -> None:
     """What is stuck there is in no number, and the collector has not failed."""
     series = {**OURS, f"up{{{A}}}": 1, **collector("nvml"), f'llmhost_gpu_up{{{A},gpu="1",uuid="GPU-1"}}': 0}
-    answers(tmp_path, series, {expr("Is it seen?"): {"{}": 1}})
+    answers(tmp_path, series, {query("Is it seen?"): {"{}": 1}})
 
 
 def test_a_unit_holds_0_only_where_the_holders_of_gpus_are_known(tmp_path: Path) -> None:
     known = f'llmhost_gpu_unattributed_memory_bytes{{{A},gpu="0",uuid="GPU-0"}}'
-    query = column("Units now", "holds")
-    answers(tmp_path, {f"llmhost_unit_info{{{UNIT}}}": 1, known: 0}, {query: {row(UNIT): 0}})
+    holds = column("Units now", "holds")
+    answers(tmp_path, {f"llmhost_unit_info{{{UNIT}}}": 1, known: 0}, {holds: {row(UNIT): 0}})
 
 
 def test_what_a_unit_finds_free_is_that_of_the_fullest_gpu_of_its_set(tmp_path: Path) -> None:
@@ -196,7 +186,7 @@ def test_what_a_unit_finds_free_is_that_of_the_fullest_gpu_of_its_set(tmp_path: 
         series[f'llmhost_unit_gpu_memory_needed_bytes{{{UNIT},gpu="{gpu}",uuid="GPU-{gpu}"}}'] = 10 * gpu
     title = "What units need, and what is free"
     unit = f"{{{UNIT}}}"
-    answers(tmp_path, series, {expr(title, "A"): {unit: 20}, expr(title, "B"): {unit: 1}})
+    answers(tmp_path, series, {query(title, "A"): {unit: 20}, query(title, "B"): {unit: 1}})
 
 
 def test_an_exporter_that_is_not_scraped_keeps_its_row(tmp_path: Path) -> None:
@@ -239,7 +229,7 @@ def test_an_alert_that_fires_has_a_row_also_where_it_is_not_told_since_when(tmp_
     # What pages, then tickets, then what is only to be read; last what somebody has made of them.
     expected = {"severity": (3, 3, 2, 1, 0), "since": (1_700_000, *[CANNOT_TELL] * 4)}
     checks = {
-        column("Alerts that fire", name): dict(zip(rows, map(float, told), strict=True))
-        for name, told in expected.items()
+        column("Alerts that fire", name): dict(zip(rows, map(float, values), strict=True))
+        for name, values in expected.items()
     }
     answers(tmp_path, series, checks)

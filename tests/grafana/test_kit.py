@@ -1,14 +1,14 @@
-"""Queries that boards share, answered by promtool: what a unit is doing, why something cannot be read, exact counts."""
+"""Queries that boards share, answered by promtool: states of units, causes, exact counts."""
 
 from pathlib import Path
 from typing import Any
 
-import pytest
 from grafana.kit import causes
 from grafana.kit.panels import STATE_VALUES
 from grafana.kit.queries import BY_UNIT, counted, events, unit_state
 from tests.alerts.label_values import SUB_STATES
-from tests.grafana.answered import BOARDS, RECORDINGS, answers, asked
+from tests.alerts.rule_files import RECORDINGS
+from tests.grafana.boards import Series, answers, filled
 
 from llmhost.model.reading import Cause
 from llmhost.model.unit import ACTIVE_STATES
@@ -17,20 +17,19 @@ HOST = 'job="j",instance="a"'
 
 
 def texts(mappings: list[dict[str, Any]]) -> dict[str, str]:
-    return {code: told["text"] for code, told in mappings[0]["options"].items()}
+    return {code: shown["text"] for code, shown in mappings[0]["options"].items()}
 
 
-def doing(unit: str, active: str, sub: str) -> dict[str, float | str]:
+def doing(unit: str, active: str, sub: str) -> Series:
     of_it = f'{HOST},unit="{unit}",manager="system"'
-    series: dict[str, float | str] = {
+    series: Series = {
         f'llmhost_unit_active_state{{{of_it},state="{state}"}}': int(state == active) for state in ACTIVE_STATES
     }
     return {**series, f'llmhost_unit_sub_state{{{of_it},state="{sub}"}}': 1}
 
 
-@pytest.mark.parametrize(
-    ("active", "sub", "code", "text"),
-    [
+def test_a_unit_shows_as_one_state(tmp_path: Path) -> None:
+    states = [
         ("active", "running", 1, "active"),
         ("reloading", "reload", 2, "reloading"),
         ("refreshing", "refresh-extensions", 2, "reloading"),
@@ -44,17 +43,19 @@ def doing(unit: str, active: str, sub: str) -> dict[str, float | str]:
         ("inactive", "dead", 7, "inactive"),
         ("failed", "failed", 8, "failed"),
         ("maintenance", "cleaning", 9, "maintenance"),
-    ],
-)
-def test_a_unit_shows_as_one_state(active: str, sub: str, code: int, text: str, tmp_path: Path) -> None:
-    found = {f'{{{HOST},unit="v.service",manager="system"}}': code}
-    answers(tmp_path, doing("v.service", active, sub), {unit_state('unit=~".+"'): found})
-    assert texts(STATE_VALUES)[str(code)] == text
+    ]
+    series: Series = {}
+    shown: dict[str, float] = {}
+    for number, (active, sub, code, text) in enumerate(states):
+        series |= doing(f"{number}.service", active, sub)
+        shown[f'{{{HOST},unit="{number}.service",manager="system"}}'] = code
+        assert texts(STATE_VALUES)[str(code)] == text
+    answers(tmp_path, series, {unit_state('unit=~".+"'): shown})
 
 
 def test_boards_and_the_recording_rule_have_one_code_for_each_state(tmp_path: Path) -> None:
     states = [(active, sub) for active in ACTIVE_STATES for sub in sorted(SUB_STATES)]
-    series: dict[str, float | str] = {}
+    series: Series = {}
     for number, (active, sub) in enumerate(states):
         series |= doing(f"{number}.service", active, sub)
     same = f"count(({unit_state(f'{HOST}')}) == instance_unit:llmhost_unit_state:code)"
@@ -63,19 +64,19 @@ def test_boards_and_the_recording_rule_have_one_code_for_each_state(tmp_path: Pa
 
 def test_every_cause_has_a_code_of_its_own() -> None:
     assert causes.CAUSES.keys() == set(Cause)
-    shown = texts(causes.OK_OR_WHY)
+    shown = texts(causes.OK_OR_CAUSE)
     assert len(shown) == len(Cause) + 2
     assert len(set(shown.values())) == len(shown)
-    for told in (causes.OF_GPUS, causes.OF_ENGINES, causes.OF_COLLECTORS):
-        assert set(told) <= set(Cause)
+    for listed in (causes.OF_GPUS, causes.OF_ENGINES, causes.OF_COLLECTORS):
+        assert set(listed) <= set(Cause)
 
 
 def test_what_fails_shows_its_cause_where_one_is_told_that_can_be(tmp_path: Path) -> None:
-    codes = {text: int(code) for code, text in texts(causes.OK_OR_WHY).items()}
-    series: dict[str, float | str] = {f'llmhost_gpu_up{{{HOST},gpu="{gpu}"}}': int(gpu == 0) for gpu in range(4)}
+    codes = {text: int(code) for code, text in texts(causes.OK_OR_CAUSE).items()}
+    series: Series = {f'llmhost_gpu_up{{{HOST},gpu="{gpu}"}}': int(gpu == 0) for gpu in range(4)}
     series[f'llmhost_gpu_fault{{{HOST},gpu="1",cause="lost"}}'] = 1
     series[f'llmhost_gpu_fault{{{HOST},gpu="2",cause="tls"}}'] = 1
-    query = causes.ok_or_why("llmhost_gpu_up", "llmhost_gpu_fault", HOST, "instance, gpu", causes.OF_GPUS)
+    query = causes.ok_or_cause("llmhost_gpu_up", "llmhost_gpu_fault", HOST, "instance, gpu", causes.OF_GPUS)
     expected = {0: codes["ok"], 1: codes["lost"], 2: codes["fails"], 3: codes["fails"]}
     answers(tmp_path, series, {query: {f'{{instance="a",gpu="{gpu}"}}': code for gpu, code in expected.items()}})
 
@@ -87,7 +88,7 @@ def test_counts_are_exact_and_a_counter_that_is_set_back_counts_from_there(tmp_p
     within = counted("llmhost_unit_starts_total", HOST, BY_UNIT, "1h")
     step = events("llmhost_unit_starts_total", HOST, BY_UNIT).replace("$__interval", "1m")
     # Minute 0 to 30: 4; then 5; from minute 40 on: 7.
-    series: dict[str, float | str] = {starts: "4x29 5x9 7x50"}
+    series: Series = {starts: "4x29 5x9 7x50"}
     answers(tmp_path, series, {within: {unit: 3}, step: {unit: 0}}, at="50m")
     answers(tmp_path, series, {within: {unit: 3}, step: {unit: 2}}, at="40m")
     answers(tmp_path, series, {within: {unit: 1}, step: {unit: 1}}, at="30m")
@@ -100,9 +101,9 @@ def test_a_counter_that_is_there_only_once_it_has_counted_counts_from_0_on_a_hos
     of_it = f'{HOST},unit="v.service",manager="system"'
     build = f"llmhost_build_info{{{HOST}}}"
     runs = f'llmhost_guard_runs_total{{{of_it},verdict="free"}}'
-    step = asked(BOARDS["llmhost-incident"], events("llmhost_guard_runs_total", HOST, BY_UNIT, from_0=True))
+    step = filled("llmhost-incident", events("llmhost_guard_runs_total", HOST, BY_UNIT, from_0=True))
     unit = f"{{{of_it}}}"
-    new: dict[str, float | str] = {build: "1x60", runs: "_x30 1x30"}
+    new: Series = {build: "1x60", runs: "_x30 1x30"}
     answers(tmp_path, new, {step: {}}, at="29m")
     answers(tmp_path, new, {step: {unit: 1}}, at="30m")
     answers(tmp_path, new, {step: {unit: 0}}, at="31m")

@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 import yaml
 from tests.fakes.needs import needs
-from tests.grafana.linter import BOARDS
+from tests.grafana.boards import BOARDS, GRAFANA
 
 from llmhost.config.schema import WebConfig
 
-ROOT = Path(__file__).parents[2]
-GRAFANA = ROOT / "grafana"
-ALERTS = ROOT / "alerts"
+ALERTS = GRAFANA.parent / "alerts"
 Yaml = dict[str, Any]
 
 
@@ -53,7 +51,7 @@ KNOWN: Mapping[str, set[str]] = {
 }
 
 
-def told_keys() -> Iterator[tuple[str, Yaml]]:
+def mappings() -> Iterator[tuple[str, Yaml]]:
     yield "datasources", read(PROVISIONING / "datasources/llmhost.yml")
     yield "datasource", DATASOURCE
     yield "jsonData", DATASOURCE["jsonData"]
@@ -68,7 +66,7 @@ def told_keys() -> Iterator[tuple[str, Yaml]]:
 
 def test_every_key_is_one_that_is_read() -> None:
     """Both ignore a key that they do not know, or say so only when they run."""
-    assert [(what, key) for what, told in told_keys() for key in told if key not in KNOWN[what]] == []
+    assert [(what, key) for what, mapping in mappings() for key in mapping if key not in KNOWN[what]] == []
 
 
 def test_grafana_is_provisioned_with_a_data_source_and_dashboards_alone() -> None:
@@ -101,8 +99,8 @@ def by_default(text: str) -> str:
 
 def mounts(service: Yaml) -> Iterator[tuple[str, str, bool]]:
     """Give what is mounted, where, and whether it can only be read there."""
-    for told in service["volumes"]:
-        source, target, *mode = by_default(told).split(":")
+    for volume in service["volumes"]:
+        source, target, *mode = by_default(volume).split(":")
         yield source, target, mode == ["ro"]
 
 
@@ -202,7 +200,7 @@ def test_promtool_takes_what_prometheus_gets(tmp_path: Path) -> None:
 def test_amtool_takes_what_alertmanager_gets() -> None:
     alertmanager = SERVICES["alertmanager"]
     at = {target: source for source, target, _ in mounts(alertmanager)}
-    (config,) = (told.split("=", 1)[1] for told in alertmanager["command"] if told.startswith("--config.file="))
+    (config,) = (option.split("=", 1)[1] for option in alertmanager["command"] if option.startswith("--config.file="))
     checked = subprocess.run(
         [needs("amtool"), "check-config", GRAFANA / at[config]], capture_output=True, text=True, check=False
     )

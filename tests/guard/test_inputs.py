@@ -66,7 +66,7 @@ def test_or_refuses_the_start_where_faults_do(host: Host) -> None:
     host.becomes("vllm-a", "failed")
     assert host.booted.show("vllm-a.service", "ExecStartPre")["ExecStartPre"].endswith("status=4 }")
     assert host.record("vllm-a")["verdict"] == "fault"
-    assert "ERROR /etc/none.yml: no such file\n" in host.log("vllm-a")
+    assert "ERROR /etc/none.yml: cannot read it: No such file or directory\n" in host.log("vllm-a")
 
 
 def test_wrong_options_are_wrong_use_there_as_well(host: Host) -> None:

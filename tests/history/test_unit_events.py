@@ -1,10 +1,10 @@
-"""What events add to a unit's record. The sequences are those that systemd 252 sends, written down by hand."""
+"""Unit events in the history. The sequences are those that systemd 252 sends, written down by hand."""
 
 from dataclasses import replace
 
 from tests.fakes.unit_lives import SIMPLE, Life, idle
 
-from llmhost.derive.history.events import Ended, MainStarted, advance_event
+from llmhost.derive.history.events import Ended, MainStarted, with_event
 from llmhost.derive.history.resume import resumed
 from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import Trigger, UnitHistory, Verdict
@@ -13,7 +13,7 @@ from llmhost.model.unit import UnitSettings
 from llmhost.model.unit_event import UnitEvent
 
 
-def test_the_first_sight_of_a_running_unit_counts_no_start_and_its_end_counts() -> None:
+def test_the_first_event_of_a_running_unit_counts_no_start_and_its_end_counts() -> None:
     life = Life(active_state="active", sub_state="running", invocation_id="a", main_pid=5, condition_monotonic=-9.0)
     assert life.attempts() == [("a", None, 1)]
     assert life.steps == []
@@ -171,7 +171,7 @@ def test_over_a_gap_starts_are_counted_by_nrestarts() -> None:
     life = idle().begins(1.0, "a", 100)
     running = {"active_state": "active", "sub_state": "running", "state_change_monotonic": 49.0}
     life.tell(50.0, gap=True, invocation_id="z", nrestarts=4, condition_monotonic=48.9, main_pid=7, **running)
-    assert life.counts() == {"auto unknown": 3}, "three that nobody saw, and one that is to be judged"
+    assert life.counts() == {"auto unknown": 3}, "three that were not observed, and one that is to be judged"
     assert life.attempts() == [("a", Trigger.MANUAL, 1), ("z", Trigger.AUTO, 5)]
     end = life.now.starts[0].end
     assert end is not None
@@ -318,12 +318,12 @@ def test_a_start_that_is_refused_ends_a_stop() -> None:
     assert not life.now.stopped
 
 
-def test_the_unit_that_is_told_of_is_never_the_one_that_is_forgotten() -> None:
+def test_the_unit_of_an_event_is_never_the_one_that_is_dropped() -> None:
     """The clock may have been put back: all others were seen later."""
     life = idle()
     history = History(
         units={UnitId(f"other-{number}.service"): UnitHistory(last_seen_at=9e9) for number in range(1000)}
     )
-    history, _ = advance_event(history, UnitEvent(unit=life.unit, at=1000.0, at_monotonic=1.0, gap=True))
+    history, _ = with_event(history, UnitEvent(unit=life.unit, at=1000.0, at_monotonic=1.0, gap=True))
     assert life.unit.id in history.units
     assert len(history.units) == 1000

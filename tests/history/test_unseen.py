@@ -1,4 +1,4 @@
-"""What a record says of what nobody saw, or judged: never more than is known, and no start less than there were."""
+"""Starts and ends that were not observed, or not judged: nothing is made up, and no start is lost."""
 
 from dataclasses import replace
 from typing import Any
@@ -39,7 +39,7 @@ def test_a_start_that_is_forgotten_before_it_was_judged_is_counted_as_unknown_on
     }
 
 
-def test_a_stop_that_is_under_way_at_the_first_look_was_asked_for() -> None:
+def test_a_stop_that_is_under_way_at_the_first_observation_was_asked_for() -> None:
     stopping: dict[str, Any] = {"active_state": "deactivating", "sub_state": "stop-sigterm", "job": 55, "main_pid": 9}
     since: dict[str, Any] = {
         "condition_monotonic": 40.0,
@@ -56,7 +56,7 @@ def test_a_stop_that_is_under_way_at_the_first_look_was_asked_for() -> None:
     assert life.now.stopped
 
 
-def test_a_start_that_is_under_way_at_the_first_look_and_fails_was_not_asked_to_end() -> None:
+def test_a_start_that_is_under_way_at_the_first_observation_and_fails_was_not_asked_to_end() -> None:
     life = Life(active_state="activating", sub_state="start", invocation_id="a", main_pid=5, job=7)
     failed: dict[str, Any] = {"active_state": "failed", "sub_state": "failed", "result": "exit-code"}
     life.tell(3.0, main_pid=0, state_change_monotonic=3.0, **failed)
@@ -113,7 +113,7 @@ def test_a_run_that_ended_over_a_gap_ended_when_its_main_process_did() -> None:
     assert life.now.last_failure_at == 1020.0
 
 
-def test_no_time_is_counted_twice_where_a_look_came_before_an_older_event() -> None:
+def test_no_time_is_counted_twice_where_an_observation_came_before_an_older_event() -> None:
     life = idle().begins(1.0, "a", 100)
     life.record = with_time(life.now, 20.0)
     failed: dict[str, Any] = {"active_state": "failed", "sub_state": "failed", "result": "exit-code", "main_pid": 0}

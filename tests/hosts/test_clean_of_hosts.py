@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.hosts.told import look_of
+from tests.hosts.views import view_of
 from tests.hosts.written import HOSTS, looked_at, read
 
 from llmhost.assemble.sources import Sources
 from llmhost.config.paths import Paths
 from llmhost.decide.cleanup.plan import plan, seconds_to_wait, to_ask_for_listeners
-from llmhost.decide.cleanup.steps import Wish
+from llmhost.decide.cleanup.steps import CleanupRequest
 from llmhost.model.reading import Ok
 from llmhost.views.clean.as_json import clean_json
 from llmhost.views.clean.text import plan_text
@@ -42,23 +42,23 @@ def test_what_would_be_cleaned_on_a_written_host_is_the_expected(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with looked_at(read(name), tmp_path) as seen:
-        view = look_of(seen)
+        view = view_of(seen)
         table = view.snapshot.processes
         everybody = tuple(table.value.by_pid.values()) if isinstance(table, Ok) else ()
         shm = tmp_path / "shm" if (tmp_path / "shm").is_dir() else Path("/dev/shm")
         paths = Paths(procfs=tmp_path / "proc", shm=shm)
         around = Sources(paths=paths).process_context(tuple(to_ask_for_listeners(view)), everybody)
-        planned = plan(view, Wish(uid=0, all_users=True), around)
+        planned = plan(view, CleanupRequest(uid=0, all_users=True), around)
     text = plan_text(planned, seconds_to_wait(planned, view.policy))
     expected = HOSTS / name / "expected" / "clean.txt"
     if request.config.getoption("--update-golden"):
         expected.write_text(text)
     assert max(columns(line) for line in text.splitlines()) <= 80
     assert text == expected.read_text()
-    told = json.loads(clean_json(planned))
-    assert [len(told[key]) for key in ("endings", "removals", "waiting", "left")] == [
+    document = json.loads(clean_json(planned))
+    assert [len(document[key]) for key in ("endings", "removals", "waiting", "left")] == [
         len(planned.endings),
         len(planned.removals),
         len(planned.waiting),
-        len(planned.left),
+        len(planned.skipped),
     ]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.hosts.told import look_of
+from tests.hosts.views import view_of
 from tests.hosts.written import HOSTS, WrittenHost, looked_at, read
 
 from llmhost.config.schema import Config
@@ -60,7 +60,7 @@ def test_the_findings_on_a_written_host_are_the_expected_ones(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with looked_at(with_companions(read(name)), tmp_path) as seen:
-        view = look_of(seen)
+        view = view_of(seen)
     findings, untold = diagnose(view), tuple(not_checked(view))
     text = doctor_text(findings, untold)
     expected = HOSTS / name / "expected" / "doctor.txt"
@@ -68,5 +68,5 @@ def test_the_findings_on_a_written_host_are_the_expected_ones(
         expected.write_text(text)
     assert max(columns(line) for line in text.splitlines()) <= 80
     assert text == expected.read_text()
-    told = json.loads(doctor_json(findings, untold))
-    assert [one["check"] for one in told["findings"]] == [finding.check for finding in findings]
+    document = json.loads(doctor_json(findings, untold))
+    assert [one["check"] for one in document["findings"]] == [finding.check for finding in findings]

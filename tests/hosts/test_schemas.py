@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.architecture.checkout import ROOT
 from tests.fakes.json_schema import faults
-from tests.hosts.told import look_of
+from tests.hosts.views import view_of
 from tests.hosts.written import looked_at, names, read
 
 from llmhost.decide.doctor.diagnose import diagnose, not_checked
@@ -32,7 +32,7 @@ SCHEMAS: dict[str, Any] = {
 @pytest.mark.parametrize("name", names())
 def test_what_is_printed_of_a_written_host_is_as_described(name: str, tmp_path: Path) -> None:
     with looked_at(read(name), tmp_path) as seen:
-        view = look_of(seen)
+        view = view_of(seen)
     for kind, text in (
         ("status", status_json(view, health_of(view))),
         ("doctor", doctor_json(diagnose(view), tuple(not_checked(view)))),
@@ -71,10 +71,10 @@ def test_the_values_that_are_described_are_those_that_there_are(
 
 def test_what_is_not_as_described_is_noticed(tmp_path: Path) -> None:
     with looked_at(read("incident"), tmp_path) as seen:
-        view = look_of(seen)
+        view = view_of(seen)
     schema, right = SCHEMAS["status"], status_json(view, health_of(view))
 
-    def told(path: tuple[str | int, ...], value: object) -> list[str]:
+    def faults_with(path: tuple[str | int, ...], value: object) -> list[str]:
         whole = json.loads(right)
         part = whole
         for step in path[:-1]:
@@ -82,13 +82,17 @@ def test_what_is_not_as_described_is_noticed(tmp_path: Path) -> None:
         part[path[-1]] = value
         return list(faults(whole, schema, schema))
 
-    assert told(("health",), "healthy") == []
-    assert told(("schema_version",), 2) == ["$.schema_version is 2, not 1"]
-    assert told(("more",), 1) == ["$.more is not described"]
-    assert told(("gpus", 1, "used_bytes"), 1.5) == ["$.gpus[1].used_bytes is float, not ['integer', 'null']"]
-    assert told(("units", 0, "guarded"), 1) == ["$.units[0].guarded is int, not boolean"]
-    assert told(("units", 0, "history", "last_start", "verdict"), "odd")[0].startswith("$.units[0].history.last_start")
-    assert told(("units", 0, "processes"), {"nurse": 1})[0].startswith("$.units[0].processes (a name) is 'nurse'")
+    assert faults_with(("health",), "healthy") == []
+    assert faults_with(("schema_version",), 2) == ["$.schema_version is 2, not 1"]
+    assert faults_with(("more",), 1) == ["$.more is not described"]
+    assert faults_with(("gpus", 1, "used_bytes"), 1.5) == ["$.gpus[1].used_bytes is float, not ['integer', 'null']"]
+    assert faults_with(("units", 0, "guarded"), 1) == ["$.units[0].guarded is int, not boolean"]
+    assert faults_with(("units", 0, "history", "last_start", "verdict"), "odd")[0].startswith(
+        "$.units[0].history.last_start"
+    )
+    assert faults_with(("units", 0, "processes"), {"nurse": 1})[0].startswith(
+        "$.units[0].processes (a name) is 'nurse'"
+    )
     missing = json.loads(right)
     del missing["units"][0]["startable"]["value"]
     assert list(faults(missing, schema, schema)) == ["$.units[0].startable has no value"]

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.hosts.told import look_of
+from tests.hosts.views import view_of
 from tests.hosts.written import HOSTS, looked_at, read
 
 from llmhost.decide.health import health_of
@@ -59,13 +59,13 @@ def test_the_status_of_a_written_host_is_the_expected_one(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with looked_at(read(name), tmp_path) as seen:
-        view = look_of(seen)
+        view = view_of(seen)
         health = health_of(view)
         text = _STUCK.sub("for 2 s", seen.as_written(status_text(view, health)))
-        told = json.loads(seen.as_written(status_json(view, health)))
+        document = json.loads(seen.as_written(status_json(view, health)))
     expected = HOSTS / name / "expected" / "status.txt"
     if request.config.getoption("--update-golden"):
         expected.write_text(text)
     assert max(columns(line) for line in text.splitlines()) <= 80
     assert text == expected.read_text()
-    assert told["health"] == health.level
+    assert document["health"] == health.level

@@ -161,7 +161,7 @@ def test_states_that_may_be_among_unlisted_files_are_not_zero() -> None:
         changed_at=1.0,
         uid=0,
         holders=frozenset({ProcessId(5, 1000)}),
-        looked_at=1.0,
+        inspected_at=1.0,
     )
 
     def of(unlisted: int) -> dict[str, float]:

@@ -3,13 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader, fake_nvml, holders_of, memory_of, new_reader
+from tests.fakes.nvml_reader import Driver, holders_of, memory_of
 
 from llmhost.model.gpu import Gpu, NvmlReport
 from llmhost.model.reading import Cause, Failed
-
-__all__ = ["fake_nvml", "new_reader"]
 
 FOUR = [f'gpu {i} uuid=GPU-{i} name="NVIDIA H200"' for i in range(4)]
 
@@ -38,14 +35,12 @@ def assert_says_nothing(gpu: Gpu, cause: Cause) -> None:
         ("nvmlDeviceGetPowerUsage", 15, Cause.LOST),
     ],
 )
-def test_a_lost_gpu_costs_that_gpu_whatever_call_says_so(
-    call: str, code: int, cause: Cause, fake_nvml: FakeNvml, new_reader: NewReader
-) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader()
+def test_a_lost_gpu_costs_that_gpu_whatever_call_says_so(call: str, code: int, cause: Cause, driver: Driver) -> None:
+    driver.write(FOUR)
+    reader = driver.reader()
     reader.read()
     reader.clock.advance(2)
-    fake_nvml.add(f"fault {call} 2 {code}")
+    driver.add(f"fault {call} 2 {code}", "proc 3 77 mem=1G")
     report = reader.read()
     assert faults(report) == {"GPU-0": None, "GPU-1": None, "GPU-2": cause, "GPU-3": None}
     assert (report.listed, report.listed_most) == (4, 4)
@@ -54,75 +49,73 @@ def test_a_lost_gpu_costs_that_gpu_whatever_call_says_so(
     assert call in lost.fault_detail
     assert f"({code})" in lost.fault_detail
     assert_says_nothing(lost, cause)
-    assert memory_of(report.gpus[3]).used_bytes == 0
-    fake_nvml.write(FOUR)
+    assert memory_of(report.gpus[3]).used_bytes == 1 << 30
+    assert list(holders_of(report.gpus[3])) == [77]
+    driver.write(FOUR)
     reader.clock.advance(2)
     assert set(faults(reader.read()).values()) == {None}
 
 
-def test_a_gpu_that_is_lost_between_lists_is_seen_at_once(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader(list_interval_seconds=100.0)
+def test_a_gpu_that_is_lost_between_lists_is_seen_at_once(driver: Driver) -> None:
+    driver.write(FOUR)
+    reader = driver.reader(list_interval_seconds=100.0)
     reader.read()
-    fake_nvml.add("fault nvmlDevice* 1 15")
+    driver.add("fault nvmlDevice* 1 15")
     assert faults(reader.read())["GPU-1"] is Cause.LOST
 
 
-def test_a_gpu_that_never_told_its_uuid_goes_by_its_index(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write([*FOUR, "fault nvmlDeviceGetHandleByIndex_v2 2 15"])
-    reader = new_reader()
+def test_a_gpu_that_never_told_its_uuid_goes_by_its_index(driver: Driver) -> None:
+    driver.write([*FOUR, "fault nvmlDeviceGetHandleByIndex_v2 2 15"])
+    reader = driver.reader()
     assert faults(reader.read()) == {"GPU-0": None, "GPU-1": None, "INDEX-2": Cause.LOST, "GPU-3": None}
-    fake_nvml.write(FOUR)
+    driver.write(FOUR)
     reader.clock.advance(2)
     assert faults(reader.read()) == {"GPU-0": None, "GPU-1": None, "GPU-2": None, "GPU-3": None}
 
 
-def test_a_gpu_that_is_no_longer_listed_stays_as_lost(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+def test_a_gpu_that_is_no_longer_listed_stays_as_lost(driver: Driver) -> None:
     eight = [f"gpu {i} uuid=GPU-{i}" for i in range(8)]
-    fake_nvml.write(eight)
-    reader = new_reader()
+    driver.write(eight)
+    reader = driver.reader()
     reader.read()
     # As after a driver reload: the rest is numbered anew.
-    fake_nvml.write(["system x epoch=1", *eight[:5], "gpu 5 uuid=GPU-6", "gpu 6 uuid=GPU-7"])
+    driver.write(["system x epoch=1", *eight[:5], "gpu 5 uuid=GPU-6", "gpu 6 uuid=GPU-7"])
     report = reader.read()
     assert (report.listed, report.listed_most) == (7, 8)
     assert [gpu.uuid for gpu in report.gpus if not gpu.up] == ["GPU-5"]
     assert_says_nothing(next(gpu for gpu in report.gpus if not gpu.up), Cause.LOST)
-    fake_nvml.write(["system x epoch=1", *eight])
+    driver.write(["system x epoch=1", *eight])
     reader.clock.advance(2)
     report = reader.read()
     assert (report.listed, set(faults(report).values())) == (8, {None})
 
 
-def test_a_gpu_that_we_may_not_open_says_so(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write([*FOUR, "fault nvmlDeviceGetHandleByIndex_v2 0 4", "fault nvmlDeviceGetHandleByIndex_v2 1 17"])
-    causes = list(faults(new_reader().read()).values())
-    assert causes == [Cause.NO_PERMISSION, Cause.NO_PERMISSION, None, None]
-
-
-@pytest.mark.parametrize("code", [3, 9, 12, 18, 999])
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [*((code, Cause.UNKNOWN) for code in (3, 9, 12, 18, 999)), (4, Cause.NO_PERMISSION), (17, Cause.NO_PERMISSION)],
+)
 def test_a_gpu_is_down_for_one_of_five_causes_and_the_detail_keeps_the_code(
-    code: int, fake_nvml: FakeNvml, new_reader: NewReader
+    code: int, cause: Cause, driver: Driver
 ) -> None:
-    fake_nvml.write([*FOUR, f"fault nvmlDeviceGetHandleByIndex_v2 1 {code}"])
-    gpu = new_reader().gpu("1")
-    assert gpu.fault is Cause.UNKNOWN
+    driver.write([*FOUR, f"fault nvmlDeviceGetHandleByIndex_v2 1 {code}"])
+    gpu = driver.reader().gpu("1")
+    assert gpu.fault is cause
     assert gpu.fault_detail.startswith("nvmlDeviceGetHandleByIndex_v2: ")
     assert gpu.fault_detail.endswith(f"({code})")
 
 
-def test_a_gpu_that_answers_nothing_but_errors_is_down(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write([*FOUR, "fault nvmlDeviceGet[!HU]* 1 999", "fault nvmlDeviceGetUtil* 1 999"])
-    report = new_reader().read()
+def test_a_gpu_that_answers_nothing_but_errors_is_down(driver: Driver) -> None:
+    driver.write([*FOUR, "fault nvmlDeviceGet[!HU]* 1 999", "fault nvmlDeviceGetUtil* 1 999"])
+    report = driver.reader().read()
     assert faults(report) == {"GPU-0": None, "GPU-1": Cause.UNKNOWN, "GPU-2": None, "GPU-3": None}
 
 
-def test_instances_of_a_lost_gpu_stay_with_it(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+def test_instances_of_a_lost_gpu_stay_with_it(driver: Driver) -> None:
     world = ["gpu 0 mig=1", "mig 0 1 gi=2", "gpu 1"]
-    fake_nvml.write(world)
-    reader = new_reader()
+    driver.write(world)
+    reader = driver.reader()
     reader.read()
-    fake_nvml.add("fault nvmlDeviceGetHandleByIndex_v2 0 15")
+    driver.add("fault nvmlDeviceGetHandleByIndex_v2 0 15")
     reader.clock.advance(2)
     assert [(gpu.index, gpu.fault) for gpu in reader.read().gpus] == [
         ("0", Cause.LOST),
@@ -131,30 +124,28 @@ def test_instances_of_a_lost_gpu_stay_with_it(fake_nvml: FakeNvml, new_reader: N
     ]
 
 
-def test_a_reloaded_driver_is_met_by_a_new_session_in_the_same_read(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader()
+def test_a_reloaded_driver_is_met_by_a_new_session_in_the_same_read(driver: Driver) -> None:
+    driver.write(FOUR)
+    reader = driver.reader()
     reader.read()
     child = reader.child_pid
-    fake_nvml.write(["system x epoch=1", *FOUR, "proc 0 77 mem=1G"])
+    driver.write(["system x epoch=1", *FOUR, "proc 0 77 mem=1G"])
     assert list(faults(reader.read()).values()) == [None] * 4
     assert reader.child_pid == child
 
 
 @pytest.mark.parametrize("code", [1, 999])
-def test_a_session_that_stays_broken_costs_the_report_and_the_child(
-    code: int, fake_nvml: FakeNvml, new_reader: NewReader
-) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader(failure_backoff=(1.0, 60.0))
+def test_a_session_that_stays_broken_costs_the_report_and_the_child(code: int, driver: Driver) -> None:
+    driver.write(FOUR)
+    reader = driver.reader(failure_backoff=(1.0, 60.0))
     reader.read()
     child = reader.child_pid
-    fake_nvml.add(f"fault nvmlDevice* * {code}")
+    driver.add(f"fault nvmlDevice* * {code}")
     reader.clock.advance(2)
     error = reader.fail()
     assert error.cause is Cause.UNKNOWN
     assert f"({code})" in error.detail
-    fake_nvml.write(FOUR)
+    driver.write(FOUR)
     assert reader.fail().detail == error.detail  # too early for the next try
     reader.clock.advance(1)
     assert list(faults(reader.read()).values()) == [None] * 4
@@ -164,15 +155,15 @@ def test_a_session_that_stays_broken_costs_the_report_and_the_child(
 @pytest.mark.parametrize("gpus", [FOUR, FOUR[:1]], ids=["four", "one"])
 @pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGet[!CH]*"])
 def test_gpus_that_all_fail_in_a_new_session_too_are_down_and_come_back(
-    call: str, gpus: list[str], fake_nvml: FakeNvml, new_reader: NewReader, tmp_path: Path
+    call: str, gpus: list[str], driver: Driver, tmp_path: Path
 ) -> None:
     trace = tmp_path / "trace"
     world = [f"system x trace={trace}", *gpus]
-    fake_nvml.write(world)
-    reader = new_reader()
+    driver.write(world)
+    reader = driver.reader()
     reader.read()
     child = reader.child_pid
-    fake_nvml.add(f"fault {call} * 999", "fault nvmlDeviceGetCompute* * 999")
+    driver.add(f"fault {call} * 999", "fault nvmlDeviceGetCompute* * 999")
     for _ in range(3):
         reader.clock.advance(2)
         report = reader.read()
@@ -181,40 +172,38 @@ def test_gpus_that_all_fail_in_a_new_session_too_are_down_and_come_back(
         assert_says_nothing(report.gpus[0], Cause.UNKNOWN)
         assert "UNKNOWN (999)" in report.gpus[0].fault_detail
     assert trace.read_text().count("nvmlInitWithFlags") == 2  # the new session was tried once
-    fake_nvml.write(world)
+    driver.write(world)
     reader.clock.advance(2)
     assert set(faults(reader.read()).values()) == {None}
     assert reader.child_pid == child
 
 
-def test_gpus_that_fail_from_the_start_are_there_and_down(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write([*FOUR[:1], "fault nvmlDeviceGet[!C]* * 999"])
-    (gpu,) = new_reader().read().gpus
+def test_gpus_that_fail_from_the_start_are_there_and_down(driver: Driver) -> None:
+    driver.write([*FOUR[:1], "fault nvmlDeviceGet[!C]* * 999"])
+    (gpu,) = driver.reader().read().gpus
     assert (gpu.index, gpu.fault) == ("0", Cause.UNKNOWN)
 
 
-def test_a_driver_without_gpus_is_no_report_and_its_first_gpu_is_found_later(
-    fake_nvml: FakeNvml, new_reader: NewReader
-) -> None:
-    fake_nvml.write(["system x"])
-    reader = new_reader(failure_backoff=(100.0, 6000.0))
+def test_a_driver_without_gpus_is_no_report_and_its_first_gpu_is_found_later(driver: Driver) -> None:
+    driver.write(["system x"])
+    reader = driver.reader(failure_backoff=(100.0, 6000.0))
     for wait in (100, 200, 400):  # rarer each time
         error = reader.fail()
         assert (error.cause, error.detail) == (Cause.NO_GPU, "the driver 570.86.16 lists no GPU")
-        assert reader.source._child is None
+        assert reader.source._state.child is None
         reader.clock.advance(wait - 50)
         assert reader.fail().detail == error.detail
-        assert reader.source._child is None
+        assert reader.source._state.child is None
         reader.clock.advance(50)
-    fake_nvml.write(FOUR)
+    driver.write(FOUR)
     assert reader.read().listed == 4
 
 
-def test_a_driver_that_lists_no_gpu_any_more_has_lost_them(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write(FOUR[:2])
-    reader = new_reader()
+def test_a_driver_that_lists_no_gpu_any_more_has_lost_them(driver: Driver) -> None:
+    driver.write(FOUR[:2])
+    reader = driver.reader()
     reader.read()
-    fake_nvml.write(["system x"])
+    driver.write(["system x"])
     reader.clock.advance(2)
     report = reader.read()
     assert (report.listed, report.listed_most) == (0, 2)
@@ -235,56 +224,40 @@ def test_a_driver_that_lists_no_gpu_any_more_has_lost_them(fake_nvml: FakeNvml, 
     ],
 )
 def test_a_driver_that_cannot_be_had_has_a_cause_and_is_found_later(
-    state: str | None, cause: Cause, detail: str, fake_nvml: FakeNvml, new_reader: NewReader
+    state: str | None, cause: Cause, detail: str, driver: Driver
 ) -> None:
     if state is not None:
-        fake_nvml.write([state])
-    reader = new_reader(failure_backoff=(1.0, 60.0))
+        driver.write([state])
+    reader = driver.reader(failure_backoff=(1.0, 60.0))
     error = reader.fail()
     assert (error.cause, error.detail) == (cause, detail)
-    fake_nvml.write(FOUR)
+    driver.write(FOUR)
     assert reader.fail().cause is cause
     reader.clock.advance(1)
     assert reader.read().listed == 4
 
 
-def test_without_the_library_there_is_no_library(new_reader: NewReader) -> None:
-    error = new_reader(environment={"LD_LIBRARY_PATH": ""}).fail()
+def test_without_the_library_there_is_no_library(driver: Driver) -> None:
+    error = driver.reader(environment={"LD_LIBRARY_PATH": ""}).fail()
     assert error.cause is Cause.NO_LIBRARY
     assert error.detail.startswith("libnvidia-ml.so.1: cannot open shared object file: ")
     assert error.detail.endswith(": LIBRARY_NOT_FOUND (12)")
 
 
-def test_a_broken_library_is_told_from_a_missing_one(new_reader: NewReader, tmp_path: Path) -> None:
+def test_a_broken_library_is_told_from_a_missing_one(driver: Driver, tmp_path: Path) -> None:
     (tmp_path / "libnvidia-ml.so.1").write_text("no library\n")
-    error = new_reader(environment={"LD_LIBRARY_PATH": str(tmp_path)}).fail()
+    error = driver.reader(environment={"LD_LIBRARY_PATH": str(tmp_path)}).fail()
     assert error.cause is Cause.NO_LIBRARY
     assert str(tmp_path / "libnvidia-ml.so.1") in error.detail
     assert "file too short" in error.detail or "invalid ELF header" in error.detail
 
 
-def test_tries_get_rarer_while_there_is_no_driver(fake_nvml: FakeNvml, new_reader: NewReader, tmp_path: Path) -> None:
-    trace = tmp_path / "trace"
-    fake_nvml.write([f"system x trace={trace} init=9"])
-    reader = new_reader(failure_backoff=(1.0, 4.0))
-    tries = []
-    for second in range(16):
-        before = len(trace.read_text().splitlines()) if trace.exists() else 0
-        reader.fail()
-        if len(trace.read_text().splitlines()) > before:
-            tries.append(second)
-        reader.clock.advance(1)
-    assert tries == [0, 1, 3, 7, 11, 15]
-
-
-def test_an_upgraded_library_on_disk_is_a_mismatch_before_anything_fails(
-    fake_nvml: FakeNvml, new_reader: NewReader
-) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader()
+def test_an_upgraded_library_on_disk_is_a_mismatch_before_anything_fails(driver: Driver) -> None:
+    driver.write(FOUR)
+    reader = driver.reader()
     report = reader.read()
     assert (report.driver_mismatch, report.library_on_disk_version) == (False, "570.86.16")
-    fake_nvml.install_library("580.95.05")
+    driver.install_library("580.95.05")
     report = reader.read()
     assert (report.driver_mismatch, report.library_on_disk_version, report.driver_version) == (
         True,
@@ -292,58 +265,37 @@ def test_an_upgraded_library_on_disk_is_a_mismatch_before_anything_fails(
         "570.86.16",
     )
     assert report.listed == 4
-    fake_nvml.install_library("570.86.16")
+    driver.install_library("570.86.16")
     assert reader.read().driver_mismatch is False
 
 
-def test_an_upgraded_library_whose_old_file_is_gone_is_a_mismatch_too(
-    fake_nvml: FakeNvml, new_reader: NewReader
-) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader()
-    reader.read()
-    fake_nvml.install_library("580.95.05")
-    (fake_nvml.directory / "libnvidia-ml.so.570.86.16").unlink()
-    assert reader.read().driver_mismatch is True
-
-
-def test_without_the_version_of_the_library_on_disk_nobody_knows_of_a_mismatch(
-    fake_nvml: FakeNvml, new_reader: NewReader
-) -> None:
-    fake_nvml.write(FOUR)
-    link = fake_nvml.directory / "libnvidia-ml.so.1"
+def test_without_the_version_of_the_library_on_disk_nobody_knows_of_a_mismatch(driver: Driver) -> None:
+    driver.write(FOUR)
+    link = driver.directory / "libnvidia-ml.so.1"
     library = link.resolve()
     link.unlink()
     library.rename(link)  # as under WSL
-    reader = new_reader()
+    reader = driver.reader()
     report = reader.read()
     assert (report.library_on_disk_version, report.driver_mismatch) == (None, None)
     link.unlink()  # as in the middle of an upgrade
     assert reader.read().driver_mismatch is None
 
 
-def test_without_the_version_of_the_driver_nobody_knows_of_a_mismatch(
-    fake_nvml: FakeNvml, new_reader: NewReader
-) -> None:
-    fake_nvml.write([*FOUR, "fault nvmlSystemGetDriverVersion * 999"])
-    report = new_reader().read()
+def test_without_the_version_of_the_driver_nobody_knows_of_a_mismatch(driver: Driver) -> None:
+    driver.write([*FOUR, "fault nvmlSystemGetDriverVersion * 999"])
+    report = driver.reader().read()
     assert (report.library_on_disk_version, report.driver_mismatch) == ("570.86.16", None)
 
 
-def test_after_an_upgrade_the_next_child_loads_the_new_library(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader(failure_backoff=(1.0, 60.0))
+def test_after_an_upgrade_the_next_child_loads_the_new_library(driver: Driver) -> None:
+    driver.write(FOUR)
+    reader = driver.reader(failure_backoff=(1.0, 60.0))
     reader.read()
-    fake_nvml.install_library("580.95.05")
-    fake_nvml.write(["system x init=18 epoch=1 driver=580.95.05", *FOUR])  # the old library meets the new module
+    driver.install_library("580.95.05")
+    driver.write(["system x init=18 epoch=1 driver=580.95.05", *FOUR])  # the old library meets the new module
     assert reader.fail().cause is Cause.DRIVER_MISMATCH
-    fake_nvml.write(["system x epoch=1 driver=580.95.05", *FOUR])
+    driver.write(["system x epoch=1 driver=580.95.05", *FOUR])
     reader.clock.advance(1)
     report = reader.read()
     assert (report.driver_version, report.driver_mismatch) == ("580.95.05", False)
-
-
-def test_holders_of_a_healthy_gpu_survive_its_neighbour(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write([*FOUR, "proc 3 77 mem=1G", "fault nvmlDevice* 0 15"])
-    report = new_reader().read()
-    assert list(holders_of(report.gpus[3])) == [77]

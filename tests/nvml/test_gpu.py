@@ -48,8 +48,8 @@ def test_a_real_drivers_memory_is_read_alone_while_its_events_are_waited_for() -
                 assert isinstance(gpu.holders, Ok | NotApplicable) or gpu.holders.cause is Cause.CHANGING
                 assert all(xid.number > 0 and xid.count > 0 for xid in gpu.xids)
         assert sorted(seconds)[25] < 0.05
-        assert source._child is not None
-        threads = [thread / "schedstat" for thread in Path(f"/proc/{source._child.pid}/task").iterdir()]
+        assert source._state.child is not None
+        threads = [thread / "schedstat" for thread in Path(f"/proc/{source._state.child.pid}/task").iterdir()]
         assert len(threads) >= 3  # the one that answers, the one that waits for our end, the one that waits for events
         time.sleep(4)  # until the waits are at their longest
         before = sum(int(thread.read_text().split()[0]) for thread in threads)

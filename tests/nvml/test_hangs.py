@@ -11,15 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader, Reader, eventually, fake_nvml, memory_of, new_reader
-from tests.fakes.unkillable import keep_from_dying
+from tests.fakes.children import children_of
+from tests.fakes.nvml_reader import Driver, Reader, eventually, memory_of
 
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 from llmhost.sources.nvml.source import NvmlSource
-
-__all__ = ["fake_nvml", "keep_from_dying", "new_reader"]
 
 FOUR = [f"gpu {i} uuid=GPU-{i}" for i in range(4)]
 HANG = "delay nvmlDeviceGetMemoryInfo_v2 3 hang"
@@ -29,33 +26,28 @@ def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def children() -> list[str]:
-    """Children of this process, zombies too."""
-    return sorted(pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split())
-
-
 def descriptors_now() -> list[str]:
     return sorted(entry.name for entry in Path("/proc/self/fd").iterdir())
 
 
 @pytest.fixture
-def hung(fake_nvml: FakeNvml, new_reader: NewReader) -> Reader:
+def hung(driver: Driver) -> Reader:
     """Yield a reader that has read once and whose child now hangs on GPU 3, known to be stuck."""
-    fake_nvml.write(FOUR)
-    reader = new_reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0))
+    driver.write(FOUR)
+    reader = driver.reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0))
     reader.read()
-    fake_nvml.add(HANG)
+    driver.add(HANG)
     reader.clock.advance(2)
     assert reader.fail(0.0).cause is Cause.TIMEOUT
     eventually(lambda: "on GPU 3" in reader.source.doing())
     return reader
 
 
-def test_a_hung_call_names_the_call_and_the_gpu(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader()
+def test_a_hung_call_names_the_call_and_the_gpu(driver: Driver) -> None:
+    driver.write(FOUR)
+    reader = driver.reader()
     reader.read()
-    fake_nvml.add(HANG)
+    driver.add(HANG)
     began = time.monotonic()
     error = reader.fail(1.0)
     took = time.monotonic() - began
@@ -68,9 +60,9 @@ def test_a_hung_call_names_the_call_and_the_gpu(fake_nvml: FakeNvml, new_reader:
     assert reader.source.doing().startswith("nvmlDeviceGetMemoryInfo_v2 on GPU 3 for ")
 
 
-def test_a_hung_init_names_the_call_and_no_gpu(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write([*FOUR, "delay nvmlInit* * hang"])
-    reader = new_reader()
+def test_a_hung_init_names_the_call_and_no_gpu(driver: Driver) -> None:
+    driver.write([*FOUR, "delay nvmlInit* * hang"])
+    reader = driver.reader()
     reader.fail(0.0)
     eventually(lambda: reader.source.doing().startswith("nvmlInitWithFlags for "))
     error = reader.fail(0.0)
@@ -89,20 +81,20 @@ def test_while_a_call_hangs_reads_fail_soon_and_the_child_is_kept(hung: Reader) 
     assert hung.child_pid == child
 
 
-def test_what_comes_late_is_not_served(hung: Reader, fake_nvml: FakeNvml) -> None:
+def test_what_comes_late_is_not_served(hung: Reader, driver: Driver) -> None:
     child = hung.child_pid
-    fake_nvml.write([*FOUR, "proc 3 77 mem=1G"])  # the hang ends
+    driver.write([*FOUR, "proc 3 77 mem=1G"])  # the hang ends
     gpu = hung.read().gpus[3]
     assert memory_of(gpu).used_bytes == 1 << 30
     assert hung.child_pid == child
 
 
-def test_a_late_failure_is_told_as_what_it_is(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write(["system x init=18", "delay nvmlInit* * hang"])
-    reader = new_reader()
+def test_a_late_failure_is_told_as_what_it_is(driver: Driver) -> None:
+    driver.write(["system x init=18", "delay nvmlInit* * hang"])
+    reader = driver.reader()
     assert reader.fail(0.0).cause is Cause.TIMEOUT
     eventually(lambda: "nvmlInit" in reader.source.doing())
-    fake_nvml.write(["system x init=18"])
+    driver.write(["system x init=18"])
     assert reader.fail().cause is Cause.DRIVER_MISMATCH
 
 
@@ -132,20 +124,20 @@ def test_a_child_that_hangs_too_long_is_replaced_and_its_gpu_left_out_once(hung:
         hung.clock.advance(2)
 
 
-def test_a_gpu_that_was_left_out_is_back_when_it_answers(hung: Reader, fake_nvml: FakeNvml) -> None:
+def test_a_gpu_that_was_left_out_is_back_when_it_answers(hung: Reader, driver: Driver) -> None:
     hung.clock.advance(120)
     hung.fail()
     hung.clock.advance(5)
     assert hung.read().gpus[3].fault is Cause.TIMEOUT
-    fake_nvml.write(FOUR)
+    driver.write(FOUR)
     assert hung.read().gpus[3].up  # also when only memory was to be read
     hung.clock.advance(2)
     assert hung.read().gpus[3].up
 
 
-def test_a_child_killed_from_outside_while_idle_costs_nothing(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader()
+def test_a_child_killed_from_outside_while_idle_costs_nothing(driver: Driver) -> None:
+    driver.write(FOUR)
+    reader = driver.reader()
     reader.read()
     child = reader.child_pid
     os.kill(child, signal.SIGKILL)
@@ -155,8 +147,8 @@ def test_a_child_killed_from_outside_while_idle_costs_nothing(fake_nvml: FakeNvm
     assert gone(child)
 
 
-def test_a_child_killed_from_outside_while_asked_costs_one_read(hung: Reader, fake_nvml: FakeNvml) -> None:
-    fake_nvml.write(FOUR)
+def test_a_child_killed_from_outside_while_asked_costs_one_read(hung: Reader, driver: Driver) -> None:
+    driver.write(FOUR)
     child = hung.child_pid
     os.kill(child, signal.SIGKILL)
     error = hung.fail()
@@ -166,9 +158,9 @@ def test_a_child_killed_from_outside_while_asked_costs_one_read(hung: Reader, fa
     assert hung.read().listed == 4
 
 
-def test_a_stopped_child_is_a_timeout_without_a_call(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader(kill_after_seconds=60.0, hang_backoff=(5.0, 300.0))
+def test_a_stopped_child_is_a_timeout_without_a_call(driver: Driver) -> None:
+    driver.write(FOUR)
+    reader = driver.reader(kill_after_seconds=60.0, hang_backoff=(5.0, 300.0))
     reader.read()
     child = reader.child_pid
     os.kill(child, signal.SIGSTOP)
@@ -186,10 +178,10 @@ def test_a_stopped_child_is_a_timeout_without_a_call(fake_nvml: FakeNvml, new_re
 
 
 def test_two_children_that_cannot_be_killed_are_enough(
-    fake_nvml: FakeNvml, new_reader: NewReader, keep_from_dying: Callable[[int], object]
+    driver: Driver, keep_from_dying: Callable[[int], object]
 ) -> None:
-    fake_nvml.write([*FOUR, "delay nvmlInit* * hang"])
-    reader = new_reader(kill_after_seconds=60.0, reap_seconds=0.05, hang_backoff=(5.0, 5.0))
+    driver.write([*FOUR, "delay nvmlInit* * hang"])
+    reader = driver.reader(kill_after_seconds=60.0, reap_seconds=0.05, hang_backoff=(5.0, 5.0))
     hung = []
     for _ in range(2):
         reader.fail(0.0)
@@ -204,28 +196,12 @@ def test_two_children_that_cannot_be_killed_are_enough(
         assert error.cause is Cause.TIMEOUT
         assert error.detail == f"NVML children {hung[0]} and {hung[1]} hang in the driver and cannot be killed"
         reader.clock.advance(300)
-    assert reader.source._child is None
+    assert reader.source._state.child is None
     reader.source.close()
 
 
-def test_a_child_that_dies_at_last_makes_room_for_another(
-    fake_nvml: FakeNvml, new_reader: NewReader, keep_from_dying: Callable[[int], object]
-) -> None:
-    fake_nvml.write([*FOUR, HANG])
-    reader = new_reader(kill_after_seconds=60.0, reap_seconds=0.05, hang_backoff=(5.0, 5.0))
-    reader.fail(0.0)
-    eventually(lambda: "on GPU 3" in reader.source.doing())
-    child = reader.child_pid
-    keep_from_dying(child)
-    reader.clock.advance(60)
-    reader.fail(0.1)
-    assert not gone(child)
-    reader.clock.advance(5)
-    assert [gpu.up for gpu in reader.read().gpus] == [True, True, True, False]
-
-
-def test_close_ends_a_stuck_read_and_the_hung_child_within_a_second(hung: Reader, fake_nvml: FakeNvml) -> None:
-    fake_nvml.write([*FOUR, "delay nvmlDevice* * hang"])
+def test_close_ends_a_stuck_read_and_the_hung_child_within_a_second(hung: Reader, driver: Driver) -> None:
+    driver.write([*FOUR, "delay nvmlDevice* * hang"])
     os.kill(hung.child_pid, signal.SIGKILL)
     hung.fail()
     hung.clock.advance(1)
@@ -252,8 +228,8 @@ def test_close_ends_a_stuck_read_and_the_hung_child_within_a_second(hung: Reader
     hung.source.close()
 
 
-def test_the_child_ends_with_its_parent_also_while_it_hangs(fake_nvml: FakeNvml) -> None:
-    fake_nvml.write([*FOUR, HANG])
+def test_the_child_ends_with_its_parent_also_while_it_hangs(driver: Driver) -> None:
+    driver.write([*FOUR, HANG])
     program = (
         "import pathlib, time\n"
         "from llmhost.sources.base import SourceError\n"
@@ -262,11 +238,11 @@ def test_the_child_ends_with_its_parent_also_while_it_hangs(fake_nvml: FakeNvml)
         "try: source.read(time.monotonic())\n"
         "except SourceError: pass\n"
         "while 'on GPU 3' not in source.doing(): time.sleep(0.01)\n"
-        "print(source._child.pid, flush=True)\n"
+        "print(source._state.child.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
     parent = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=-1, text=True, env={**os.environ, **fake_nvml.environment()}
+        [sys.executable, "-c", program], stdout=-1, text=True, env={**os.environ, **driver.environment()}
     )
     assert parent.stdout is not None
     child = os.pidfd_open(int(parent.stdout.readline()))
@@ -276,11 +252,9 @@ def test_the_child_ends_with_its_parent_also_while_it_hangs(fake_nvml: FakeNvml)
     os.close(child)
 
 
-def test_the_child_outlives_the_thread_that_started_it_and_an_interrupt(
-    fake_nvml: FakeNvml, new_reader: NewReader
-) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader()
+def test_the_child_outlives_the_thread_that_started_it_and_an_interrupt(driver: Driver) -> None:
+    driver.write(FOUR)
+    reader = driver.reader()
     thread = threading.Thread(target=reader.read)
     thread.start()
     thread.join()
@@ -290,36 +264,36 @@ def test_the_child_outlives_the_thread_that_started_it_and_an_interrupt(
     assert reader.child_pid == child
 
 
-def test_many_children_leave_neither_descriptors_nor_zombies(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader(
+def test_many_children_leave_neither_descriptors_nor_zombies(driver: Driver) -> None:
+    driver.write(FOUR)
+    reader = driver.reader(
         failure_backoff=(0.0, 0.0), hang_backoff=(0.0, 0.0), kill_after_seconds=0.0, list_interval_seconds=0.0
     )
 
     def one_of_each() -> None:
-        fake_nvml.write(["system x init=9"])
-        if reader.source._child is not None:
+        driver.write(["system x init=9"])
+        if reader.source._state.child is not None:
             os.kill(reader.child_pid, signal.SIGKILL)
-            eventually(lambda: reader.source._child is not None and not reader.source._child.alive())
+            eventually(lambda: reader.source._state.child is not None and not reader.source._state.child.alive())
         reader.fail()  # ends by itself
-        fake_nvml.write([*FOUR, "delay nvmlDeviceGetCount_v2 * hang"])
+        driver.write([*FOUR, "delay nvmlDeviceGetCount_v2 * hang"])
         reader.fail(0.0)  # hangs
         reader.fail(0.1)  # is killed
-        fake_nvml.write(FOUR)
+        driver.write(FOUR)
         reader.read()
 
-    before = children()
+    before = children_of()
     one_of_each()
     descriptors = descriptors_now()
     for _ in range(4):
         one_of_each()
     assert descriptors_now() == descriptors
     reader.source.close()
-    assert children() == before
+    assert children_of() == before
     assert len(descriptors_now()) < len(descriptors)
 
 
-def test_a_program_that_is_no_child_costs_the_report(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+def test_a_program_that_is_no_child_costs_the_report(driver: Driver, tmp_path: Path) -> None:
     babbler = tmp_path / "python"
     babbler.write_text("#!/bin/sh\nread question\necho '[1]'\nread question\n")
     babbler.chmod(0o755)

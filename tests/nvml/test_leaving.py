@@ -4,28 +4,26 @@ import os
 import subprocess
 import sys
 
-from tests.fakes.nvml import FakeNvml, fake_nvml
+from tests.fakes.nvml_reader import Driver
 
-from llmhost.sources.nvml import current_call as crumb
-from llmhost.sources.nvml import xid_counters as tally
-
-__all__ = ["fake_nvml"]
+from llmhost.sources.nvml import current_call, xid_counters
 
 QUESTION = b'{"id": 1, "extent": "everything", "skip": [], "listed": 0}\n'
 
 
-def test_an_answer_that_nobody_waits_for_ends_it_without_a_word(fake_nvml: FakeNvml) -> None:
+def test_an_answer_that_nobody_waits_for_ends_it_without_a_word(driver: Driver) -> None:
     """As where a guard ends by a mistake in its config: what it then says must be its last line."""
-    fake_nvml.write(["gpu 0"])
-    descriptors = crumb.create(), tally.create()
-    options = ["--procfs", "/proc", "--crumb-fd", str(descriptors[0]), "--tally-fd", str(descriptors[1])]
+    driver.write(["gpu 0"])
+    descriptors = current_call.create(), xid_counters.create()
+    options = ["--procfs", "/proc", "--unsupported-seconds", "600"]
+    options += ["--current-call-fd", str(descriptors[0]), "--xid-counters-fd", str(descriptors[1])]
     with subprocess.Popen(
         [sys.executable, "-m", "llmhost.sources.nvml.child.worker", *options],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         pass_fds=descriptors,
-        env={**os.environ, **fake_nvml.environment()},
+        env={**os.environ, **driver.environment()},
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None

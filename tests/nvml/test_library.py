@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from llmhost.model.reading import Cause
+from llmhost.sources.nvml.child.session import parse_mapped_library, read_library_versions, version_of
 from llmhost.sources.nvml.codes import cause_of, described
-from llmhost.sources.nvml.library import parse_mapped_library, read_library_versions, version_of
 
 MAPS = """\
 55d0c0a00000-55d0c0a01000 r--p 00000000 08:01 131 /usr/bin/python3.11

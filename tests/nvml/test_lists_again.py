@@ -4,14 +4,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader, fake_nvml, holders_of, memory_of, new_reader
+from tests.fakes.nvml_reader import Driver, holders_of, memory_of
 
 from llmhost.model.gpu import Gpu
 from llmhost.model.ids import ProcessId
 from llmhost.model.reading import Cause, Failed
-
-__all__ = ["fake_nvml", "new_reader"]
 
 GIB = 1 << 30
 PID = 4242
@@ -27,18 +24,16 @@ def write_start(procfs: Path, ticks: int) -> None:
     stat.write_text(f"{PID} (VLLM) ::Wor) S 1 {PID} {PID}{' 0' * 15} {ticks} 0 0\n")
 
 
-def test_process_lists_are_read_once_in_their_time_and_memory_each_time(
-    fake_nvml: FakeNvml, new_reader: NewReader, tmp_path: Path
-) -> None:
+def test_process_lists_are_read_once_in_their_time_and_memory_each_time(driver: Driver, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
-    fake_nvml.write(
+    driver.write(
         [
             f"system x trace={trace}",
             *("gpu 0", "gpu 1 mig=1", "mig 1 0 gi=1 ci=0"),
             *("proc 0 77 mem=1G", "proc 1 79 mem=3G gi=1 ci=0"),
         ]
     )
-    reader = new_reader(list_interval_seconds=100.0, procfs=tmp_path)
+    reader = driver.reader(list_interval_seconds=100.0, procfs=tmp_path)
     reader.read()
     trace.unlink()
     plain, _, instance = reader.read().gpus
@@ -52,16 +47,14 @@ def test_process_lists_are_read_once_in_their_time_and_memory_each_time(
     assert "nvmlDeviceGetComputeRunningProcesses_v3" in trace.read_text()
 
 
-def test_a_list_is_not_given_with_memory_that_moved_since(
-    fake_nvml: FakeNvml, new_reader: NewReader, tmp_path: Path
-) -> None:
+def test_a_list_is_not_given_with_memory_that_moved_since(driver: Driver, tmp_path: Path) -> None:
     """The second of two scrapers: what ended in between holds nothing, and what started is not nobody's."""
     before = ["gpu 0", "gpu 1", "gpu 2 mig=1", "mig 2 0 gi=1 ci=0", "proc 0 77 mem=80G", "proc 1 78 mem=2G"]
-    fake_nvml.write(before)
-    reader = new_reader(list_interval_seconds=100.0, procfs=tmp_path)
+    driver.write(before)
+    reader = driver.reader(list_interval_seconds=100.0, procfs=tmp_path)
     first = reader.read()
     assert list(holders_of(first.gpus[0])) == [77]
-    fake_nvml.write([*before[:4], "proc 1 78 mem=2G", "proc 2 79 mem=3G gi=1 ci=0"])
+    driver.write([*before[:4], "proc 1 78 mem=2G", "proc 2 79 mem=3G gi=1 ci=0"])
     ended, same, parent, started = reader.read().gpus
     assert (memory_of(ended).used_bytes, memory_of(same).used_bytes, memory_of(started).used_bytes) == (
         0,
@@ -71,20 +64,20 @@ def test_a_list_is_not_given_with_memory_that_moved_since(
     assert (is_changing(ended), is_changing(started)) == (True, True)
     assert list(holders_of(same)) == [78]
     assert (ended.up, ended.temperature_celsius, parent.holders) == (True, 40.0, first.gpus[2].holders)
-    fake_nvml.write(before)
+    driver.write(before)
     again = reader.read()
     assert (list(holders_of(again.gpus[0])), list(holders_of(again.gpus[3]))) == ([77], [])
-    fake_nvml.write([*before[:4], "proc 2 79 mem=3G gi=1 ci=0"])
+    driver.write([*before[:4], "proc 2 79 mem=3G gi=1 ci=0"])
     reader.clock.advance(100)
     ended, _, _, started = reader.read().gpus
     assert (list(holders_of(ended)), list(holders_of(started))) == ([], [79])
 
 
-def test_a_list_is_not_given_once_a_process_of_it_has_ended(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+def test_a_list_is_not_given_once_a_process_of_it_has_ended(driver: Driver) -> None:
     """The driver gives memory back some time after the process is gone."""
     with subprocess.Popen(["sleep", "60"]) as process:
-        fake_nvml.write(["gpu 0 used=80G", f"proc 0 {process.pid} mem=79G"])
-        reader = new_reader(list_interval_seconds=100.0)
+        driver.write(["gpu 0 used=80G", f"proc 0 {process.pid} mem=79G"])
+        reader = driver.reader(list_interval_seconds=100.0)
         assert list(holders_of(reader.gpu())) == [process.pid]
         assert list(holders_of(reader.gpu())) == [process.pid]
         process.kill()
@@ -94,26 +87,13 @@ def test_a_list_is_not_given_once_a_process_of_it_has_ended(fake_nvml: FakeNvml,
     assert is_changing(gpu)
 
 
-def test_a_list_is_not_given_once_a_pid_of_it_is_somebody_elses(
-    fake_nvml: FakeNvml, new_reader: NewReader, tmp_path: Path
-) -> None:
-    write_start(tmp_path, 500)
-    fake_nvml.write(["gpu 0 used=60G", f"proc 0 {PID} mem=60G"])
-    reader = new_reader(list_interval_seconds=100.0, procfs=tmp_path)
-    reader.read()
-    write_start(tmp_path, 77_000)
-    assert is_changing(reader.gpu())
-    write_start(tmp_path, 500)
-    assert holders_of(reader.gpu())[PID].process == ProcessId(PID, 500)
-
-
 @pytest.mark.parametrize("total", ["80G", "na"])
 def test_a_list_without_bytes_is_given_while_its_processes_are_there(
-    total: str, fake_nvml: FakeNvml, new_reader: NewReader, tmp_path: Path
+    total: str, driver: Driver, tmp_path: Path
 ) -> None:
     write_start(tmp_path, 500)
-    fake_nvml.write([f'gpu 0 name="NVIDIA GB10" total={total} used=60G', f"proc 0 {PID} mem=na", "proc 0 77 mem=1G"])
-    reader = new_reader(list_interval_seconds=100.0, procfs=tmp_path)
+    driver.write([f'gpu 0 name="NVIDIA GB10" total={total} used=60G', f"proc 0 {PID} mem=na", "proc 0 77 mem=1G"])
+    reader = driver.reader(list_interval_seconds=100.0, procfs=tmp_path)
     for _ in range(2):
         holders = holders_of(reader.gpu())
         assert {pid: (holder.process, holder.used_bytes) for pid, holder in holders.items()} == {

@@ -7,24 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.fakes.nvml import FakeNvml
 from tests.fakes.nvml_reader import (
-    NewReader,
+    Driver,
     Reader,
     calls_in,
     eventually,
-    fake_nvml,
     holders_of,
     memory_of,
-    new_reader,
 )
 
 from llmhost.model.gpu import Gpu
 from llmhost.model.reading import Cause, Failed, NotApplicable
 from llmhost.sources.base import Source, SourceError
-from llmhost.sources.nvml.memory import NvmlMemorySource
-
-__all__ = ["fake_nvml", "new_reader"]
+from llmhost.sources.nvml.source import NvmlMemorySource
 
 GIB = 1 << 30
 FOUR = [f"gpu {i} uuid=GPU-{i}" for i in range(4)]
@@ -45,11 +40,9 @@ def trace(tmp_path: Path) -> Path:
     return tmp_path / "trace"
 
 
-def test_memory_is_asked_of_each_gpu_and_nothing_else(
-    fake_nvml: FakeNvml, new_reader: NewReader, trace: Path, tmp_path: Path
-) -> None:
-    fake_nvml.write([f"system x trace={trace}", *MIXED, *HELD, "fault nvmlEvent* * 13"])
-    reader = new_reader(list_interval_seconds=0.0, procfs=tmp_path)
+def test_memory_is_asked_of_each_gpu_and_nothing_else(driver: Driver, trace: Path, tmp_path: Path) -> None:
+    driver.write([f"system x trace={trace}", *MIXED, *HELD, "fault nvmlEvent* * 13"])
+    reader = driver.reader(list_interval_seconds=0.0, procfs=tmp_path)
     full = reader.read()
     eventually(lambda: ("nvmlEventSetCreate", -1, 13) in calls_in(trace))
     trace.unlink()
@@ -62,12 +55,12 @@ def test_memory_is_asked_of_each_gpu_and_nothing_else(
 
 
 def test_holders_are_given_again_only_with_the_memory_and_the_processes_that_they_had(
-    fake_nvml: FakeNvml, new_reader: NewReader, tmp_path: Path
+    driver: Driver, tmp_path: Path
 ) -> None:
-    fake_nvml.write([*MIXED, *HELD])
-    reader = new_reader(procfs=tmp_path)
+    driver.write([*MIXED, *HELD])
+    reader = driver.reader(procfs=tmp_path)
     reader.read()
-    fake_nvml.write([*MIXED, "proc 0 77 mem=2G", HELD[1]])
+    driver.write([*MIXED, "proc 0 77 mem=2G", HELD[1]])
     plain, parent, instance = reader.read_memory().gpus
     assert memory_of(plain).used_bytes == 2 * GIB
     assert is_changing(plain)
@@ -80,11 +73,9 @@ def test_holders_are_given_again_only_with_the_memory_and_the_processes_that_the
     assert holders_of(reader.read().gpus[0])[77].used_bytes == 2 * GIB
 
 
-def test_the_first_read_of_all_may_be_of_memory_alone(
-    fake_nvml: FakeNvml, new_reader: NewReader, trace: Path, tmp_path: Path
-) -> None:
-    fake_nvml.write([f"system x trace={trace}", *MIXED, *HELD])
-    reader = new_reader(list_interval_seconds=100.0, procfs=tmp_path)
+def test_the_first_read_of_all_may_be_of_memory_alone(driver: Driver, trace: Path, tmp_path: Path) -> None:
+    driver.write([f"system x trace={trace}", *MIXED, *HELD])
+    reader = driver.reader(list_interval_seconds=100.0, procfs=tmp_path)
     for _ in range(2):
         plain, parent, instance = reader.read_memory().gpus
         assert (memory_of(plain).used_bytes, memory_of(instance).used_bytes) == (GIB, 3 * GIB)
@@ -99,13 +90,13 @@ def test_the_first_read_of_all_may_be_of_memory_alone(
 
 
 def test_a_gpu_that_comes_or_goes_costs_no_list_and_the_next_full_read_is_whole(
-    fake_nvml: FakeNvml, new_reader: NewReader, trace: Path, tmp_path: Path
+    driver: Driver, trace: Path, tmp_path: Path
 ) -> None:
-    fake_nvml.write([f"system x trace={trace}", *FOUR[:3], "proc 0 77 mem=1G"])
-    reader = new_reader(list_interval_seconds=100.0, procfs=tmp_path)
+    driver.write([f"system x trace={trace}", *FOUR[:3], "proc 0 77 mem=1G"])
+    reader = driver.reader(list_interval_seconds=100.0, procfs=tmp_path)
     reader.read()
     trace.unlink()
-    fake_nvml.write([f"system x trace={trace}", *FOUR, "proc 0 77 mem=1G"])
+    driver.write([f"system x trace={trace}", *FOUR, "proc 0 77 mem=1G"])
     gpus = reader.read_memory().gpus
     assert [gpu.uuid for gpu in gpus] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
     assert memory_of(gpus[0]).used_bytes == GIB
@@ -113,42 +104,40 @@ def test_a_gpu_that_comes_or_goes_costs_no_list_and_the_next_full_read_is_whole(
     gpus = reader.read().gpus  # its lists are not due, but it has none to give again
     assert [list(holders_of(gpu)) for gpu in gpus] == [[77], [], [], []]
     assert [gpu.temperature_celsius for gpu in gpus] == [40.0] * 4
-    fake_nvml.write([f"system x trace={trace}", *FOUR[:3], "proc 0 77 mem=1G"])
+    driver.write([f"system x trace={trace}", *FOUR[:3], "proc 0 77 mem=1G"])
     assert [gpu.fault for gpu in reader.read_memory().gpus] == [None, None, None, Cause.LOST]
 
 
 @pytest.mark.parametrize(("code", "fault"), [(15, Cause.LOST), (999, None)])
-def test_a_gpu_that_fails_costs_no_list_either(
-    code: int, fault: Cause | None, fake_nvml: FakeNvml, new_reader: NewReader, trace: Path
-) -> None:
-    fake_nvml.write([f"system x trace={trace}", *(f"{gpu} mig=-1" for gpu in FOUR)])
-    reader = new_reader(list_interval_seconds=100.0)
+def test_a_gpu_that_fails_costs_no_list_either(code: int, fault: Cause | None, driver: Driver, trace: Path) -> None:
+    driver.write([f"system x trace={trace}", *(f"{gpu} mig=-1" for gpu in FOUR)])
+    reader = driver.reader(list_interval_seconds=100.0)
     reader.read()
     trace.unlink()
-    fake_nvml.add(f"fault nvmlDeviceGetMemoryInfo_v2 2 {code}")
+    driver.add(f"fault nvmlDeviceGetMemoryInfo_v2 2 {code}")
     for _ in range(2):
         gpus = reader.read_memory().gpus
         assert [gpu.fault for gpu in gpus] == [None, None, fault, None]
         assert isinstance(gpus[2].memory, Failed)
         assert memory_of(gpus[3]).used_bytes == 0
     assert lists_in(trace) == 0
-    fake_nvml.remove(f"fault nvmlDeviceGetMemoryInfo_v2 2 {code}")
+    driver.remove(f"fault nvmlDeviceGetMemoryInfo_v2 2 {code}")
     assert [(gpu.up, holders_of(gpu), gpu.power_watts) for gpu in reader.read().gpus] == [(True, {}, 90.0)] * 4
 
 
-def test_a_broken_session_is_begun_anew(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write([*FOUR, "proc 1 77 mem=1G"])
-    reader = new_reader()
+def test_a_broken_session_is_begun_anew(driver: Driver) -> None:
+    driver.write([*FOUR, "proc 1 77 mem=1G"])
+    reader = driver.reader()
     reader.read()
     child = reader.child_pid
-    fake_nvml.add("system x epoch=1")
+    driver.add("system x epoch=1")
     assert [memory_of(gpu).used_bytes for gpu in reader.read_memory().gpus] == [0, GIB, 0, 0]
     assert reader.child_pid == child
 
 
-def test_it_is_told_when_a_full_read_takes_the_lists_anew(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader(list_interval_seconds=100.0)
+def test_it_is_told_when_a_full_read_takes_the_lists_anew(driver: Driver) -> None:
+    driver.write(FOUR)
+    reader = driver.reader(list_interval_seconds=100.0)
     assert reader.source.lists_due_in_seconds() == 0.0
     reader.read()
     due = reader.source.lists_due_in_seconds()
@@ -158,19 +147,17 @@ def test_it_is_told_when_a_full_read_takes_the_lists_anew(fake_nvml: FakeNvml, n
     assert 80.0 < reader.source.lists_due_in_seconds() < due
     reader.clock.advance(101.0)
     assert reader.source.lists_due_in_seconds() == 0.0
-    fake_nvml.add("delay nvmlDeviceGetMemoryInfo_v2 3 hang")
+    driver.add("delay nvmlDeviceGetMemoryInfo_v2 3 hang")
     reader.fail(0.1)  # nothing came of these
     assert reader.source.lists_due_in_seconds() == 0.0
 
 
-def test_a_memory_read_waits_for_its_turn_no_longer_than_its_deadline(
-    fake_nvml: FakeNvml, new_reader: NewReader
-) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader()
+def test_a_memory_read_waits_for_its_turn_no_longer_than_its_deadline(driver: Driver) -> None:
+    driver.write(FOUR)
+    reader = driver.reader()
     memory: Source[object] = NvmlMemorySource(reader.source)
     reader.read()
-    fake_nvml.add("delay nvmlDeviceGetMemoryInfo_v2 3 hang")
+    driver.add("delay nvmlDeviceGetMemoryInfo_v2 3 hang")
     with ThreadPoolExecutor(1) as pool:
         hung = pool.submit(reader.fail, 4.0)
         eventually(lambda: "on GPU 3" in memory.doing())
@@ -183,18 +170,16 @@ def test_a_memory_read_waits_for_its_turn_no_longer_than_its_deadline(
         assert caught.value.stuck is not None
         assert caught.value.stuck.subject == "3"
         assert hung.result().cause is Cause.TIMEOUT
-    fake_nvml.write([*FOUR, "proc 3 77 mem=1G"])
+    driver.write([*FOUR, "proc 3 77 mem=1G"])
     memory.close()
     assert memory_of(reader.read_memory().gpus[3]).used_bytes == GIB  # after the late answer, which was the other's
 
 
-def test_a_child_that_hangs_in_a_memory_read_is_replaced_and_its_gpu_left_out(
-    fake_nvml: FakeNvml, new_reader: NewReader
-) -> None:
-    fake_nvml.write(FOUR)
-    reader = new_reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0), list_interval_seconds=1000.0)
+def test_a_child_that_hangs_in_a_memory_read_is_replaced_and_its_gpu_left_out(driver: Driver) -> None:
+    driver.write(FOUR)
+    reader = driver.reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0), list_interval_seconds=1000.0)
     reader.read()
-    fake_nvml.add("delay nvmlDeviceGetMemoryInfo_v2 3 hang")
+    driver.add("delay nvmlDeviceGetMemoryInfo_v2 3 hang")
     with pytest.raises(SourceError):
         reader.read_memory(0.1)
     eventually(lambda: "on GPU 3" in reader.source.doing())
@@ -206,10 +191,10 @@ def test_a_child_that_hangs_in_a_memory_read_is_replaced_and_its_gpu_left_out(
     assert [gpu.fault for gpu in reader.read_memory().gpus] == [None, None, None, Cause.TIMEOUT]
 
 
-def test_a_gpu_that_hangs_in_its_lists_is_not_cleared_by_its_memory(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+def test_a_gpu_that_hangs_in_its_lists_is_not_cleared_by_its_memory(driver: Driver) -> None:
     """Else each full read would ask it again, and cost all GPUs' values for as long as a child may hang."""
-    fake_nvml.write([*FOUR, "delay nvmlDeviceGetComputeRunningProcesses_v3 3 hang"])
-    reader = new_reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0), list_interval_seconds=0.0)
+    driver.write([*FOUR, "delay nvmlDeviceGetComputeRunningProcesses_v3 3 hang"])
+    reader = driver.reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0), list_interval_seconds=0.0)
     left_out = [None, None, None, Cause.TIMEOUT]
 
     def hang_until_killed() -> None:
@@ -228,11 +213,11 @@ def test_a_gpu_that_hangs_in_its_lists_is_not_cleared_by_its_memory(fake_nvml: F
         assert [gpu.fault for gpu in read().gpus] == left_out
 
 
-def test_two_threads_read_in_turns(fake_nvml: FakeNvml, new_reader: NewReader) -> None:
+def test_two_threads_read_in_turns(driver: Driver) -> None:
     """Each answer is of its own question, and what the one learns the other keeps."""
     me = os.getpid()
-    fake_nvml.write([*FOUR, f"proc 0 {me} mem=1G"])
-    reader = new_reader(list_interval_seconds=0.0)
+    driver.write([*FOUR, f"proc 0 {me} mem=1G"])
+    reader = driver.reader(list_interval_seconds=0.0)
     reader.read()
     stop = threading.Event()
 
@@ -252,7 +237,7 @@ def test_two_threads_read_in_turns(fake_nvml: FakeNvml, new_reader: NewReader) -
             for i in range(60):
                 used = 1 + i % 2
                 listed = FOUR[: 4 - i // 10 % 2]
-                fake_nvml.write([*listed, f"proc 0 {me} mem={used}G"])
+                driver.write([*listed, f"proc 0 {me} mem={used}G"])
                 report = reader.read()
                 assert report.listed == len(listed)
                 assert holders_of(report.gpus[0])[me].used_bytes == used * GIB

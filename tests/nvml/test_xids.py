@@ -7,13 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.fakes.nvml import FakeNvml
-from tests.fakes.nvml_reader import NewReader, Reader, calls_in, eventually, fake_nvml, new_reader
+from tests.fakes.nvml_reader import Driver, Reader, calls_in, eventually
 
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.reading import Cause
-
-__all__ = ["fake_nvml", "new_reader"]
 
 FOUR = [f"gpu {i} uuid=GPU-{i}" for i in range(4)]
 
@@ -26,12 +23,12 @@ def counts(report: NvmlReport) -> Counts:
 
 def seen_by_child(reader: Reader) -> Counts:
     """Return what the child has counted, without asking it."""
-    assert reader.source._child is not None
-    return {(key.gpu_uuid, key.number): seen.count for key, seen in reader.source._child.xids().items()}
+    assert reader.source._state.child is not None
+    return {(key.gpu_uuid, key.number): seen.count for key, seen in reader.source._state.child.xids().items()}
 
 
 class Host:
-    def __init__(self, fake: FakeNvml, reader: Reader, trace: Path) -> None:
+    def __init__(self, fake: Driver, reader: Reader, trace: Path) -> None:
         self.fake = fake
         self.reader = reader
         self.trace = trace
@@ -52,9 +49,9 @@ class Host:
 
 
 @pytest.fixture
-def host(fake_nvml: FakeNvml, new_reader: NewReader, tmp_path: Path) -> Host:
-    reader = new_reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0), list_interval_seconds=0.0)
-    return Host(fake_nvml, reader, tmp_path / "trace")
+def host(driver: Driver, tmp_path: Path) -> Host:
+    reader = driver.reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0), list_interval_seconds=0.0)
+    return Host(driver, reader, tmp_path / "trace")
 
 
 def test_events_are_counted_by_gpu_and_number(host: Host) -> None:
@@ -131,19 +128,6 @@ def test_events_are_counted_while_a_call_hangs(host: Host) -> None:
     assert "nvmlDeviceGetMemoryInfo_v2 on GPU 3" in host.reader.source.doing()
     host.fake.remove(hang)
     host.counted({("GPU-3", 119): 1})
-
-
-def test_what_a_gpu_said_before_its_hung_child_was_killed_is_told(host: Host) -> None:
-    host.begin()
-    host.fake.add("delay nvmlDeviceGetMemoryInfo_v2 3 hang")
-    host.reader.fail(0.1)
-    host.fake.add("event 1 gpu=3 xid=119")
-    eventually(lambda: seen_by_child(host.reader) == {("GPU-3", 119): 1})
-    host.reader.clock.advance(120)
-    assert "killed" in host.reader.fail().detail
-    host.reader.clock.advance(5)
-    report = host.reader.read()
-    assert (report.gpus[3].fault, counts(report)) == (Cause.TIMEOUT, {("GPU-3", 119): 1})
 
 
 def test_a_gpu_is_watched_before_it_hangs_the_first_read(host: Host) -> None:
@@ -242,10 +226,10 @@ def test_a_library_that_has_only_the_older_wait_is_asked_by_that(host: Host) -> 
 def test_a_waiting_thread_does_not_delay_the_childs_end(host: Host) -> None:
     host.begin()
     host.fake.add("delay nvmlEventSetWait_v2 * hang")
-    child = host.reader.source._child
+    child = host.reader.source._state.child
     assert child is not None
     end = os.pidfd_open(child.pid)
-    child._questions.close()
+    child._process._questions.close()
     assert select.select([end], [], [], 5.0)[0] == [end]
     os.close(end)
 

@@ -14,8 +14,9 @@ from tests.fakes.values import GIB, gpu, held, snapshot, unit
 
 from llmhost.config.schema import Config, Policy
 from llmhost.derive.facts import derive
-from llmhost.derive.history.observations import advance
-from llmhost.derive.orphans import advance_orphans, orphan_conditions, orphans
+from llmhost.derive.history.observations import with_observation
+from llmhost.derive.history.processes import next_orphan_since
+from llmhost.derive.orphans import orphan_conditions, orphans
 from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId
 from llmhost.model.process import Process, Role
@@ -27,7 +28,7 @@ CORE = run(200, "VLLM::EngineCore", pipes=CHILD_PIPES)
 
 def after(since: dict[ProcessId, float], at: float, *processes: Process, **more: Any) -> Snapshot:  # noqa: ANN401
     look = snapshot(processes=[INIT, *processes], at_monotonic=at, **more)
-    carried = advance_orphans(since, look)
+    carried = next_orphan_since(since, look)
     since.clear()
     since.update(carried)
     return look
@@ -69,7 +70,7 @@ def test_a_look_that_failed_changes_nothing_and_tells_nothing() -> None:
     after(since, 100.0, CORE)
     failed = Failed(Cause.TIMEOUT, "5 of 9 processes read")
     blind = replace(snapshot(at_monotonic=110.0), processes=failed)
-    assert advance_orphans(since, blind) == since
+    assert next_orphan_since(since, blind) == since
     assert orphan_conditions(blind) == failed
     assert orphans(blind, since, 0.0, Policy()) == failed
     assert told(after(since, 115.0, CORE), since) == [(200, "vllm", Role.CORE, 15.0)]
@@ -103,15 +104,17 @@ def test_orphans_are_told_by_pid() -> None:
 
 def test_nobody_can_tell_orphans_who_has_not_watched_for_the_grace_time() -> None:
     first = snapshot(processes=[INIT, CORE], at_monotonic=100.0)
-    history = advance(History(), first, Policy())
+    history = with_observation(History(), first, Policy())
     assert history.processes_since == 100.0
     assert isinstance(derive(first, Config(), history).orphans, NotApplicable)
     later = snapshot(processes=[INIT, CORE], at_monotonic=115.0)
-    found = derive(later, Config(), advance(history, later, Policy())).orphans
+    found = derive(later, Config(), with_observation(history, later, Policy())).orphans
     assert isinstance(found, Ok)
     assert [orphan.process.id for orphan in found.value] == [CORE.id]
     healthy = snapshot(processes=[INIT], at_monotonic=100.0)
-    assert derive(healthy, Config(), advance(History(), healthy, Policy())).orphans == Ok(())  # there can be none
+    assert derive(healthy, Config(), with_observation(History(), healthy, Policy())).orphans == Ok(
+        ()
+    )  # there can be none
 
 
 def read_at(look: Snapshot, at: float | None) -> Snapshot:
@@ -123,18 +126,22 @@ def test_time_is_taken_when_processes_are_read_not_when_all_else_was() -> None:
     history = History()
     for at, late in ((100.0, 8.0), (114.0, 8.0)):
         look = read_at(snapshot(processes=[INIT, CORE], at_monotonic=at + late), at)
-        history = advance(history, look, Policy())
+        history = with_observation(history, look, Policy())
         assert not isinstance(derive(look, Config(), history).orphans, Ok)
     assert (history.processes_since, history.processes_at, history.orphan_since) == (100.0, 114.0, {CORE.id: 100.0})
     look = read_at(snapshot(processes=[INIT, CORE], at_monotonic=115.0), 115.0)
-    found = derive(look, Config(), advance(history, look, Policy())).orphans
+    found = derive(look, Config(), with_observation(history, look, Policy())).orphans
     assert isinstance(found, Ok)
     assert [orphan.seconds for orphan in found.value] == [15.0]
 
 
 def test_a_reading_older_than_one_that_was_taken_in_changes_nothing() -> None:
-    history = advance(History(), read_at(snapshot(processes=[INIT, CORE], at_monotonic=101.0), 100.0), Policy())
+    history = with_observation(
+        History(), read_at(snapshot(processes=[INIT, CORE], at_monotonic=101.0), 100.0), Policy()
+    )
     healthy = snapshot(processes=[INIT], at_monotonic=109.0)
-    assert advance(history, read_at(healthy, 99.0), Policy()) == history  # somebody's who had to wait for other things
-    assert advance(history, read_at(healthy, 100.0), Policy()).orphan_since == {}
-    assert advance(history, read_at(healthy, 102.0), Policy()).orphan_since == {}
+    assert (
+        with_observation(history, read_at(healthy, 99.0), Policy()) == history
+    )  # somebody's who had to wait for other things
+    assert with_observation(history, read_at(healthy, 100.0), Policy()).orphan_since == {}
+    assert with_observation(history, read_at(healthy, 102.0), Policy()).orphan_since == {}

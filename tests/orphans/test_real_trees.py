@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.engine_tree import PATIENCE_SECONDS, PYTHON, SHELL, Member, Tree
-from tests.fakes.looks import Looks
 from tests.fakes.needs import needs_root
+from tests.fakes.observed_processes import ObservedProcesses
 
 from llmhost.derive.trackers import TrackerState
 from llmhost.model.process import Role
@@ -27,12 +27,12 @@ CORE, WORKERS = "VLLM::EngineCore", ["VLLM::Worker_TP0", "VLLM::Worker_TP1"]
 TP2_ORPHANS = [CORE, *WORKERS]
 
 
-def looks_at(tree: Tree) -> Looks:
-    return Looks(names=lambda: tree.pids)
+def observed(tree: Tree) -> ObservedProcesses:
+    return ObservedProcesses(names=lambda: tree.pids)
 
 
-def parent_of(looks: Looks, tree: Tree, name: str) -> int:
-    return looks.table.by_pid[tree.members[name].pid].ppid
+def parent_of(seen: ObservedProcesses, tree: Tree, name: str) -> int:
+    return seen.table.by_pid[tree.members[name].pid].ppid
 
 
 @pytest.mark.parametrize(
@@ -44,33 +44,33 @@ def test_a_killed_servers_engine_is_orphaned_whoever_adopts_it(
     under: tuple[str, ...], method: str, tmp_path: Path
 ) -> None:
     with Tree(tmp_path / "tree", TP2, under, method) as tree:
-        looks = looks_at(tree)
-        assert looks.orphans(0) == {}
-        assert set(looks.trackers().values()) <= {TrackerState.ATTACHED}
+        seen = observed(tree)
+        assert seen.orphans(0) == {}
+        assert set(seen.trackers().values()) <= {TrackerState.ATTACHED}
         tree.kill("vllm")
-        assert looks.orphans(1) == {}
-        assert looks.orphans(3) == {}
+        assert seen.orphans(1) == {}
+        assert seen.orphans(3) == {}
         if under:
             top = "forkserver" if method == "forkserver" else CORE
-            assert parent_of(looks, tree, top) == tree.members["adopter"].pid
-        found = looks.orphans(21)
+            assert parent_of(seen, tree, top) == tree.members["adopter"].pid
+        found = seen.orphans(21)
         assert sorted(found) == sorted([*TP2_ORPHANS, *(["forkserver"] if method == "forkserver" else [])])
         assert {one.seconds for one in found.values()} == {20}
         assert {one.engine for name, one in found.items() if name != "forkserver"} == {"vllm"}
         assert not under or not any(one.inferred for one in found.values())
-        assert {orphan.seconds for orphan in looks.orphans(61).values()} == {60}
+        assert {orphan.seconds for orphan in seen.orphans(61).values()} == {60}
         if method != "fork":  # it needs no tracker
-            assert looks.trackers() == {"tracker": TrackerState.ORPHANED}
+            assert seen.trackers() == {"tracker": TrackerState.ORPHANED}
 
 
 def test_a_killed_launcher_leaves_all_as_orphans_and_servers_that_listen(tmp_path: Path) -> None:
     with Tree(tmp_path / "tree", ("--cores", "2", "--api-server-count", "2"), PYTHON) as tree:
-        looks = looks_at(tree)
-        assert looks.orphans(0) == {}
-        assert looks.table.by_pid[tree.members["vllm"].pid].role is Role.LAUNCHER
+        seen = observed(tree)
+        assert seen.orphans(0) == {}
+        assert seen.table.by_pid[tree.members["vllm"].pid].role is Role.LAUNCHER
         tree.kill("vllm")
-        assert looks.orphans(2) == {}
-        found = looks.orphans(20)
+        assert seen.orphans(2) == {}
+        found = seen.orphans(20)
         assert {name: orphan.process.role for name, orphan in found.items()} == {
             "VLLM::APIServer_0": Role.API_SERVER,
             "VLLM::APIServer_1": Role.API_SERVER,
@@ -82,76 +82,45 @@ def test_a_killed_launcher_leaves_all_as_orphans_and_servers_that_listen(tmp_pat
         }
         assert not any(orphan.inferred for orphan in found.values())
         with socket.create_connection(("127.0.0.1", tree.members["VLLM::APIServer_0"].told["port"]), timeout=5):
-            assert looks.trackers() == {"tracker": TrackerState.ORPHANED}
+            assert seen.trackers() == {"tracker": TrackerState.ORPHANED}
 
 
 def test_workers_of_a_killed_core_are_none_while_they_are_on_their_way_out(tmp_path: Path) -> None:
     with Tree(tmp_path / "tree", TP2, PYTHON) as tree:
-        looks = looks_at(tree)
-        assert looks.orphans(0) == {}
+        seen = observed(tree)
+        assert seen.orphans(0) == {}
         tree.kill(CORE)
         tree.wait_for_end_of("vllm")
-        assert looks.orphans(2) == {}
-        assert {parent_of(looks, tree, name) for name in WORKERS} == {tree.members["adopter"].pid}
-        assert looks.trackers() == {"tracker": TrackerState.ORPHANED}
-        assert sorted(looks.orphans(20)) == WORKERS  # they are, if they should hang
+        assert seen.orphans(2) == {}
+        assert {parent_of(seen, tree, name) for name in WORKERS} == {tree.members["adopter"].pid}
+        assert seen.trackers() == {"tracker": TrackerState.ORPHANED}
+        assert sorted(seen.orphans(20)) == WORKERS  # they are, if they should hang
         with tree.leaving():
             for name in (*WORKERS, "tracker"):
                 tree.wait_for_end_of(name)
-        assert looks.orphans(21) == {}
-        assert looks.trackers().get("tracker") in {None, TrackerState.ZOMBIE}
+        assert seen.orphans(21) == {}
+        assert seen.trackers().get("tracker") in {None, TrackerState.ZOMBIE}
         assert not tree.members[CORE].segment.exists()  # the tracker's last act
-
-
-def test_nothing_is_left_of_a_tree_that_was_killed_as_a_whole(tmp_path: Path) -> None:
-    with Tree(tmp_path / "tree", TP2, PYTHON) as tree:
-        looks = looks_at(tree)
-        looks.orphans(0)
-        tree.kill("vllm", "tracker", *TP2_ORPHANS)
-        assert looks.orphans(2) == {}
-        assert looks.orphans(60) == {}
-        assert set(looks.trackers().values()) <= {TrackerState.ZOMBIE}
-
-
-def test_a_killed_tracker_is_a_zombie_and_makes_no_orphans(tmp_path: Path) -> None:
-    with Tree(tmp_path / "tree", TP2) as tree:
-        looks = looks_at(tree)
-        assert looks.orphans(0) == {}
-        tree.kill("tracker")
-        assert looks.orphans(2) == {}
-        assert looks.orphans(60) == {}
-        assert looks.trackers() == {"tracker": TrackerState.ZOMBIE}
 
 
 def test_a_killed_server_and_tracker_leave_orphans_without_a_tracker(tmp_path: Path) -> None:
     with Tree(tmp_path / "tree", TP2, PYTHON) as tree:
-        looks = looks_at(tree)
-        looks.orphans(0)
+        seen = observed(tree)
+        seen.orphans(0)
         tree.kill("tracker", "vllm")
-        looks.orphans(2)
-        assert sorted(looks.orphans(20)) == TP2_ORPHANS
-        assert set(looks.trackers().values()) <= {TrackerState.ZOMBIE}
-
-
-def test_a_server_that_is_asked_to_end_leaves_nothing(tmp_path: Path) -> None:
-    with Tree(tmp_path / "tree", TP2) as tree:
-        looks = looks_at(tree)
-        looks.orphans(0)
-        tree.members["vllm"].signal(signal.SIGTERM)
-        for name in tree.members:
-            tree.wait_for_end_of(name)
-        assert looks.orphans(2) == {}
-        assert looks.orphans(60) == {}
+        seen.orphans(2)
+        assert sorted(seen.orphans(20)) == TP2_ORPHANS
+        assert set(seen.trackers().values()) <= {TrackerState.ZOMBIE}
 
 
 def test_a_wedged_server_keeps_its_children(tmp_path: Path) -> None:
     with Tree(tmp_path / "tree", TP2) as tree:
-        looks = looks_at(tree)
-        looks.orphans(0)
+        seen = observed(tree)
+        seen.orphans(0)
         tree.members["vllm"].signal(signal.SIGSTOP)
-        assert looks.orphans(2) == {}
-        assert looks.orphans(60) == {}
-        assert looks.trackers() == {"tracker": TrackerState.ATTACHED}
+        assert seen.orphans(2) == {}
+        assert seen.orphans(60) == {}
+        assert seen.trackers() == {"tracker": TrackerState.ATTACHED}
 
 
 AS_NOBODY = """
@@ -220,10 +189,10 @@ def test_a_text_generation_server_that_a_program_started_by_hand_is_no_orphan(tm
     ) as launcher:  # ends with its standard input
         assert launcher.stdout is not None
         pid = int(launcher.stdout.readline())
-        looks = Looks(names=lambda: {pid: "shard"})
-        looks.orphans(0)
-        assert (looks.table.by_pid[pid].engine, looks.table.by_pid[pid].role) == ("tgi", Role.WORKER)
-        assert looks.orphans(60) == {}
+        seen = ObservedProcesses(names=lambda: {pid: "shard"})
+        seen.orphans(0)
+        assert (seen.table.by_pid[pid].engine, seen.table.by_pid[pid].role) == ("tgi", Role.WORKER)
+        assert seen.orphans(60) == {}
 
 
 DAEMON = """
@@ -262,12 +231,12 @@ def test_the_tracker_of_a_program_in_the_background_is_detached(user: list[str])
         members = {name: Member(one, os.pidfd_open(one), {}) for one, name in names.items()}
         try:
             first.wait()
-            looks = Looks(names=lambda: names)
-            assert looks.orphans(0) == {}
-            assert looks.trackers() == {"tracker": TrackerState.DETACHED}
-            assert looks.table.by_pid[int(pid)].pipes is not None
-            looks.orphans(60)  # found once, it is looked at again without a search
-            assert looks.trackers() == {"tracker": TrackerState.DETACHED}
+            seen = ObservedProcesses(names=lambda: names)
+            assert seen.orphans(0) == {}
+            assert seen.trackers() == {"tracker": TrackerState.DETACHED}
+            assert seen.table.by_pid[int(pid)].pipes is not None
+            seen.orphans(60)  # found once, it is looked at again without a search
+            assert seen.trackers() == {"tracker": TrackerState.DETACHED}
         finally:
             first.stdin.close()  # which ends it, and that the tracker
             for member in members.values():

@@ -31,9 +31,9 @@ def tracker(ppid: int, **more: Any) -> Process:  # noqa: ANN401
 
 
 def state(
-    *processes: Process, orphans: frozenset[ProcessId] = frozenset(), holders_untold: frozenset[int] = frozenset()
+    *processes: Process, orphans: frozenset[ProcessId] = frozenset(), unknown_holders: frozenset[int] = frozenset()
 ) -> TrackerState | None:
-    return tracker_states(replace(table(processes), holders_untold=holders_untold), orphans).get(ProcessId(500, 1000))
+    return tracker_states(replace(table(processes), unknown_holders=unknown_holders), orphans).get(ProcessId(500, 1000))
 
 
 @pytest.mark.parametrize(
@@ -135,10 +135,10 @@ def test_a_tracker_whose_pipe_somebody_unknown_may_hold_is_not_called_orphaned()
     unknown = frozenset({500})
     daemon = run(300, "python3", "app.py", pipes={7: PIPE})
     orphan = run(301, "VLLM::EngineCore", pipes={9: PIPE, 24: 7003})
-    assert state(INIT, LOST, holders_untold=unknown) is None
-    assert state(INIT, LOST, daemon, holders_untold=unknown) is None
-    assert state(INIT, LOST, orphan, holders_untold=unknown) is ORPHANED
-    assert state(INIT, LOST, holders_untold=frozenset({501})) is ORPHANED
+    assert state(INIT, LOST, unknown_holders=unknown) is None
+    assert state(INIT, LOST, daemon, unknown_holders=unknown) is None
+    assert state(INIT, LOST, orphan, unknown_holders=unknown) is ORPHANED
+    assert state(INIT, LOST, unknown_holders=frozenset({501})) is ORPHANED
 
 
 class Counted(dict[int, int]):

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from tests.fakes.axe import grave_faults, source
 from tests.fakes.browser import Browser, Page
+from tests.fakes.hostile_names import view_of
 from tests.fakes.http_peers import until
-from tests.fakes.named_everywhere import look_at
+from tests.fakes.needs import TOOLS, missing
 from tests.fakes.status_page import handler, text_of, written
 from tests.fakes.values import HOST
 
@@ -25,11 +25,11 @@ OLD = "document.getElementById('old').hidden ? '' : document.getElementById('old
 
 
 class Site:
-    """Serves what it is told to, and counts who asks."""
+    """A server of one page that counts the requests."""
 
     def __init__(self) -> None:
         self.page = ""
-        self.asked = 0
+        self.requests = 0
         self.broken: Response | None = None
         self._port = 0
         self.start()
@@ -47,7 +47,7 @@ class Site:
         self._server.stop()
 
     def _answer(self, request: Request) -> Response:
-        self.asked += 1
+        self.requests += 1
         return self.broken or handler(lambda: self.page)(request)
 
 
@@ -65,13 +65,34 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def looks() -> dict[str, HostView]:
+def views() -> dict[str, HostView]:
     return {name: written(name) for name in HOSTS}
+
+
+AXE_RUN = """
+axe.run(document, {resultTypes: ["violations"]}).then((told) => told.violations
+  .filter((violation) => ["serious", "critical"].includes(violation.impact))
+  .map(({id, nodes}) => id + ": " + nodes.map((node) => node.target.join(" ") + " " + node.failureSummary).join("; ")))
+"""
+
+
+def axe_source() -> str:
+    found = sorted((TOOLS / "axe-core").glob("axe-*.min.js"))
+    if not found:
+        missing("axe-core (tests/setup/axe)")
+    return found[-1].read_text(encoding="utf-8")
+
+
+def grave_faults(page: Page, axe: str) -> list[str]:
+    """Return the serious and critical violations of WCAG 2.2 A and AA; `axe` is the source of axe-core."""
+    page.run(f"{axe}; 0")
+    told: list[str] = page.run(AXE_RUN)
+    return told
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_it_keeps_nobody_out(browser: Browser, site: Site, views: dict[str, HostView], dark: bool) -> None:
-    axe = source()
+    axe = axe_source()
     with browser.page(width=390, dark=dark) as page:
         for name in ("incident", "left-over-by-many", "engine-of-each-kind"):
             site.page = text_of(views[name])
@@ -108,7 +129,7 @@ def test_axe_finds_what_is_wrong(browser: Browser, site: Site, views: dict[str, 
     site.page = text_of(views["incident"]).replace('lang="en"', "").replace("<h2>Units</h2>", '<img src="x">')
     with browser.page() as page:
         page.open(site.url)
-        assert [one.split(":")[0] for one in grave_faults(page, source())] == ["html-has-lang", "image-alt"]
+        assert [one.split(":")[0] for one in grave_faults(page, axe_source())] == ["html-has-lang", "image-alt"]
 
 
 NAME = (
@@ -118,7 +139,7 @@ NAME = (
 
 
 def test_a_hostile_name_does_no_harm(browser: Browser, site: Site) -> None:
-    view = look_at(NAME, host=Ok(HOST))
+    view = view_of(NAME, host=Ok(HOST))
     ((me, record),) = view.history.units.items()
     starts = tuple(replace(start, at=view.snapshot.at - 60) for start in record.starts)
     site.page = text_of(replace(view, history=replace(view.history, units={me: replace(record, starts=starts)})))
@@ -126,7 +147,7 @@ def test_a_hostile_name_does_no_harm(browser: Browser, site: Site) -> None:
         page.open(site.url)
         assert page.run("document.querySelector('article h3').textContent") == NAME.replace("\n", "?")
         page.run(ASK)
-        until(lambda: site.asked > 1)
+        until(lambda: site.requests > 1)
         page.until("document.getElementById('age').textContent.startsWith(', 0 s')")
         assert page.run("document.title").startswith("not healthy")
         assert page.run("document.querySelectorAll('img, script').length") == 1
@@ -190,12 +211,12 @@ def test_it_asks_again_by_itself_but_not_while_nobody_sees_it(
         assert page.run("document.title") == "healthy – gpu-host-1 – llmhost"
         assert page.run("document.getElementById('age').textContent").startswith(", ")
         page.run(f"Object.defineProperty(document, 'hidden', {{value: true, configurable: true}}); {ASK}")
-        asked = site.asked
+        requests = site.requests
         page.tell("Emulation.setVirtualTimePolicy", policy="advance", budget=60_000)
         page.event("Emulation.virtualTimeBudgetExpired")
-        assert site.asked == asked
+        assert site.requests == requests
         page.run(f"delete document.hidden; {ASK}")
-        until(lambda: site.asked > asked)
+        until(lambda: site.requests > requests)
 
 
 def test_what_somebody_is_at_stays_where_it_is(browser: Browser, site: Site, views: dict[str, HostView]) -> None:
@@ -233,7 +254,7 @@ def test_selected_text_stays_selected(browser: Browser, site: Site, views: dict[
         page.open(site.url)
         page.run("getSelection().selectAllChildren(document.querySelector('article h3'))")
         site.page = text_of(views["engine-of-each-kind"])
-        until(lambda: page.run(ASK) or site.asked > 2)  # it asks again only when it has done with what it got
+        until(lambda: page.run(ASK) or site.requests > 2)  # it asks again only when it has done with what it got
         assert page.run("String(getSelection())") == "vllm-744b.service"
         assert page.run(HEADLINE) == "not healthy"
         page.run("getSelection().removeAllRanges()")

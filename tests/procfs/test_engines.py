@@ -1,6 +1,5 @@
 """Whose process it is and which part of the engine. Titles are those in the sources of vLLM 0.6 to 0.32 and SGLang."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -169,53 +168,6 @@ def test_a_name_in_comm_alone_is_believed_only_where_there_is_no_command_line() 
     assert classify((), "vllm") == ("vllm", API_SERVER)
     assert classify((), "text-generation") == ("tgi", OTHER)
     assert classify(("/opt/vllm/bin/python3", "/opt/vllm/bin/vllm", "chat"), "vllm") == NOBODYS
-
-
-TREES = json.loads((Path(__file__).parent / "vllm_0_32_trees.json").read_text())
-ROLES = {
-    "one GPU, serving": {8617: API_SERVER, 8796: TRACKER, 8797: CORE, 8981: WORKER},
-    "two GPUs, loading": {2036: API_SERVER, 2905: TRACKER, 2906: CORE, 3519: OTHER, 3520: OTHER},
-    "two GPUs, serving": {30619: API_SERVER, 30917: TRACKER, 30918: CORE, 31009: WORKER, 31010: WORKER},
-    "two GPUs, API server killed": {30917: TRACKER, 30918: CORE, 31009: WORKER, 31010: WORKER},
-    # the tracker was seen as a zombie only, of which nothing but "python3" is left
-    "two GPUs, tracker killed": {11721: API_SERVER, 11802: OTHER, 11803: CORE, 11931: WORKER, 11932: WORKER},
-    "two GPUs, API server killed under a subreaper": {
-        5254: API_SERVER,
-        5266: TRACKER,
-        5267: CORE,
-        5275: WORKER,
-        5276: WORKER,
-    },
-    "two replicas, serving": {
-        6673: LAUNCHER,
-        6679: TRACKER,
-        6680: COORDINATOR,
-        6688: CORE,
-        6689: CORE,
-        6690: API_SERVER,
-        6691: API_SERVER,
-        6707: WORKER,
-        6714: WORKER,
-    },
-    "two replicas, launcher killed": {
-        6679: TRACKER,
-        6680: COORDINATOR,
-        6688: CORE,
-        6689: CORE,
-        6690: API_SERVER,
-        6691: API_SERVER,
-        6707: WORKER,
-        6714: WORKER,
-    },
-}
-
-
-@pytest.mark.parametrize("name", TREES)
-def test_every_process_of_a_recorded_vllm_tree_has_its_role(name: str, tmp_path: Path) -> None:
-    table = ProcfsSource(procfs=write_proc(tmp_path, TREES[name]), trust_pid_namespace=False).read(float("inf"))
-    assert {pid: process.role for pid, process in table.by_pid.items() if pid != 1} == ROLES[name]
-    expected = {pid: "" if role in (TRACKER, OTHER) else "vllm" for pid, role in ROLES[name].items()}
-    assert {pid: process.engine for pid, process in table.by_pid.items() if pid != 1} == expected
 
 
 def roles(tmp_path: Path, *commands: tuple[int, int, str, str]) -> dict[int, Role]:

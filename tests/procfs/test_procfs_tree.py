@@ -14,7 +14,7 @@ from llmhost.model.process import Home, Placement, Process, ProcessTable, Role
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 from llmhost.sources.procfs import ProcfsSource
-from llmhost.sources.procfs_files import MOST_ARGUMENT_BYTES, parse_cmdline, parse_stat
+from llmhost.sources.procfs_files import MOST_ARGUMENT_BYTES, parse_cmdline
 
 LONG_AGO = 1  # ticks since boot
 NOW = 100_000.0  # seconds since boot
@@ -86,21 +86,6 @@ def test_every_field_of_a_process_is_told(tmp_path: Path) -> None:
     assert table.of(ProcessId(4711, 987654322)) is None
 
 
-STATS = {
-    b"7 (a) b (c)) S 1 2 3 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 99 0\n": b"a) b (c)",
-    b"7 (\n) R 9 9 (\n) S 1 2 3 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 99 0\n": b"\n) R 9 9 (\n",
-    b"7 () S 1 2 3 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 99 0\n": b"",
-    b"7 (\xff\xfe) S 1 2 3 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 99 0\n": b"\xff\xfe",
-}
-
-
-@pytest.mark.parametrize(("data", "comm"), STATS.items())
-def test_a_name_may_hold_anything(data: bytes, comm: bytes) -> None:
-    stat = parse_stat(data)
-    assert (stat.comm, stat.state, stat.ppid, stat.pgrp, stat.session, stat.start_ticks) == (comm, "S", 1, 2, 3, 99)
-    assert stat.flags == 4194560  # PF_RANDOMIZE | PF_FORKNOEXEC: not a kernel thread
-
-
 def test_arguments_lose_their_padding_and_keep_empty_ones_inside() -> None:
     assert parse_cmdline(b"VLLM::Worker_TP0\0\0\0\0\0") == ("VLLM::Worker_TP0",)
     assert parse_cmdline(b"a\0\0b\0") == ("a", "", "b")
@@ -164,11 +149,6 @@ def test_a_procfs_that_does_not_know_us_is_not_the_one_of_our_pid_namespace(tmp_
     (tmp_path / "self/ns/pid").unlink()
     error = error_of(lambda: ProcfsSource(procfs=tmp_path, trust_pid_namespace=False).read(float("inf")))
     assert error.cause is Cause.PID_NAMESPACE
-
-
-def test_an_operator_who_trusts_the_pids_gets_the_table(tmp_path: Path) -> None:
-    write_proc(tmp_path, [old(10)], pid_namespace=4026532281)
-    assert set(ProcfsSource(procfs=tmp_path, trust_pid_namespace=True).read(float("inf")).by_pid) == {1, 10}
 
 
 @pytest.mark.parametrize(("broken", "how"), [("1", "is not listed"), ("1/stat", "cannot be read")])
@@ -302,11 +282,6 @@ def test_a_zombie_keeps_the_role_and_unit_that_it_was_seen_with_but_no_arguments
         assert [by_pid[pid].argv for pid in (10, 11)] == [(), ()]
         assert [by_pid[pid].role for pid in (10, 11)] == [Role.TRACKER, Role.CORE]
         assert {by_pid[pid].placement.unit for pid in (10, 11)} == {UnitId("here.service")}
-
-
-def test_a_zombie_seen_only_as_such_is_told_by_its_comm(tmp_path: Path) -> None:
-    by_pid = Tree(tmp_path, [old(10, state="Z", argv=[], comm="VLLM::EngineCor")]).read().by_pid
-    assert (by_pid[10].engine, by_pid[10].role, by_pid[10].argv) == ("vllm", Role.CORE, ())
 
 
 def test_an_ended_process_leaves_the_table(tmp_path: Path) -> None:

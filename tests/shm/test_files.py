@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.needs import needs, needs_root
-from tests.fakes.shm import ShownProcesses, by_path, look, mounted, processes, source, tmpfs
+from tests.fakes.shm import ShownProcesses, by_path, look, mounted, source
 
 from llmhost.config.schema import SegmentNames
 from llmhost.model.reading import Cause
 from llmhost.model.segment import SegmentId, SegmentKind
 from llmhost.sources.base import SourceError
 from llmhost.sources.shm.files import list_files
-from llmhost.sources.shm.mountinfo import filesystem_of
-from llmhost.sources.shm.source import ShmSource
-
-__all__ = ["processes", "tmpfs"]
+from llmhost.sources.shm.source import ShmSource, filesystem_of
 
 
 def never() -> bool:

@@ -15,25 +15,19 @@ from tests.fakes.shm import (
     Children,
     ShownProcesses,
     by_path,
-    children,
     holders,
     look,
     mounted,
-    processes,
     source,
     these,
-    tmpfs,
 )
 
 from llmhost.model.segment import SegmentKind
-
-__all__ = ["children", "processes", "tmpfs"]
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 MAKE = "from multiprocessing.shared_memory import SharedMemory; made = SharedMemory(create=True, size={size})"
 ATTACH = "from multiprocessing.shared_memory import SharedMemory; attached = SharedMemory(name={name!r})"
-TRACKER = "from multiprocessing.resource_tracker import _resource_tracker; told = _resource_tracker._pid"
 
 
 def make(child: Child, size: int = 65536) -> str:
@@ -43,11 +37,8 @@ def make(child: Child, size: int = 65536) -> str:
     return name
 
 
-def test_a_segment_is_held_by_its_maker_and_by_who_attached_later(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
-    maker, reader, bystander = children(tmpfs), children(tmpfs), children(tmpfs)
-    processes.show(maker, reader, bystander)
+def test_a_segment_is_held_by_its_maker_and_by_who_attached_later(tmpfs: Path, processes: ShownProcesses) -> None:
+    maker, reader, _ = (processes.child(tmpfs) for _ in range(3))
     asked = source(tmpfs, processes)
     name = make(maker)
     assert holders(look(asked)) == {name: these(maker)}
@@ -64,10 +55,9 @@ def test_a_segment_is_held_by_its_maker_and_by_who_attached_later(
 
 
 def test_who_was_there_all_along_is_found_when_the_holder_that_was_known_is_gone(
-    tmpfs: Path, processes: ShownProcesses, children: Children
+    tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    maker, reader = children(tmpfs), children(tmpfs)
-    processes.show(maker, reader)
+    maker, reader = processes.child(tmpfs), processes.child(tmpfs)
     asked = source(tmpfs, processes)
     name = make(maker)
     look(asked)
@@ -76,48 +66,6 @@ def test_who_was_there_all_along_is_found_when_the_holder_that_was_known_is_gone
     assert holders(look(asked)) == {name: None}
     asked.configure(names=(), grace_seconds=0.0)
     assert holders(look(asked)) == {name: these(reader)}
-
-
-def test_a_whole_tree_that_is_killed_leaves_its_segments_unheld(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
-    maker = children(tmpfs)
-    name = make(maker)
-    processes.show(maker, maker.number(TRACKER))
-    asked = source(tmpfs, processes)
-    assert holders(look(asked)) == {name: these(maker)}
-    maker.end()  # and its tracker, which would have cleaned up
-    asked.configure(names=(), grace_seconds=0.0)
-    assert holders(look(asked)) == {name: frozenset()}
-    assert (tmpfs / name).exists()
-
-
-def test_a_segment_in_flight_by_name_is_held_by_nobody_until_it_arrives(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
-    maker, reader = children(tmpfs), children(tmpfs)
-    processes.show(maker, reader)
-    name = make(maker)
-    maker.do("made.close()")
-    asked = source(tmpfs, processes)
-    assert holders(look(asked)) == {name: frozenset()}
-    reader.do(ATTACH.format(name=name))
-    asked.configure(names=(), grace_seconds=0.0)
-    assert holders(look(asked)) == {name: these(reader)}
-
-
-def test_an_unlinked_segment_is_no_file_and_its_memory_is_used(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
-    maker = children(tmpfs)
-    processes.show(maker)
-    make(maker, size=1 << 20)
-    maker.do("made.buf[:] = bytes([1]) * len(made.buf); made.unlink()")
-    seen = look(source(tmpfs, processes))
-    assert seen.segments == ()
-    assert seen.used_bytes == 1 << 20
-    maker.end()
-    assert look(source(tmpfs, processes)).used_bytes == 0
 
 
 SEMAPHORE = """
@@ -133,12 +81,12 @@ told = process.pid
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_a_semaphore_is_held_though_its_maker_maps_it_by_another_deleted_name(
-    method: str, tmpfs: Path, processes: ShownProcesses, children: Children
+    method: str, tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    maker = children(tmpfs)
+    maker = processes.child(tmpfs)
     worker = maker.number(SEMAPHORE.format(method=method))
     maker.do(f"while 'sem.mp-' not in open('/proc/{worker}/maps').read(): time.sleep(0.01)")  # it starts on its own
-    processes.show(maker, worker)
+    processes.show(worker)
     (seen,) = look(source(tmpfs, processes)).segments
     assert (seen.kind, seen.size_bytes) == (SegmentKind.SEMAPHORE, 32)
     assert seen.holders == these(maker, worker)
@@ -150,11 +98,9 @@ def test_a_semaphore_is_held_though_its_maker_maps_it_by_another_deleted_name(
     assert look(source(tmpfs, processes)).segments[0].holders == these(maker)
 
 
-def test_a_semaphore_of_forked_processes_leaves_no_file(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
-    maker = children(tmpfs)
-    processes.show(maker, maker.number(SEMAPHORE.format(method="fork")))
+def test_a_semaphore_of_forked_processes_leaves_no_file(tmpfs: Path, processes: ShownProcesses) -> None:
+    maker = processes.child(tmpfs)
+    processes.show(maker.number(SEMAPHORE.format(method="fork")))
     assert look(source(tmpfs, processes)).segments == ()
     assert "/dev/shm/sem." in Path(f"/proc/{maker.pid}/maps").read_text(encoding="utf-8")
 
@@ -181,12 +127,11 @@ path = {path!r}
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_file_is_held_whichever_way_and_known_to_be_at_the_next_look(
-    way: str, tmpfs: Path, processes: ShownProcesses, children: Children
+    way: str, tmpfs: Path, processes: ShownProcesses
 ) -> None:
     path = tmpfs / "file"
     path.write_bytes(b"x")
-    holder, bystander = children(), children()
-    processes.show(holder, bystander)
+    holder, _ = processes.child(), processes.child()
     holder.do(MAPPED.format(path=str(path)) + way)
     asked = source(tmpfs, processes)
     for _ in range(3):
@@ -196,21 +141,19 @@ def test_a_file_is_held_whichever_way_and_known_to_be_at_the_next_look(
 
 
 def test_a_holder_in_another_mount_namespace_is_found_by_another_path(
-    tmpfs: Path, tmp_path: Path, processes: ShownProcesses, children: Children
+    tmpfs: Path, tmp_path: Path, processes: ShownProcesses
 ) -> None:
-    holder = children(tmpfs)
-    processes.show(holder)
+    holder = processes.child(tmpfs)
     (tmpfs / "file").touch()
     holder.do("kept = open('/dev/shm/file')")
     assert holders(look(source(tmpfs, processes))) == {"file": these(holder)}
 
 
 def test_a_file_of_the_same_inode_in_another_tmpfs_is_another_file(
-    tmpfs: Path, tmp_path: Path, processes: ShownProcesses, children: Children
+    tmpfs: Path, tmp_path: Path, processes: ShownProcesses
 ) -> None:
     with mounted(tmp_path / "container") as other:
-        inside = children(other)
-        processes.show(inside)
+        inside = processes.child(other)
         (tmpfs / "psm_e1a2b3c4").touch()
         (other / "psm_e1a2b3c4").touch()
         assert (tmpfs / "psm_e1a2b3c4").stat().st_ino == (other / "psm_e1a2b3c4").stat().st_ino
@@ -222,13 +165,10 @@ def test_a_file_of_the_same_inode_in_another_tmpfs_is_another_file(
 EXIT = {"x86_64": 60, "aarch64": 93}  # _exit(2) of one thread alone, by its number
 
 
-def test_a_process_whose_first_thread_has_ended_still_holds(
-    tmpfs: Path, processes: ShownProcesses, children: Children
-) -> None:
+def test_a_process_whose_first_thread_has_ended_still_holds(tmpfs: Path, processes: ShownProcesses) -> None:
     path = tmpfs / "file"
     path.touch()
-    holder = children()
-    processes.show(holder)
+    holder = processes.child()
     code = "import ctypes, threading, time; kept = open({path!r}); libc = ctypes.CDLL(None)\n"
     code += "threading.Thread(target=time.sleep, args=(1000,)).start(); told = threading.get_native_id()"
     holder.do(code.format(path=str(path)))
@@ -240,12 +180,12 @@ def test_a_process_whose_first_thread_has_ended_still_holds(
     assert holders(look(source(tmpfs, processes))) == {"file": frozenset()}
 
 
-def test_zombies_hold_nothing(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:
+def test_zombies_hold_nothing(tmpfs: Path, processes: ShownProcesses) -> None:
     (tmpfs / "file").touch()
-    parent = children()
+    parent = processes.child()
     parent.do(f"import os; kept = open({str(tmpfs / 'file')!r}); told = pid = os.fork()\nif not pid: os._exit(0)")
     zombie = parent.number("kept.close(); os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT); told = pid")
-    processes.show(parent, zombie)
+    processes.show(zombie)
     seen = look(source(tmpfs, processes))
     assert (holders(seen), seen.uninspected) == ({"file": frozenset()}, 0)
 
@@ -265,19 +205,18 @@ print(json.dumps([seen.uninspected, holders]))
 
 
 def test_where_a_process_may_not_be_inspected_nothing_is_told_to_be_unheld(
-    tmpfs: Path, tmp_path: Path, processes: ShownProcesses, children: Children
+    tmpfs: Path, tmp_path: Path, processes: ShownProcesses
 ) -> None:
     needs_root()
     open_to_all(tmp_path)
     open_to_all(processes.path)
     (tmpfs / "of-root").touch()
     (tmpfs / "of-nobody").touch()
-    root, nobody = children(), children()
+    root, nobody = processes.child(), processes.child()
     root.do(f"kept = open({str(tmpfs / 'of-root')!r})")
     nobody.do(f"kept = open({str(tmpfs / 'of-nobody')!r})")
     nobody.do("import ctypes, os; os.setgroups([]); os.setgid(65534); os.setuid(65534)")
     nobody.do("ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)")  # PR_SET_DUMPABLE, which the change of user took away
-    processes.show(root, nobody)
     run = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, str(tmpfs), str(processes.path)],
         env={"PYTHONPATH": str(ROOT / "exporter")},

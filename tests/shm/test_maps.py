@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.needs import missing
-from tests.fakes.shm import Child, Children, children, tmpfs
+from tests.fakes.shm import Child, Children
 
 from llmhost.sources.shm import descriptors, process
 from llmhost.sources.shm.maps import NoQueryError, mapped_by_query, mapped_by_text, parse_maps
 from llmhost.sources.shm.process import Inspector
-
-__all__ = ["children", "tmpfs"]
 
 # mmap(2) itself: Python's keeps a descriptor of its own.
 MMAP = """
@@ -83,7 +81,7 @@ def test_a_file_is_found_however_it_is_mapped(
         assert by_query(child.pid, there.st_dev) == {there.st_ino}
         assert by_query(child.pid, there.st_dev, shared_only=True) == ({there.st_ino} if flags == SHARED else set())
         for query in (True, False):
-            held = Inspector(Path("/proc"), query=query).look(child.pid, there.st_dev, thorough=True)
+            held = Inspector(Path("/proc"), query=query).inspect(child.pid, there.st_dev, thorough=True)
             assert held is not None
             assert (held.process, held.inodes) == (child.id, frozenset({there.st_ino}))
 
@@ -161,11 +159,11 @@ def test_what_is_open_is_found_without_waiting_for_any_server(
     device = tmpfs.stat().st_dev
     directory = os.open(f"/proc/{child.pid}", os.O_RDONLY)
     try:
-        asked = descriptors.opened(directory, device)
+        asked = descriptors.open_inodes(directory, device)
         assert asked > inodes
         assert len(asked) == 3
         monkeypatch.setattr(descriptors, "_statx", None)
-        assert descriptors.opened(directory, device) == asked
+        assert descriptors.open_inodes(directory, device) == asked
     finally:
         os.close(directory)
 
@@ -187,9 +185,9 @@ def test_a_file_that_is_mapped_and_closed_in_the_middle_of_a_look_is_found(
 
         return called
 
-    for name in ("opened", "mapped_by_query", "mapped_by_text"):
+    for name in ("open_inodes", "mapped_by_query", "mapped_by_text"):
         monkeypatch.setattr(process, name, between(getattr(process, name)))
-    held = Inspector(Path("/proc")).look(child.pid, path.stat().st_dev, thorough=True)
+    held = Inspector(Path("/proc")).inspect(child.pid, path.stat().st_dev, thorough=True)
     assert held is not None
     assert held.inodes == {path.stat().st_ino}
     assert not steps
@@ -201,12 +199,12 @@ def test_a_descriptor_that_may_not_be_asked_about_is_not_taken_for_another_file(
 ) -> None:
     monkeypatch.setattr(descriptors, "_statx", failing(refused))
     with pytest.raises(PermissionError):
-        Inspector(Path("/proc")).look(child.pid, 27, thorough=True)
+        Inspector(Path("/proc")).inspect(child.pid, 27, thorough=True)
 
 
 def test_a_descriptor_whose_server_is_gone_is_no_file_in_memory(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptors, "_statx", failing(errno.ESTALE))
-    held = Inspector(Path("/proc")).look(child.pid, os.makedev(0, 0xFFFFF), thorough=True)
+    held = Inspector(Path("/proc")).inspect(child.pid, os.makedev(0, 0xFFFFF), thorough=True)
     assert held is not None
     assert held.inodes == frozenset()
 

@@ -5,23 +5,17 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.shm import (
-    Children,
     CountingInspector,
     Hand,
     ShownProcesses,
     by_path,
-    children,
     holders,
     look,
-    processes,
     source,
     these,
-    tmpfs,
 )
 
 from llmhost.sources.shm.source import ShmSource
-
-__all__ = ["children", "processes", "tmpfs"]
 
 NOBODY: frozenset[object] = frozenset()
 
@@ -38,15 +32,15 @@ class Watched:
     def at(self, seconds: float) -> dict[str, object]:
         """Look, so many seconds on; gives the holders by path."""
         self.clock.at = 1000.0 + seconds
-        self.inspector.looks.clear()
+        self.inspector.inspected.clear()
         return dict(holders(look(self.asked, self.clock)))
 
-    def looked_at(self, path: str) -> float:
-        return by_path(look(self.asked, self.clock))[path].looked_at - 1000.0
+    def inspected_at(self, path: str) -> float:
+        return by_path(look(self.asked, self.clock))[path].inspected_at - 1000.0
 
     @property
-    def looks(self) -> list[tuple[int, bool]]:
-        return self.inspector.looks
+    def inspected(self) -> list[tuple[int, bool]]:
+        return self.inspector.inspected
 
     @property
     def full_scans(self) -> int:
@@ -61,49 +55,45 @@ def watched(tmpfs: Path, processes: ShownProcesses) -> Watched:
 
 def test_without_files_no_process_is_looked_at(watched: Watched) -> None:
     assert watched.at(0) == watched.at(100) == {}
-    assert (watched.looks, watched.full_scans) == ([], 0)
+    assert (watched.inspected, watched.full_scans) == ([], 0)
 
 
 def test_while_all_files_have_their_known_holders_only_those_are_looked_at_and_quickly(
-    watched: Watched, tmpfs: Path, processes: ShownProcesses, children: Children
+    watched: Watched, tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    holder, bystander = children(), children()
-    processes.show(holder, bystander)
+    holder, bystander = processes.child(), processes.child()
     path = tmpfs / "file"
     path.write_bytes(b"x")
     holder.do(f"import mmap; file = open({str(path)!r}, 'r+b'); kept = mmap.mmap(file.fileno(), 0)")
     assert watched.at(0) == {"file": these(holder)}
-    assert {pid for pid, _ in watched.looks} == {1, holder.pid, bystander.pid}
+    assert {pid for pid, _ in watched.inspected} == {1, holder.pid, bystander.pid}
     for seconds in (1, 31, 1000):
         assert watched.at(seconds) == {"file": these(holder)}
-        assert watched.looks == [(holder.pid, False)]
-        assert watched.looked_at("file") == seconds
+        assert watched.inspected == [(holder.pid, False)]
+        assert watched.inspected_at("file") == seconds
     assert watched.full_scans == 1
 
 
 def test_what_an_engine_makes_and_who_joins_it_is_found_without_a_full_scan(
-    watched: Watched, tmpfs: Path, processes: ShownProcesses, children: Children
+    watched: Watched, tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    engine, old = children(), children()
-    processes.show(engine, old)
+    engine, old = processes.child(), processes.child()
     (tmpfs / "first").touch()
     engine.do(f"first = open({str(tmpfs / 'first')!r})")
     assert watched.at(0) == {"first": these(engine)}
     engine.do(f"second = open({str(tmpfs / 'second')!r}, 'w')")
     assert watched.at(1) == {"first": these(engine), "second": these(engine)}  # of a process that holds another
-    worker = children()
-    processes.show(worker)
+    worker = processes.child()
     worker.do(f"third = open({str(tmpfs / 'third')!r}, 'w')")
     assert watched.at(2)["third"] == these(worker)  # of a process that is new
-    assert old.pid not in {pid for pid, _ in watched.looks}
-    later = children()
-    processes.show(later)
+    assert old.pid not in {pid for pid, _ in watched.inspected}
+    later = processes.child()
     watched.at(3)
-    assert (later.pid, False) in watched.looks
+    assert (later.pid, False) in watched.inspected
     watched.at(122)
-    assert (later.pid, False) in watched.looks  # it may be an engine that still loads
+    assert (later.pid, False) in watched.inspected  # it may be an engine that still loads
     watched.at(123.5)
-    assert later.pid not in {pid for pid, _ in watched.looks}
+    assert later.pid not in {pid for pid, _ in watched.inspected}
     assert watched.full_scans == 1
 
 
@@ -112,24 +102,14 @@ def test_full_scans_are_a_grace_time_apart_while_a_file_has_no_holder(watched: W
     told = []
     for seconds in range(0, 91, 15):
         assert watched.at(seconds) == {"file": NOBODY}
-        told.append((seconds, watched.looked_at("file"), watched.full_scans))
+        told.append((seconds, watched.inspected_at("file"), watched.full_scans))
     assert told == [(0, 0, 1), (15, 0, 1), (30, 30, 2), (45, 30, 2), (60, 60, 3), (75, 60, 3), (90, 90, 4)]
 
 
-def test_a_file_that_appears_after_the_scan_is_not_known_until_the_next(watched: Watched, tmpfs: Path) -> None:
-    (tmpfs / "old").touch()
-    watched.at(0)
-    (tmpfs / "new").touch()
-    assert watched.at(1) == {"old": NOBODY, "new": None}
-    assert watched.at(29) == {"old": NOBODY, "new": None}
-    assert watched.at(30) == {"old": NOBODY, "new": NOBODY}
-
-
 def test_a_file_that_loses_its_holder_is_not_known_until_the_next_scan(
-    watched: Watched, tmpfs: Path, processes: ShownProcesses, children: Children
+    watched: Watched, tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    holder = children()
-    processes.show(holder)
+    holder = processes.child()
     (tmpfs / "file").touch()
     holder.do(f"kept = open({str(tmpfs / 'file')!r})")
     assert watched.at(0) == {"file": these(holder)}
@@ -138,7 +118,7 @@ def test_a_file_that_loses_its_holder_is_not_known_until_the_next_scan(
     assert watched.at(30) == {"file": NOBODY}
     holder.do(f"kept = open({str(tmpfs / 'file')!r})")
     assert watched.at(31) == {"file": NOBODY}
-    assert watched.looked_at("file") == 30  # which is true: it was held by nobody then
+    assert watched.inspected_at("file") == 30  # which is true: it was held by nobody then
     assert watched.at(60) == {"file": these(holder)}
     holder.do("kept.close()")
     assert watched.at(61) == {"file": None}  # and what was found at 30 does not come back
@@ -166,61 +146,27 @@ def test_a_file_that_was_in_somebodys_hands_since_the_scan_is_not_known(
     assert watched.at(30) == {"file": NOBODY}
 
 
-def test_a_recycled_inode_number_is_another_file(watched: Watched, tmpfs: Path) -> None:
-    path = tmpfs / "file"
-    path.touch()
-    assert watched.at(0) == {"file": NOBODY}
-    assert watched.asked._holders is not None
-    unheld = watched.asked._holders._unheld[path.stat().st_ino]
-    path.unlink()
-    path.touch()
-    # a tmpfs counts on, and wraps after 2³² files at the earliest: stand the old one's number in for it
-    watched.asked._holders._unheld = {path.stat().st_ino: unheld}
-    while unheld.changed_ns == path.stat().st_ctime_ns:
-        path.unlink()
-        path.touch()
-        watched.asked._holders._unheld = {path.stat().st_ino: unheld}
-    assert watched.at(1) == {"file": None}
-
-
 def test_a_holder_that_has_no_mapping_costs_a_thorough_look_at_itself_alone(
-    watched: Watched, tmpfs: Path, processes: ShownProcesses, children: Children
+    watched: Watched, tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    maps, opens = sorted((children(), children()), key=lambda child: child.pid)
-    processes.show(maps, opens)
+    maps, opens = sorted((processes.child(), processes.child()), key=lambda child: child.pid)
     (tmpfs / "mapped").write_bytes(b"x")
     (tmpfs / "opened").touch()
     maps.do(f"import mmap; file = open({str(tmpfs / 'mapped')!r}, 'r+b'); kept = mmap.mmap(file.fileno(), 0)")
     opens.do(f"kept = open({str(tmpfs / 'opened')!r})")
     watched.at(0)
     assert watched.at(1) == {"mapped": these(maps), "opened": these(opens)}
-    assert watched.looks == [(maps.pid, False), (opens.pid, False), (opens.pid, True)]
+    assert watched.inspected == [(maps.pid, False), (opens.pid, False), (opens.pid, True)]
     (tmpfs / "unheld").touch()
     assert watched.at(31)["unheld"] == NOBODY
-    thorough = [pid for pid, how in watched.looks if how]
+    thorough = [pid for pid, how in watched.inspected if how]
     assert sorted(thorough) == sorted({1, maps.pid, opens.pid})  # once each, though it was a full scan
 
 
-def test_what_could_not_be_told_at_a_later_scan_is_not_told_of_an_earlier_one(
-    watched: Watched, tmpfs: Path, processes: ShownProcesses
-) -> None:
-    (tmpfs / "file").touch()
-    assert watched.at(0) == {"file": NOBODY}
-    (processes.path / "77").mkdir()
-    (processes.path / "77" / "stat").write_text("no such thing", encoding="utf-8")
-    assert watched.at(29) == {"file": NOBODY}
-    assert watched.at(30) == {"file": None}
-    assert look(watched.asked, watched.clock).uninspected == 1
-    (processes.path / "77" / "stat").unlink()
-    (processes.path / "77").rmdir()
-    assert watched.at(60) == {"file": NOBODY}
-
-
-def test_nothing_stays_open_between_reads(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:
+def test_nothing_stays_open_between_reads(tmpfs: Path, processes: ShownProcesses) -> None:
     (tmpfs / "below").mkdir()
     (tmpfs / "below" / "file").touch()
-    ended = children()
-    processes.show(ended)
+    ended = processes.child()
     asked = source(tmpfs, processes)
     look(asked)
     ended.end()

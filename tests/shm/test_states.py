@@ -7,31 +7,25 @@ from pathlib import Path
 import pytest
 from tests.fakes.shm import (
     Child,
-    Children,
     Hand,
     ShownProcesses,
-    children,
     look,
-    processes,
     source,
-    tmpfs,
 )
 from tests.fakes.values import snapshot, table
 
 from llmhost.config.schema import Policy
-from llmhost.derive.history.observations import advance
+from llmhost.derive.history.observations import with_observation
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.model.history.history import History
-from llmhost.model.reading import Cause, Failed, Ok, Reading
+from llmhost.model.reading import Ok, Reading
 from llmhost.model.segment import SegmentId, SharedMemory
-
-__all__ = ["children", "processes", "tmpfs"]
 
 LIVE, STALE, UNHELD, UNKNOWN = SegmentState.LIVE, SegmentState.STALE, SegmentState.UNHELD, SegmentState.UNKNOWN
 
 
-class Looks:
-    """An exporter's looks at shared memory, and what its history makes of them."""
+class Observations:
+    """An exporter's observations of shared memory, and the states that its history gives them."""
 
     def __init__(self, shm: Path, shown: ShownProcesses) -> None:
         self.clock = Hand()
@@ -47,20 +41,19 @@ class Looks:
 
     def take(self, shared: Reading[SharedMemory]) -> Mapping[SegmentId, SegmentState]:
         taken = replace(snapshot(at_monotonic=self.clock.at), shm=shared)
-        self.history = advance(self.history, taken, Policy())
+        self.history = with_observation(self.history, taken, Policy())
         states = segment_states(shared, self.history.unheld_since, Ok(table([])), self.policy)
         return states.value if isinstance(states, Ok) else {}
 
 
 @pytest.fixture
-def looks(tmpfs: Path, processes: ShownProcesses) -> Looks:
-    return Looks(tmpfs, processes)
+def observed(tmpfs: Path, processes: ShownProcesses) -> Observations:
+    return Observations(tmpfs, processes)
 
 
-def engine(tmpfs: Path, processes: ShownProcesses, children: Children) -> Child:
+def engine(tmpfs: Path, processes: ShownProcesses) -> Child:
     """Have a process hold a segment the way of multiprocessing.shared_memory: mapped, and open twice."""
-    made = children()
-    processes.show(made)
+    made = processes.child()
     path = tmpfs / "psm_e1a2b3c4"
     path.write_bytes(b"x" * 4096)
     made.do(f"import mmap, os; kept = os.open({str(path)!r}, os.O_RDWR); mapped = mmap.mmap(kept, 0)")
@@ -68,68 +61,43 @@ def engine(tmpfs: Path, processes: ShownProcesses, children: Children) -> Child:
 
 
 def test_a_killed_engines_segment_is_unheld_and_after_the_grace_time_stale(
-    looks: Looks, tmpfs: Path, processes: ShownProcesses, children: Children
+    observed: Observations, tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    killed = engine(tmpfs, processes, children)
-    told = [looks.at(seconds)["psm_e1a2b3c4"] for seconds in (-60, -45, -30, -15)]
+    killed = engine(tmpfs, processes)
+    told = [observed.at(seconds)["psm_e1a2b3c4"] for seconds in (-60, -45, -30, -15)]
     killed.end()
-    told += [looks.at(seconds)["psm_e1a2b3c4"] for seconds in (2, 20, 31.9, 32, 60)]
+    told += [observed.at(seconds)["psm_e1a2b3c4"] for seconds in (2, 20, 31.9, 32, 60)]
     assert told == [LIVE, LIVE, LIVE, LIVE, UNHELD, UNHELD, UNHELD, STALE, STALE]
 
 
 def test_where_all_processes_were_looked_at_just_before_it_is_not_known_for_a_grace_time(
-    looks: Looks, tmpfs: Path, processes: ShownProcesses, children: Children
+    observed: Observations, tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    killed = engine(tmpfs, processes, children)
+    killed = engine(tmpfs, processes)
     (tmpfs / "PostgreSQL.3158292").touch()  # for which there is a full scan every 30 s
-    told = [looks.at(seconds) for seconds in (-60, -30, -1)]
+    told = [observed.at(seconds) for seconds in (-60, -30, -1)]
     killed.end()
-    told += [looks.at(seconds) for seconds in (2, 20, 29, 32, 60)]
+    told += [observed.at(seconds) for seconds in (2, 20, 29, 32, 60)]
     assert [one["psm_e1a2b3c4"] for one in told] == [LIVE, LIVE, LIVE, UNHELD, UNHELD, UNHELD, STALE, STALE]
     other = [one["PostgreSQL.3158292"] for one in told]
     assert other == [UNHELD, STALE, STALE, STALE, STALE, STALE, STALE, STALE]
 
 
 def test_a_segment_that_is_taken_again_in_time_never_was_stale(
-    looks: Looks, tmpfs: Path, processes: ShownProcesses, children: Children
+    observed: Observations, tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    first = engine(tmpfs, processes, children)
-    assert looks.at(0) == {"psm_e1a2b3c4": LIVE}
+    first = engine(tmpfs, processes)
+    assert observed.at(0) == {"psm_e1a2b3c4": LIVE}
     first.end()
-    assert looks.at(31) == {"psm_e1a2b3c4": UNHELD}
-    heir = children()
-    processes.show(heir)
+    assert observed.at(31) == {"psm_e1a2b3c4": UNHELD}
+    heir = processes.child()
     heir.do(f"kept = open({str(tmpfs / 'psm_e1a2b3c4')!r}, 'r+b')")
-    assert looks.at(62) == {"psm_e1a2b3c4": LIVE}
+    assert observed.at(62) == {"psm_e1a2b3c4": LIVE}
     heir.end()
-    assert [looks.at(seconds)["psm_e1a2b3c4"] for seconds in (63, 91, 92, 121, 122)] == [
+    assert [observed.at(seconds)["psm_e1a2b3c4"] for seconds in (63, 91, 92, 121, 122)] == [
         UNKNOWN,
         UNKNOWN,
         UNHELD,
         UNHELD,
         STALE,
     ]
-
-
-def test_another_file_in_a_stale_ones_place_starts_anew(looks: Looks, tmpfs: Path) -> None:
-    path = tmpfs / "psm_e1a2b3c4"
-    path.touch()
-    assert [looks.at(seconds)["psm_e1a2b3c4"] for seconds in (0, 30)] == [UNHELD, STALE]
-    changed = path.stat().st_ctime_ns
-    while path.stat().st_ctime_ns == changed:
-        path.touch()
-    assert [looks.at(seconds)["psm_e1a2b3c4"] for seconds in (60, 75, 90)] == [UNHELD, UNHELD, STALE]
-
-
-def test_a_look_that_came_too_late_may_have_told_of_a_holder(looks: Looks, tmpfs: Path) -> None:
-    (tmpfs / "psm_e1a2b3c4").touch()
-    assert looks.at(0) == {"psm_e1a2b3c4": UNHELD}
-    looks.take(Failed(Cause.TIMEOUT))
-    assert [looks.at(seconds)["psm_e1a2b3c4"] for seconds in (30, 60)] == [UNHELD, STALE]
-
-
-def test_a_look_that_failed_is_no_look(looks: Looks, tmpfs: Path) -> None:
-    (tmpfs / "psm_e1a2b3c4").touch()
-    assert looks.at(0) == {"psm_e1a2b3c4": UNHELD}
-    looks.take(Failed(Cause.NO_SHM))
-    assert looks.at(30) == {"psm_e1a2b3c4": STALE}

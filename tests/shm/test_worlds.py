@@ -1,7 +1,7 @@
 """What is claimed of files in worlds made up at random, where the truth is known.
 
-Processes come, go, fork, take files and let go of them, some refuse to be looked at, files appear and change, deadlines
-cut looks short. The inspector is made up too: it tells the truth of its moment.
+Processes come, go, fork, take files and let go of them, some refuse to be inspected, files appear and change, deadlines
+cut scans short. The inspector is made up too: it tells the truth of its moment.
 """
 
 import random
@@ -13,7 +13,7 @@ import pytest
 from llmhost.model.ids import ProcessId
 from llmhost.sources.shm.files import File
 from llmhost.sources.shm.holders import Claim, Holders
-from llmhost.sources.shm.process import Held, Inspector
+from llmhost.sources.shm.process import HeldInodes, Inspector
 
 DEVICE = 27
 GRACE_SECONDS = 30.0
@@ -37,36 +37,36 @@ class World(Inspector):
         self.files: dict[int, int] = {}  # inode → ctime
         self.changes = 0
         self.pids_made = 12
-        self.looks = 0
-        self.most_looks: float = float("inf")
+        self.inspections = 0
+        self.most_inspections: float = float("inf")
 
     def pids(self) -> set[int]:
         return set(self.processes)
 
-    def look(self, pid: int, device: int, *, thorough: bool) -> Held | None:
+    def inspect(self, pid: int, device: int, *, thorough: bool) -> HeldInodes | None:
         assert device == DEVICE
-        self.looks += 1
+        self.inspections += 1
         made = self.processes.get(pid)
         if made is None:
             return None
         if made.refuses:
             raise PermissionError
         held = frozenset(inode for inode in made.held_since if thorough or inode not in made.privately)
-        return Held(ProcessId(pid, made.start), held)
+        return HeldInodes(ProcessId(pid, made.start), held)
 
     def go_on(self) -> None:
         self.now += self.random.choice([0.5, 2.0, 7.0, 15.0, 40.0])
         for _ in range(self.random.randrange(4)):
             self.random.choice(
-                [self._take, self._take, self._let_go, self._let_go, self._end, self._fork, self._touch]
+                [self._inspect, self._inspect, self._let_go, self._let_go, self._end, self._fork, self._touch]
             )()
-        self.most_looks = self.random.choice([3, 6, 20, float("inf"), float("inf")])
+        self.most_inspections = self.random.choice([3, 6, 20, float("inf"), float("inf")])
 
     def _someone(self) -> tuple[int, Made]:
         pid = self.random.choice(sorted(self.processes))
         return pid, self.processes[pid]
 
-    def _take(self) -> None:
+    def _inspect(self) -> None:
         _, made = self._someone()
         if self.files:
             inode = self.random.choice(sorted(self.files))
@@ -120,12 +120,12 @@ def check(world: World, claims: dict[int, Claim], changed: dict[tuple[int, int],
             continue
         if claim.holders:
             assert claim.holders <= truth
-            assert claim.looked_at == world.now
+            assert claim.inspected_at == world.now
             continue
-        assert claim.looked_at <= scanned
-        assert changed[inode, world.files[inode]] <= claim.looked_at, "it is younger than the look"
+        assert claim.inspected_at <= scanned
+        assert changed[inode, world.files[inode]] <= claim.inspected_at, "it is younger than the look"
         since = [world.processes[process.pid].held_since[inode] for process in truth]
-        assert all(taken > claim.looked_at for taken in since), "somebody held it then, and does"
+        assert all(taken > claim.inspected_at for taken in since), "somebody held it then, and does"
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -139,13 +139,13 @@ def test_no_claim_is_ever_false(seed: int) -> None:
         world.go_on()
         for inode, change in world.files.items():
             changed.setdefault((inode, change), world.now)
-        before, world.looks = holders.full_scans, 0
+        before, world.inspections = holders.full_scans, 0
         claims = dict(
-            holders.look(
+            holders.scan(
                 world.listed(),
                 now=world.now,
                 grace_seconds=GRACE_SECONDS,
-                overdue=lambda: world.looks >= world.most_looks,
+                overdue=lambda: world.inspections >= world.most_inspections,
             )
         )
         assert set(claims) == set(world.files)
@@ -160,7 +160,7 @@ def test_no_claim_is_ever_false(seed: int) -> None:
             if claim.holders:
                 last_held[inode] = world.now
             elif claim.holders is not None:
-                assert claim.looked_at > last_held.get(inode, 0.0), "it is older than the last holder that was seen"
+                assert claim.inspected_at > last_held.get(inode, 0.0), "it is older than the last holder that was seen"
     assert scans
 
 
@@ -173,8 +173,8 @@ def test_worlds_tell_everything_there_is_to_tell() -> None:
         holders = Holders(world, DEVICE, lambda _pids: 0)
         for _ in range(60):
             world.go_on()
-            world.most_looks = float("inf")
-            claims = holders.look(world.listed(), now=world.now, grace_seconds=0.0, overdue=lambda: False)
+            world.most_inspections = float("inf")
+            claims = holders.scan(world.listed(), now=world.now, grace_seconds=0.0, overdue=lambda: False)
             refusing = any(made.refuses for made in world.processes.values())
             for inode, claim in claims.items():
                 truth = world.holding(inode)
@@ -189,6 +189,6 @@ def test_worlds_tell_everything_there_is_to_tell() -> None:
                 else:
                     told["unheld"] += 1
                     assert not truth
-                    assert claim.looked_at == world.now
+                    assert claim.inspected_at == world.now
     assert min(told.values()) > 500
     assert missing < told["held"] / 5  # who took hold of a held file since the last full scan

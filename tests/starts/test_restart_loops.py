@@ -132,7 +132,8 @@ def test_an_exporter_that_is_killed_again_and_again_loses_nothing_that_it_has_to
     booted.write_unit("vllm-learnt.service", LEARNT)
     booted.systemctl("daemon-reload")
     booted.systemctl("enable", "--now", "vllm-learnt.service")  # enabled, so that it stays loaded when it is stopped
-    nvml.add(f"proc 2 {booted.run(['cat', '/run/learnt.pid']).stdout.strip()} mem=70G alive=1")
+    pid = booted.run(["sh", "-c", "until test -s /run/learnt.pid; do sleep 0.02; done; cat /run/learnt.pid"]).stdout
+    nvml.add(f"proc 2 {pid.strip()} mem=70G alive=1")
     before: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     booted.systemctl("start", "--no-block", *FEW)
     for kill in range(KILLS):

@@ -1,4 +1,4 @@
-"""Saving while the exporter runs: at once what counts, never at the cost of a page, and told once."""
+"""HistorySaver while the exporter runs: at once what counts, never at the cost of a page, and told once."""
 
 import logging
 import resource
@@ -13,7 +13,7 @@ from llmhost.model.history.history import History
 from llmhost.state.directory import StoreError
 from llmhost.state.history_document import history_of
 from llmhost.state.history_file import HistoryFile
-from llmhost.state.saving import Saving
+from llmhost.state.saving import HistorySaver
 
 
 class Clock:
@@ -34,7 +34,7 @@ def test_what_outlives_a_boot_is_saved_at_once_and_the_rest_once_a_minute(tmp_pa
     record = replace(WRITTEN_DOWN.units[BIG], unexpected_stops_total=4)
     counted = replace(looked, units={**looked.units, BIG: record})
     with store_in(tmp_path) as store:
-        saving = Saving(store, monotonic=clock)
+        saving = HistorySaver(store, monotonic=clock)
         saving(WRITTEN_DOWN)
         assert saved(tmp_path) == WRITTEN_DOWN
         clock.now += 59
@@ -57,7 +57,7 @@ def test_a_disk_that_is_full_leaves_the_file_as_it_was_and_is_told_once(
 ) -> None:
     caplog.set_level(logging.INFO)
     with store_in(tmp_path) as store:
-        saving = Saving(store)
+        saving = HistorySaver(store)
         saving(WRITTEN_DOWN, durable=True)
         before = (tmp_path / "history.json").read_bytes()
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -85,7 +85,7 @@ def test_a_directory_that_was_gone_is_used_again_once_it_is_there(
     state = tmp_path / "state"
     state.mkdir()
     with store_in(state) as store:
-        saving = Saving(store)
+        saving = HistorySaver(store)
         state.rename(tmp_path / "away")
         saving(WRITTEN_DOWN)
         saving(WRITTEN_DOWN)
@@ -104,11 +104,11 @@ def test_a_copy_is_brought_to_the_disk_every_five_minutes(tmp_path: Path) -> Non
     clock = Clock()
 
     def synced() -> History:
-        saving.wait_until_secure()
+        saving.wait_until_synced()
         return history_of((tmp_path / "history.json.synced").read_bytes())
 
     with store_in(tmp_path) as store:
-        saving = Saving(store, monotonic=clock)
+        saving = HistorySaver(store, monotonic=clock)
         saving(WRITTEN_DOWN)
         assert synced() == WRITTEN_DOWN
         clock.now += 299
@@ -125,10 +125,10 @@ def test_a_copy_that_cannot_be_made_is_told_once(tmp_path: Path, caplog: pytest.
     clock = Clock()
     (tmp_path / "history.json.synced").mkdir()
     with store_in(tmp_path) as store:
-        saving = Saving(store, monotonic=clock)
+        saving = HistorySaver(store, monotonic=clock)
         for _ in range(2):
             saving(WRITTEN_DOWN)
-            saving.wait_until_secure()
+            saving.wait_until_synced()
             clock.now += 300
     assert caplog.messages == [
         f"history may be lost if the power fails: {tmp_path / 'history.json.synced'} cannot be written: Is a directory"

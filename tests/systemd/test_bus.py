@@ -1,42 +1,28 @@
 """The nine defects of dbus-next's connection, each against a peer that brings it out."""
 
 import asyncio
-import contextlib
 import gc
 import os
 import threading
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from tests.fakes.bus import PrivateBus
 from tests.fakes.needs import needs_root
-from tests.fakes.raw_bus import Connection, frame_of, raw_bus, signal
+from tests.fakes.raw_bus import PEER, Connection, connected, frame_of, raw_bus, signal
 
-from llmhost.sources.systemd.bus import (
+from llmhost.sources.systemd.bus.connection import (
     BUS,
     BUS_DRIVER,
     MAX_CALLS_IN_FLIGHT,
     BusClosedError,
-    Callee,
+    BusConnection,
     CallFailedError,
     CallTimeoutError,
-    SafeBus,
 )
-from llmhost.sources.systemd.opening import BusUnreachableError, system_bus_address
-from llmhost.sources.systemd.wire import Received
-
-PEER = Callee(BUS, "/x", "x.Y")
-
-
-@contextlib.asynccontextmanager
-async def connected(address: str, *, call_timeout_seconds: float = 5.0) -> AsyncIterator[SafeBus]:
-    bus = await SafeBus.connect(address, call_timeout_seconds=call_timeout_seconds)
-    try:
-        yield bus
-    finally:
-        await bus.close()
+from llmhost.sources.systemd.bus.message import Received
+from llmhost.sources.systemd.bus.transport import BusUnreachableError, system_bus_address
 
 
 def open_descriptors() -> int:
@@ -62,7 +48,7 @@ def test_1_a_peer_that_closes_during_authentication_does_not_freeze_the_event_lo
 
     async def run(address: str) -> None:
         with pytest.raises(BusUnreachableError, match=r"closed the connection|reset by peer"):
-            await asyncio.wait_for(SafeBus.connect(address), 5)
+            await asyncio.wait_for(BusConnection.connect(address), 5)
 
     with raw_bus(close_at_once) as address:
         asyncio.run(run(address))
@@ -71,7 +57,7 @@ def test_1_a_peer_that_closes_during_authentication_does_not_freeze_the_event_lo
 def test_1_a_peer_that_is_silent_during_authentication_is_given_up_after_the_timeout() -> None:
     async def run(address: str) -> None:
         with pytest.raises(CallTimeoutError, match=r"no answer in 0\.1 s"):
-            await SafeBus.connect(address, call_timeout_seconds=0.1)
+            await BusConnection.connect(address, call_timeout_seconds=0.1)
 
     with raw_bus(Connection.wait_for_end) as address:
         asyncio.run(run(address))
@@ -149,7 +135,7 @@ def test_5_no_socket_outlives_its_connection_or_a_failed_attempt() -> None:
             async with connected(address):
                 pass
             with pytest.raises(BusUnreachableError):
-                await SafeBus.connect("unix:path=/nonexistent")
+                await BusConnection.connect("unix:path=/nonexistent")
         assert open_descriptors() == before
 
     gc.disable()
@@ -173,7 +159,7 @@ def test_5_no_socket_outlives_a_refused_hello() -> None:
         before = open_descriptors()
         for _ in range(5):
             with pytest.raises(BusUnreachableError):
-                await SafeBus.connect(address)
+                await BusConnection.connect(address)
             assert server_done.acquire(timeout=5)  # its own end of the connection is in this process, too
         assert open_descriptors() == before
 
@@ -204,7 +190,7 @@ def test_6_others_run_while_a_flood_of_signals_is_read() -> None:
             while time.perf_counter() < end:
                 pass
 
-        bus = await SafeBus.connect(address, on_signal=take_a_millisecond, call_timeout_seconds=5)
+        bus = await BusConnection.connect(address, on_signal=take_a_millisecond, call_timeout_seconds=5)
         call = asyncio.create_task(bus.call(PEER, "Flood"))
         while len(beats_at) < count:
             await asyncio.sleep(0)
@@ -243,7 +229,7 @@ def test_7_the_first_address_that_answers_counts() -> None:
 )
 def test_7_a_bad_address_is_named(address: str, complaint: str) -> None:
     with pytest.raises(BusUnreachableError, match=complaint):
-        asyncio.run(SafeBus.connect(address))
+        asyncio.run(BusConnection.connect(address))
 
 
 def test_an_address_that_is_set_and_empty_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +272,7 @@ def test_a_bus_that_refuses_us_is_quoted() -> None:
         connection.wait_for_end()
 
     with raw_bus(refuse) as address, pytest.raises(BusUnreachableError, match="REJECTED KERBEROS_V4"):
-        asyncio.run(SafeBus.connect(address))
+        asyncio.run(BusConnection.connect(address))
 
 
 def test_no_more_calls_are_in_flight_than_the_bus_allows() -> None:

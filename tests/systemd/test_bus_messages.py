@@ -1,30 +1,16 @@
 """What a connection makes of the messages that it gets: the eighth of dbus-next's defects, order, and forgery."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 
 import pytest
-from tests.fakes.raw_bus import Connection, frame_of, raw_bus, reply_to, signal, with_field
+from tests.fakes.raw_bus import PEER, Connection, connected, frame_of, raw_bus, reply_to, signal, with_field
 
-from llmhost.sources.systemd.bus import (
-    BUS,
+from llmhost.sources.systemd.bus.connection import (
     BusClosedError,
+    BusConnection,
     Callee,
     CallFailedError,
-    SafeBus,
 )
-
-PEER = Callee(BUS, "/x", "x.Y")
-
-
-@contextlib.asynccontextmanager
-async def connected(address: str, *, call_timeout_seconds: float = 5.0) -> AsyncIterator[SafeBus]:
-    bus = await SafeBus.connect(address, call_timeout_seconds=call_timeout_seconds)
-    try:
-        yield bus
-    finally:
-        await bus.close()
 
 
 def test_8_messages_that_cannot_be_understood_are_skipped_and_the_first_is_said(
@@ -46,7 +32,7 @@ def test_8_messages_that_cannot_be_understood_are_skipped_and_the_first_is_said(
     async def run(address: str) -> None:
         heard: list[tuple[str, list[object]]] = []
         skipped: list[int] = []
-        bus = await SafeBus.connect(
+        bus = await BusConnection.connect(
             address,
             on_signal=lambda m: heard.append((m.member, m.body())),
             on_skipped=lambda: skipped.append(len(heard)),
@@ -106,7 +92,7 @@ def test_a_reply_is_handled_at_its_place_among_the_signals() -> None:
 
     async def run(address: str) -> None:
         order: list[str] = []
-        bus = await SafeBus.connect(address, on_signal=lambda message: order.append(message.member))
+        bus = await BusConnection.connect(address, on_signal=lambda message: order.append(message.member))
         await bus.call(PEER, "Go", on_reply=lambda body: order.append(body[0]))
         await bus.wait_closed()
         assert order == ["Before", "reply", "After"]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from llmhost.sources.systemd.aliases import alias_target
 from llmhost.sources.systemd.names import is_glob, is_service, is_unit_name, matches, unit_name, unit_path, wider
+from llmhost.sources.systemd.units.reading import alias_target
 
 UNITS = "/org/freedesktop/systemd1/unit/"
 

@@ -1,13 +1,12 @@
 """Which units the source takes from a real systemd: what globs mean there, and what anybody may have it load."""
 
 import contextlib
-from collections.abc import Iterator
 
 import pytest
 from dbus_next.message import Message
 from tests.fakes.booted import Booted, booted_systemd
 from tests.fakes.bus_peer import Peer
-from tests.fakes.unit_source import eventually, units
+from tests.fakes.unit_source import eventually, source_at, units, watched_by
 
 from llmhost.sources.systemd.source import SystemdSource
 
@@ -28,19 +27,14 @@ def fixture_host(booted_systemd: Booted) -> Booted:
     return booted_systemd
 
 
-@contextlib.contextmanager
-def source_on(host: Booted, *patterns: str, discover: bool = False) -> Iterator[SystemdSource]:
-    source = SystemdSource(
-        patterns=patterns,
+def source_on(host: Booted, *patterns: str, discover: bool = False) -> contextlib.AbstractContextManager[SystemdSource]:
+    return source_at(
+        host.bus_address,
+        *patterns,
         discover=discover,
         is_engine_command=lambda argv: argv == ("/bin/sleep", "1002"),
-        address=host.bus_address,
         root=host.root,
     )
-    try:
-        yield source
-    finally:
-        source.close()
 
 
 @pytest.mark.parametrize(
@@ -70,8 +64,7 @@ def test_a_service_that_becomes_an_engine_with_a_reload_is_discovered(host: Boot
 def test_what_anybody_has_systemd_load_is_let_go(host: Booted) -> None:
     with source_on(host, "model*.service", discover=True) as source:
         before = units(source)
-        watched = source._units()
-        assert watched is not None
+        watched = watched_by(source)
         peer = Peer(host.bus_address)
         for number in range(300):
             for name in (f"model-{number}.service", f"model@{number}.service", f"x{number}.service"):
@@ -88,6 +81,6 @@ def test_what_anybody_has_systemd_load_is_let_go(host: Booted) -> None:
         peer.close()
         host.run(["systemd-run", "--unit=model-last", "/bin/sleep", "1000"])
         eventually(source, lambda found: set(found) == {*before, "model-last.service"})
-        eventually(source, lambda _: len(watched._entries) == len(before) + 1 and not watched._rules._all_units)
+        eventually(source, lambda _: len(watched._by_name) == len(before) + 1 and not watched._rules._all_units)
         eventually(source, lambda _: not [name for name in watched._discovery._looked_at if name.startswith("x")])
         host.systemctl("stop", "model-last.service")

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,9 +10,9 @@ import pytest
 from dbus_next.message import Message
 from tests.fakes.booted import Booted, booted_systemd
 from tests.fakes.bus_peer import Peer
+from tests.fakes.unit_source import connection_of, eventually, read, source_at, units
 
-from llmhost.model.unit import Unit, UnitSettings, UnitsReport
-from llmhost.sources.base import SourceError
+from llmhost.model.unit import Unit, UnitSettings
 from llmhost.sources.systemd.source import SystemdSource
 
 assert booted_systemd is not None  # a fixture
@@ -97,39 +97,19 @@ def fixture_host(booted_systemd: Booted) -> Booted:
     return booted_systemd
 
 
-@contextlib.contextmanager
-def source_on(host: Booted, *patterns: str, **settings: Any) -> Iterator[SystemdSource]:  # noqa: ANN401
-    settings = {"discover": False, "is_engine_command": lambda argv: argv == ("/bin/sleep", "1001"), **settings}
-    source = SystemdSource(patterns=patterns or PATTERNS, address=host.bus_address, root=host.root, **settings)
-    try:
-        yield source
-    finally:
-        source.close()
+def source_on(
+    host: Booted,
+    *patterns: str,
+    **settings: Any,  # noqa: ANN401
+) -> contextlib.AbstractContextManager[SystemdSource]:
+    settings = {"is_engine_command": lambda argv: argv == ("/bin/sleep", "1001"), "root": host.root, **settings}
+    return source_at(host.bus_address, *(patterns or PATTERNS), **settings)
 
 
 @pytest.fixture(name="source")
 def fixture_source(host: Booted) -> Iterator[SystemdSource]:
     with source_on(host) as source:
         yield source
-
-
-def read(source: SystemdSource) -> UnitsReport:
-    return source.read(time.monotonic() + 10)
-
-
-def units(source: SystemdSource) -> dict[str, Unit]:
-    return {unit.id.name: unit for unit in read(source).units}
-
-
-def eventually(source: SystemdSource, condition: Callable[[dict[str, Unit]], bool]) -> dict[str, Unit]:
-    end = time.monotonic() + 30
-    while True:
-        with contextlib.suppress(SourceError):
-            found = units(source)
-            if condition(found):
-                return found
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.01)
 
 
 def moment(text: str) -> float | None:
@@ -219,7 +199,7 @@ def test_a_unit_that_hangs_before_its_start(host: Booted, source: SystemdSource)
         exec_start=(("/bin/sleep", "1000"),),
         exec_start_pre=(("/bin/sleep", "1000"),),
         exec_start_pre_prefixes=("",),
-        sandbox=unit.settings.sandbox,  # test_confinement.py
+        sandbox=unit.settings.sandbox,  # test_sandbox.py
         limits=unit.settings.limits,
     )
 
@@ -255,7 +235,7 @@ def test_an_instance_of_a_template_with_an_escaped_name(host: Booted, source: Sy
         environment=(("CUDA_VISIBLE_DEVICES", "0,1"), ("HF_HOME", "/models")),
         environment_files=("/etc/default/vllm", "/etc/vllm/Qwen-Qwen3\\x2d8B*.env"),
         pass_environment=("LANG", "HF_TOKEN"),
-        sandbox=unit.settings.sandbox,  # test_confinement.py
+        sandbox=unit.settings.sandbox,  # test_sandbox.py
         limits=unit.settings.limits,
     )
 
@@ -331,14 +311,12 @@ def test_an_unwatched_crash_loop_costs_nothing(host: Booted, source: SystemdSour
     read(source)
     host.systemctl("start", "other.service")
     read(source)
-    session = source._session
-    assert session is not None
-    assert session.bus is not None
-    before = (session.bus.sent, session.bus.received)
+    bus = connection_of(source)
+    before = (bus.sent, bus.received)
     loops = int(host.show("other.service", "NRestarts")["NRestarts"])
     while int(host.show("other.service", "NRestarts")["NRestarts"]) < loops + 5:
         read(source)
-    assert (session.bus.sent, session.bus.received) == before
+    assert (bus.sent, bus.received) == before
     host.systemctl("stop", "other.service")
 
 

@@ -7,16 +7,14 @@ from dbus_next.signature import Variant
 from tests.fakes.bus import (
     MANAGER,
     MANAGER_PATH,
-    MISSING,
     PROPERTIES,
     SERVICE,
-    UNIT,
     FakeSystemd,
     PrivateBus,
 )
 from tests.fakes.bus_peer import Peer
 from tests.fakes.unit_properties import unit_path
-from tests.fakes.unit_source import VLLM, bus, eventually, read, sent, source_on, units, wait_until
+from tests.fakes.unit_source import VLLM, bus, connection_of, eventually, read, session_of, source_on, units, wait_until
 
 assert bus is not None  # a fixture
 
@@ -38,9 +36,9 @@ def test_a_read_sends_nothing_when_nothing_changed(bus: PrivateBus) -> None:
     with FakeSystemd(bus, [VLLM, dead]) as systemd, source_on(bus) as source:
         systemd.change("vllm.service", ActiveState="deactivating")
         first = read(source)
-        before = sent(source)
+        before = connection_of(source).sent
         assert [read(source) for _ in range(10)] == [first] * 10
-        assert sent(source) == before
+        assert connection_of(source).sent == before
 
 
 def test_signals_alone_bring_changes(bus: PrivateBus) -> None:
@@ -58,38 +56,14 @@ def test_units_that_nobody_watches_cost_no_message(bus: PrivateBus) -> None:
     others = [{"Id": f"other{number}.service"} for number in range(500)]
     with FakeSystemd(bus, [VLLM, *others]) as systemd, source_on(bus) as source:
         read(source)
-        assert source._session is not None
-        assert source._session.bus is not None
-        sent_before, received_before = sent(source), source._session.bus.received
+        connection = connection_of(source)
+        sent, received = connection.sent, connection.received
         for number in range(500):
             systemd.change(f"other{number}.service", NRestarts=1)
         systemd.change("vllm.service", NRestarts=2)
         eventually(source, lambda found: found["vllm.service"].nrestarts == 2)
-        assert sent(source) == sent_before
-        assert source._session.bus.received == received_before + 2  # the pair for the one that is watched
-
-
-def test_both_signals_of_a_pair_count_together(bus: PrivateBus) -> None:
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
-        read(source)
-        systemd.set("vllm.service", MainPID=200, NRestarts=2, SubState="start")
-        systemd.signal_changed("vllm.service", SERVICE, ["MainPID", "NRestarts"])
-        watched = source._units()
-        assert watched is not None
-        entry = watched._entries["vllm.service"]
-        wait_until(lambda: entry._staged)
-        assert entry._properties["NRestarts"] == 1
-        systemd.signal_changed("vllm.service", UNIT, ["SubState"])
-        wait_until(lambda: entry._properties["SubState"] == "start")
-        assert (entry._properties["NRestarts"], entry._properties["MainPID"]) == (2, 200)
-
-
-def test_a_signal_whose_partner_never_comes_counts_after_a_moment(bus: PrivateBus) -> None:
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
-        read(source)
-        systemd.set("vllm.service", NRestarts=2)
-        systemd.signal_changed("vllm.service", SERVICE, ["NRestarts"])
-        eventually(source, lambda found: found["vllm.service"].nrestarts == 2)
+        assert connection.sent == sent
+        assert connection.received == received + 2  # the pair for the one that is watched
 
 
 def test_forged_signals_are_counted_and_ignored_and_said_once(
@@ -97,12 +71,10 @@ def test_forged_signals_are_counted_and_ignored_and_said_once(
 ) -> None:
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
         read(source)
-        session = source._session
-        assert session is not None
-        assert session.bus is not None
+        session = session_of(source)
         forger = Peer(bus.address)
         forged = {"NRestarts": Variant("u", 999)}
-        to = session.bus.unique_name
+        to = connection_of(source).unique_name
         forger.signal(
             unit_path("vllm.service"), PROPERTIES, "PropertiesChanged", "sa{sv}as", SERVICE, forged, [], to=to
         )
@@ -143,45 +115,3 @@ def test_a_snapshot_counts_from_its_place_among_the_signals(bus: PrivateBus) -> 
         assert units(source)["vllm.service"].nrestarts == 1
         systemd.change("vllm.service", NRestarts=4)
         eventually(source, lambda found: found["vllm.service"].nrestarts == 4)
-
-
-def test_an_old_systemd_leaves_fields_absent(bus: PrivateBus) -> None:
-    old = {**VLLM, "NRestarts": MISSING, "InvocationID": MISSING, "StartLimitIntervalUSec": MISSING}
-    with FakeSystemd(bus, [old]), source_on(bus) as source:
-        unit = units(source)["vllm.service"]
-        assert unit.nrestarts is None
-        assert unit.invocation_id == ""
-        assert unit.settings is not None
-        assert unit.settings.start_limit_interval_seconds is None
-        assert unit.main_pid == 100
-
-
-def test_settings_are_read_again_after_a_reload(bus: PrivateBus) -> None:
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
-        before = units(source)["vllm.service"].settings
-        assert before is not None
-        assert before.restart_delay_seconds == 0.1
-        systemd.reload([{**VLLM, "RestartUSec": 30_000_000}, {"Id": "vllm-new.service"}])
-        found = eventually(source, lambda found: len(found) == 2)
-        after = found["vllm.service"].settings
-        assert after is not None
-        assert after.restart_delay_seconds == 30.0
-        assert found["vllm.service"].nrestarts == 1
-        assert dict(read(source).resyncs) == {"bus": 0, "reload": 1, "systemd": 0}
-
-
-def test_an_enabled_unit_is_seen_to_be_enabled(bus: PrivateBus) -> None:
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
-        assert units(source)["vllm.service"].unit_file_state == ""
-        systemd.set("vllm.service", UnitFileState="enabled")
-        systemd.emit(MANAGER_PATH, MANAGER, "UnitFilesChanged")
-        eventually(source, lambda found: found["vllm.service"].unit_file_state == "enabled")
-
-
-def test_a_state_that_no_systemd_had_so_far_is_told_as_it_is(bus: PrivateBus) -> None:
-    odd = {**VLLM, "ActiveState": "hibernating", "SubState": "", "LoadState": "new"}
-    with FakeSystemd(bus, [odd, {"Id": "vllm-b.service"}]) as systemd, source_on(bus) as source:
-        assert list(units(source)) == ["vllm-b.service"]  # without a sub-state it is no unit
-        systemd.change("vllm.service", SubState="dreaming")
-        unit = eventually(source, lambda found: "vllm.service" in found)["vllm.service"]
-        assert (unit.active_state, unit.sub_state, unit.load_state) == ("hibernating", "dreaming", "new")

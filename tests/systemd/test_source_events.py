@@ -3,11 +3,21 @@
 import threading
 from collections.abc import Callable
 from itertools import groupby
-from typing import Any
 
 import pytest
-from tests.fakes.bus import MANAGER, MANAGER_PATH, SERVICE, UNIT, FakeSystemd, PrivateBus
-from tests.fakes.unit_source import VLLM, bus, eventually, read, source_on, units, wait_until
+from tests.fakes.bus import MANAGER, MANAGER_PATH, FakeSystemd, PrivateBus
+from tests.fakes.unit_source import (
+    VLLM,
+    bus,
+    connection_of,
+    eventually,
+    read,
+    session_of,
+    source_on,
+    units,
+    wait_until,
+    watched_by,
+)
 
 from llmhost.model.unit_event import UnitEvent
 
@@ -74,17 +84,6 @@ def test_each_change_is_told_once_and_in_order(bus: PrivateBus) -> None:
         assert not any(event.gap for event in events)
 
 
-def test_half_a_pair_tells_nothing(bus: PrivateBus) -> None:
-    told = Told()
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=told) as source:
-        read(source)
-        systemd.set("vllm.service", MainPID=7, InvocationID=A)
-        systemd.signal_changed("vllm.service", SERVICE, ["MainPID"])
-        systemd.signal_changed("vllm.service", UNIT, ["InvocationID"])
-        wait_until(lambda: len(told.events) == 2)
-        assert (told.events[1].unit.main_pid, told.events[1].unit.invocation_id) == (7, A)
-
-
 def test_who_is_told_may_fail_and_the_next_event_comes(bus: PrivateBus, caplog: pytest.LogCaptureFixture) -> None:
     told = Told()
 
@@ -97,10 +96,8 @@ def test_who_is_told_may_fail_and_the_next_event_comes(bus: PrivateBus, caplog: 
         systemd.change("vllm.service", NRestarts=2)
         eventually(source, lambda found: found["vllm.service"].nrestarts == 2)
         assert len(told.events) == 2
-        assert source._session is not None
-        assert source._session.bus is not None
-        assert source._session.bus.skipped == 0
-    assert caplog.messages == ["a bug in who is told of units: an event of vllm.service is lost"]
+        assert connection_of(source).skipped == 0
+    assert caplog.messages == ["a bug in the handler of unit events: an event of vllm.service is lost"]
 
 
 def run_once(systemd: FakeSystemd, invocation_id: str) -> None:
@@ -173,9 +170,8 @@ def test_what_holds_gpu_memory_was_there_before(bus: PrivateBus) -> None:
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, discover=True, on_event=told) as source:
         read(source)
         systemd.load({"Id": "other.service", "InvocationID": A, "ExecStart": [["nginx"]]})
-        watched = source._units()
-        assert watched is not None
-        wait_until(lambda: "other.service" in watched._newcomers)
+        watched = watched_by(source)
+        wait_until(lambda: "other.service" in watched._recently_loaded)
         source.watch(["other.service"])
         eventually(source, lambda found: "other.service" in found)
         assert told.of("other.service") == [("active", "a", True)]
@@ -189,11 +185,13 @@ def test_a_reload_tells_nothing_but_what_it_changes(bus: PrivateBus) -> None:
         wait_until(lambda: dict(source._resyncs)["reload"] == 1)
         read(source)
         assert told.of() == [("active", "", True)]
-        systemd.reload([{**VLLM, "RestartUSec": 30_000_000}])
-        wait_until(lambda: len(told.events) == 2)
-        settings = told.events[1].unit.settings
+        systemd.reload([{**VLLM, "RestartUSec": 30_000_000}, {"Id": "vllm-new.service"}])
+        found = eventually(source, lambda found: len(found) == 2)
+        assert told.of() == [("active", "", True), ("active", "", False)]
+        assert told.of("vllm-new.service") == [("active", "", True)]
+        settings = found["vllm.service"].settings
         assert settings is not None
-        assert (settings.restart_delay_seconds, told.events[1].gap) == (30.0, False)
+        assert settings.restart_delay_seconds == 30.0
 
 
 def test_another_systemd_or_connection_is_told_of_once_with_a_gap(bus: PrivateBus) -> None:
@@ -235,7 +233,7 @@ def test_after_a_message_that_cannot_be_understood_there_is_a_gap(bus: PrivateBu
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=told) as source:
         read(source)
         systemd.set("vllm.service", InvocationID=A)
-        session: Any = source._session
+        session = session_of(source)
         assert source._loop is not None
         source._loop.call_soon_threadsafe(session._on_skipped)
         wait_until(lambda: len(told.events) == 2)

@@ -4,11 +4,20 @@ from collections.abc import Iterable
 
 import pytest
 from tests.fakes.bus import FakeSystemd, PrivateBus
-from tests.fakes.unit_source import GLOBS, VLLM, bus, eventually, read, source_on, units, wait_until
+from tests.fakes.unit_source import (
+    GLOBS,
+    VLLM,
+    bus,
+    connection_of,
+    eventually,
+    read,
+    source_on,
+    units,
+    wait_until,
+    watched_by,
+)
 
-from llmhost.sources.systemd import units as units_module
-from llmhost.sources.systemd.source import SystemdSource
-from llmhost.sources.systemd.units import Units
+from llmhost.sources.systemd.units import units as units_module
 
 assert bus is not None  # a fixture
 
@@ -20,18 +29,12 @@ def load_and_unload(systemd: FakeSystemd, names: Iterable[str]) -> None:
         systemd.unload(name)
 
 
-def followed(source: SystemdSource) -> Units:
-    followed = source._units()
-    assert followed is not None
-    return followed
-
-
 def test_discovery_remembers_only_what_is_loaded(bus: PrivateBus) -> None:
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, discover=True) as source:
         read(source)
         for number in range(20):
             systemd.load({"Id": f"idle{number}.service", "ExecStart": [["nginx"]]})
-        looks = followed(source)._discovery
+        looks = watched_by(source)._discovery
         wait_until(lambda: len(looks._looked_at) == 20)
         for number in range(20):
             systemd.unload(f"idle{number}.service")
@@ -49,27 +52,29 @@ def test_names_of_units_that_do_not_exist_are_let_go_without_a_read(bus: Private
         assert set(units(source)) == {"gone.service", "vllm.service"}
         load_and_unload(systemd, (f"vllm-{number}.service" for number in range(300)))
         systemd.load({"Id": "vllm-last.service"})
-        wait_until(lambda: set(followed(source)._entries) == {"gone.service", "vllm.service", "vllm-last.service"})
+        wait_until(lambda: set(watched_by(source)._by_name) == {"gone.service", "vllm.service", "vllm-last.service"})
 
 
-def test_the_wide_match_rule_goes_when_there_are_few_units_again(bus: PrivateBus) -> None:
-    names = [f"vllm-{number}.service" for number in range(450)]
+def test_above_the_buss_limit_of_match_rules_a_wide_one_takes_over_until_there_are_few_units_again(
+    bus: PrivateBus,
+) -> None:
+    names = [f"vllm-{number}.service" for number in range(520)]
     with FakeSystemd(bus, [VLLM, {"Id": "other.service"}]) as systemd, source_on(bus) as source:
         read(source)
-        watched = followed(source)
+        watched = watched_by(source)
         for name in names:
             systemd.load({"Id": name})
         wait_until(lambda: watched._rules._all_units)
+        systemd.change(names[-1], NRestarts=2)
+        eventually(source, lambda found: names[-1] in found and found[names[-1]].nrestarts == 2)
         for name in names:
             systemd.unload(name)
-        wait_until(lambda: set(watched._entries) == {"vllm.service"})
+        wait_until(lambda: set(watched._by_name) == {"vllm.service"})
         wait_until(lambda: not watched._rules._all_units and not watched._rules._narrowing)
-        session = source._session
-        assert session is not None
-        assert session.bus is not None
-        before = read(source), session.bus.received
+        connection = connection_of(source)
+        before = read(source), connection.received
         systemd.change("other.service", NRestarts=1)  # of which the bus tells nobody any more
-        assert (read(source), session.bus.received) == before
+        assert (read(source), connection.received) == before
         systemd.change("vllm.service", NRestarts=2)
         eventually(source, lambda found: found["vllm.service"].nrestarts == 2)
 
@@ -111,11 +116,8 @@ def test_an_undecodable_reply_does_not_make_it_look_again_and_again(bus: Private
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
         read(source)
         asked = len(systemd.calls)
-        loop, session = source._loop, source._session
-        assert loop is not None
-        assert session is not None
-        assert session.bus is not None
-        settle = session.bus._settle
+        connection = connection_of(source)
+        settle = connection._settle
         broken = 0
 
         def break_properties(message: object) -> None:
@@ -125,9 +127,10 @@ def test_an_undecodable_reply_does_not_make_it_look_again_and_again(bus: Private
                 object.__setattr__(message, "signature", "a{s")
             settle(message)  # type: ignore[arg-type]
 
-        session.bus._settle = break_properties  # type: ignore[method-assign]
-        loop.call_soon_threadsafe(followed(source).resync)
+        connection._settle = break_properties  # type: ignore[method-assign]
+        assert source._loop is not None
+        source._loop.call_soon_threadsafe(watched_by(source).resync)
         wait_until(lambda: broken == 1)
-        wait_until(lambda: followed(source)._sync_done == 2)
-        assert followed(source)._sync_wanted == 2
+        wait_until(lambda: watched_by(source)._syncs.served == 2)
+        assert watched_by(source)._syncs.made == 2
         assert sum(call.startswith("GetAll") for call in systemd.calls[asked:]) == 1

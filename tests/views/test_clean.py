@@ -3,16 +3,15 @@
 import json
 import re
 
-from tests.fakes.cleanups import host, planned
+from tests.fakes.clean_plans import host, planned
 from tests.fakes.orphan_trees import TRACKER, run
 from tests.fakes.values import GIB, gpu, held, segment
 
-from llmhost.decide.cleanup.done import Done
-from llmhost.decide.cleanup.steps import Outcome, Plan, Result
+from llmhost.decide.cleanup.steps import CleanupReport, Outcome, Plan, Result
 from llmhost.model.reading import Ok
 from llmhost.model.segment import SegmentKind
 from llmhost.views.clean.as_json import clean_json
-from llmhost.views.clean.text import done_text, plan_text
+from llmhost.views.clean.text import plan_text, report_text
 from llmhost.views.text import columns
 
 PATHS = ("nccl-AbCdEf", "nccl-GhIjKl", "vllm_dist_8e9daca0bd034e93bb87d243e511867e-tp:0-[0-1]-cpushm_0")
@@ -26,7 +25,7 @@ def a_plan() -> Plan:
         run(50, "VLLM::Worker_TP0", 40, pipes={24: 122, 32: 120}),
     ]
     files = [
-        segment(inode, path=path, kind=SegmentKind.NCCL, allocated_bytes=1 << 20, looked_at=5000.0)
+        segment(inode, path=path, kind=SegmentKind.NCCL, allocated_bytes=1 << 20, inspected_at=5000.0)
         for inode, path in enumerate(PATHS, 5)
     ]
     return planned(host(tree, files, gpus=[gpu(holders=Ok((held(40, 60 * GIB),)))]))
@@ -43,8 +42,8 @@ def test_all_that_was_done_and_what_that_freed() -> None:
         Outcome(step=plan.removals[1], result=Result.SPARED, detail="somebody has it open or mapped"),
         Outcome(step=plan.removals[2], result=Result.DONE, detail=""),
     )
-    done = Done(plan=plan, outcomes=outcomes)
-    assert done_text(done).splitlines() == [
+    report = CleanupReport(plan=plan, outcomes=outcomes)
+    assert report_text(report).splitlines() == [
         "DONE",
         "  ended          40 VLLM::EngineCore (1.2 s): after SIGTERM",
         "  gone by itself 50 VLLM::Worker_TP0: it has ended by itself",
@@ -56,12 +55,17 @@ def test_all_that_was_done_and_what_that_freed() -> None:
         "freed 60 GiB of GPU memory, 2.0 MiB of shared memory",
         "what the ended processes held may be left over by now: clean again to see",
     ]
-    assert done.complete  # what is in use was spared, as it should be
-    told = json.loads(clean_json(plan, done))
-    assert (told["schema_version"], told["applied"], told["complete"], told["not_begun"]) == (1, True, True, [])
-    assert told["freed"] == {"gpu_bytes": 60 * GIB, "shm_bytes": 2 << 20}
-    assert [one["result"] for one in told["outcomes"]] == ["done", "gone", "done", "done", "spared", "done"]
-    assert told["outcomes"][0] | {"because": ""} == {
+    assert report.complete  # what is in use was spared, as it should be
+    document = json.loads(clean_json(plan, report))
+    assert (document["schema_version"], document["applied"], document["complete"], document["not_begun"]) == (
+        1,
+        True,
+        True,
+        [],
+    )
+    assert document["freed"] == {"gpu_bytes": 60 * GIB, "shm_bytes": 2 << 20}
+    assert [one["result"] for one in document["outcomes"]] == ["done", "gone", "done", "done", "spared", "done"]
+    assert document["outcomes"][0] | {"because": ""} == {
         "step": "end",
         "process": {
             "pid": 40,
@@ -80,16 +84,16 @@ def test_all_that_was_done_and_what_that_freed() -> None:
         "detail": "after SIGTERM",
         "seconds": 1.25,
     }
-    assert told["removals"][0]["file"]["path"] == "nccl-AbCdEf"
+    assert document["removals"][0]["file"]["path"] == "nccl-AbCdEf"
 
 
 def test_what_does_not_die_and_what_was_never_begun_leave_it_incomplete() -> None:
     plan = a_plan()
     stuck = "SIGKILL does not end it, state D, in uvm_spin_loop of the kernel: it takes a GPU reset or a reboot"
     outcomes = (Outcome(step=plan.endings[0], result=Result.STUCK, detail=stuck, seconds=15.0),)
-    done = Done(plan=plan, outcomes=outcomes, interrupted_by=2)
-    assert not done.complete
-    assert done_text(done).splitlines() == [
+    report = CleanupReport(plan=plan, outcomes=outcomes, interrupted_by=2)
+    assert not report.complete
+    assert report_text(report).splitlines() == [
         "DONE",
         "  does not die   40 VLLM::EngineCore: SIGKILL does not end it, state D, in",
         "                 uvm_spin_loop of the kernel: it takes a GPU reset or a reboot",
@@ -106,23 +110,30 @@ def test_what_does_not_die_and_what_was_never_begun_leave_it_incomplete() -> Non
         "",
         "interrupted; freed 0 B of GPU memory, 0 B of shared memory",
     ]
-    told = json.loads(clean_json(plan, done))
-    assert (told["complete"], told["interrupted_by"], len(told["not_begun"])) == (False, 2, 5)
+    document = json.loads(clean_json(plan, report))
+    assert (document["complete"], document["interrupted_by"], len(document["not_begun"])) == (False, 2, 5)
+    for result in (Result.STUCK, Result.DENIED):
+        all_begun = tuple(Outcome(step=step, result=result, detail="") for step in plan.steps)
+        assert not CleanupReport(plan=plan, outcomes=all_begun).complete
 
 
 def test_nothing_to_do_and_a_refusal_take_a_line() -> None:
-    assert plan_text(Plan(), 0.0) == done_text(Done(plan=Plan())) == "nothing to clean\n"
+    assert plan_text(Plan(), 0.0) == report_text(CleanupReport(plan=Plan())) == "nothing to clean\n"
     assert (
         plan_text(Plan(unknowns=("whether it rains",)), 0.0).splitlines()[-1]
         == "nothing to clean in what could be seen"
     )
     refused = Plan(refused="processes cannot be read: timeout")
-    assert plan_text(refused, 0.0) == done_text(Done(plan=refused)) == "refused: processes cannot be read: timeout\n"
+    assert (
+        plan_text(refused, 0.0)
+        == report_text(CleanupReport(plan=refused))
+        == "refused: processes cannot be read: timeout\n"
+    )
     assert json.loads(clean_json(refused))["refused"] == "processes cannot be read: timeout"
 
 
 def test_no_line_is_wider_than_the_terminal_and_no_name_writes_to_it() -> None:
-    evil = segment(9, path="nccl-\x1b[2J" + "日本" * 60, kind=SegmentKind.NCCL, looked_at=5000.0)
+    evil = segment(9, path="nccl-\x1b[2J" + "日本" * 60, kind=SegmentKind.NCCL, inspected_at=5000.0)
     plan = planned(host([run(40, "VLLM::EngineCore\x1b[2J" + "x" * 200, pipes={24: 121})], [evil]))
     assert len(plan.steps) == 2
     for width in (40, 60, 80, 120):

@@ -5,15 +5,14 @@ from dataclasses import replace
 
 import pytest
 from tests.architecture.checkout import ROOT
+from tests.fakes.hostile_names import NAMES, view_of
 from tests.fakes.html_page import Element, parsed
-from tests.fakes.named_everywhere import NAMES, look_at
 from tests.fakes.status_page import text_of, written
 from tests.fakes.values import GIB, HOST, gpu, held, in_service, memory, process, snapshot, started, unit
 from tests.hosts.written import EPOCH
 
 from llmhost.config.schema import Config
-from llmhost.derive.facts import derive
-from llmhost.derive.host_view import HostView
+from llmhost.derive.host_view import HostView, host_view
 from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import End, Start, Trigger, UnitHistory, Verdict
 from llmhost.model.ids import UnitId
@@ -106,7 +105,7 @@ def test_the_page_of_each_written_host_is_sound(name: str) -> None:
 def test_no_name_becomes_more_than_text(name: str) -> None:
     tame, hostile = (
         checked(text_of(replace(view, history=shifted(view))))
-        for view in (look_at("tame.service", host=Ok(HOST)), look_at(name, host=Ok(HOST)))
+        for view in (view_of("tame.service", host=Ok(HOST)), view_of(name, host=Ok(HOST)))
     )
     assert shape(hostile) == shape(tame)
     shown = "".join(character if character.isprintable() else "?" for character in name)
@@ -175,7 +174,7 @@ def view(record: UnitHistory, state: tuple[str, str] = ("failed", "failed")) -> 
     )
     at = snapshot(units=[me], gpus=[], processes=[])
     history = History(units={me.id: record})
-    return HostView(snapshot=at, facts=derive(at, Config(), history), history=history, policy=Config().policy)
+    return host_view(at, history, Config())
 
 
 def start(ago: float, verdict: Verdict | None, ran: float | None = None, **given: object) -> Start:
@@ -242,7 +241,7 @@ def test_memory_of_holders_that_is_more_than_the_gpu_has_does_not_leave_the_bar(
     at = snapshot(
         gpus=[shared], processes=[process(10, in_service("a.service")), process(11)], units=[unit("a.service")]
     )
-    seen = HostView(snapshot=at, facts=derive(at, Config(), History()), history=History(), policy=Config().policy)
+    seen = host_view(at, History(), Config())
     (bar,) = checked(text_of(seen)).all("svg", class_="bar")
     widths = [float((element.attributes["width"] or "").rstrip("%")) for element in bar.all("rect")]
     assert widths == [100, 62.5, 37.5]
@@ -251,7 +250,7 @@ def test_memory_of_holders_that_is_more_than_the_gpu_has_does_not_leave_the_bar(
 def test_a_page_on_which_nothing_could_be_read_is_not_calm() -> None:
     failed = Failed(Cause.TIMEOUT, "it hangs")
     at = replace(snapshot(nvml=failed, shm=failed, engines=failed, host=failed), processes=failed, units=failed)
-    seen = HostView(snapshot=at, facts=derive(at, Config(), History()), history=History(), policy=Config().policy)
+    seen = host_view(at, History(), Config())
     page = checked(text_of(seen))
     assert page.one(id="health").attributes["class"] == "bad"  # a driver that does not answer is a finding
     assert [element.text.split(":")[0] for element in page.one(id="untold").all("li")] == [

@@ -1,12 +1,14 @@
 """Whatever names there are, the status fits its width and cannot be made to say what is not so."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
-from tests.fakes.named_everywhere import NAMES, look_at
+from tests.fakes.hostile_names import NAMES, view_of
 from tests.fakes.values import (
     GIB,
+    HOST,
     gpu,
     held,
     in_service,
@@ -20,13 +22,16 @@ from llmhost.config.schema import Config
 from llmhost.decide.health import health_of
 from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import derive
+from llmhost.derive.host_view import host_view
+from llmhost.derive.orphans import Orphan
 from llmhost.model.engine import EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
 from llmhost.model.history.history import History
 from llmhost.model.ids import GpuUuid, UnitId
-from llmhost.model.reading import Ok
+from llmhost.model.reading import Cause, Failed, Ok
+from llmhost.views.page.leftovers import processes_section
 from llmhost.views.status.as_json import status_json
-from llmhost.views.status.gpus import shares
+from llmhost.views.status.gpus import holder_groups
 from llmhost.views.status.text import status_text
 from llmhost.views.text import Style, columns
 
@@ -34,7 +39,7 @@ from llmhost.views.text import Style, columns
 @pytest.mark.parametrize("width", [40, 80, 120])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_name_makes_a_line_too_wide_or_moves_the_cursor(name: str, width: int) -> None:
-    view = look_at(name)
+    view = view_of(name)
     for colour in (False, True):
         text = status_text(view, health_of(view), width=width, colour=colour)
         for style in (*Style, None) if colour else ():
@@ -48,12 +53,12 @@ def test_no_name_makes_a_line_too_wide_or_moves_the_cursor(name: str, width: int
 
 @pytest.mark.parametrize("name", NAMES)
 def test_json_holds_every_name_as_it_is(name: str) -> None:
-    view = look_at(name)
+    view = view_of(name)
     assert status_json(view, health_of(view)).isascii()
 
 
 def test_a_number_that_json_does_not_have_is_null() -> None:
-    view = look_at("a.service")
+    view = view_of("a.service")
     assert isinstance(view.snapshot.engines, Ok)
     answer = view.snapshot.engines.value.answers[0]
     odd = EngineSample(model="m", engine_index="0", requests_running=float("nan"), generation_tokens=float("inf"))
@@ -65,7 +70,7 @@ def test_a_number_that_json_does_not_have_is_null() -> None:
 
 
 def test_the_last_run_of_the_guard_is_told() -> None:
-    view = look_at("a.service")
+    view = view_of("a.service")
     totals = {GuardVerdict.HELD: 1, GuardVerdict.FREE: 6}
     run = GuardRun(
         unit=UnitId("a.service"),
@@ -74,10 +79,10 @@ def test_the_last_run_of_the_guard_is_told() -> None:
         verdict=GuardVerdict.FREE,
         runs_total=totals,
     )
-    told = replace(view, snapshot=replace(view.snapshot, guard_runs=Ok((run,))))
-    assert "    guard 60 s ago: free after 34 s; its runs: 6 free, 1 held\n" in status_text(told, health_of(told))
-    (unit_told,) = json.loads(status_json(told, health_of(told)))["units"]
-    assert unit_told["guard"] == {
+    guarded = replace(view, snapshot=replace(view.snapshot, guard_runs=Ok((run,))))
+    assert "    guard 60 s ago: free after 34 s; its runs: 6 free, 1 held\n" in status_text(guarded, health_of(guarded))
+    (unit_document,) = json.loads(status_json(guarded, health_of(guarded)))["units"]
+    assert unit_document["guard"] == {
         "at": run.at,
         "wait_seconds": 34.0,
         "verdict": "free",
@@ -96,8 +101,27 @@ def test_memory_is_shared_out_by_kind_and_unit() -> None:
     assert isinstance(attribution, Ok)
     mine = attribution.value[GpuUuid("GPU-0")]
     assert isinstance(mine, Ok)
-    found = [(share.kind, share.unit, share.pids, share.used_bytes) for share in shares(mine.value)]
+    found = [(group.kind, group.unit, group.pids, group.used_bytes) for group in holder_groups(mine.value)]
     assert found == [
         (HolderKind.CURRENT, UnitId("a.service"), (1, 2), 30 * GIB),
         (HolderKind.OTHER, None, (3, 4), None),  # of one of them it is not known
     ]
+
+
+def test_orphans_are_listed_oldest_first_in_the_text_and_on_the_page() -> None:
+    view = view_of("a.service", host=Ok(HOST))
+    orphans = tuple(
+        Orphan(process=process(pid), engine="vllm", seconds=seconds, inferred=False)
+        for pid, seconds in ((101, 30.0), (102, 300.0), (103, 60.0))
+    )
+    view = replace(view, facts=replace(view.facts, orphans=Ok(orphans)))
+    listed = re.findall(r"^    (10[123]) ", status_text(view, health_of(view)), re.MULTILINE)
+    assert listed == re.findall(r"<li>(10[123]) ", processes_section(view)) == ["102", "103", "101"]
+
+
+def test_an_unknown_that_matters_is_coloured() -> None:
+    failed = Failed(Cause.TIMEOUT)
+    view = host_view(replace(snapshot(gpus=[gpu()], units=[]), processes=failed, shm=failed), History(), Config())
+    text = status_text(view, health_of(view), colour=True)
+    assert f"  \x1b[{Style.DOUBT.value}mprocesses\x1b[0m: timeout\n" in text
+    assert "  shared memory: timeout\n" in text

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.fakes.booted import Booted, booted_systemd
-from tests.fakes.real_vllm import GRACE_SECONDS, UNIT, Host, vllm_host
+from tests.vllm.host import GRACE_SECONDS, UNIT, Host, vllm_host
 
 __all__ = ["booted_systemd"]
 

@@ -1,1 +1,1 @@
-"""What alone changes the host: signals, unlinking, drop-ins. Each checks again what it is about to change."""
+"""The only code that changes the host: signals, unlinking, drop-ins. Each checks its object again first."""

@@ -1,4 +1,4 @@
-"""Carrying out a plan of `llmhost clean`, and what becomes of that at Ctrl-C or SIGTERM."""
+"""Carries out a plan of `llmhost clean`, up to Ctrl-C or SIGTERM."""
 
 import signal
 from collections.abc import Iterator
@@ -9,27 +9,26 @@ from typing import Self
 from llmhost.act.ending import end
 from llmhost.act.removing import BusyError, Remover
 from llmhost.config.paths import Paths
-from llmhost.decide.cleanup.done import Done
-from llmhost.decide.cleanup.steps import Ending, Outcome, Plan, Removal, Result
+from llmhost.decide.cleanup.steps import CleanupReport, Ending, Outcome, Plan, Removal, Result
 
 
 class Interrupted(BaseException):
-    """Before anything was done; no Exception, so that nobody takes it for a fault."""
+    """Raised by a signal before anything was done. A BaseException, so that no handler of faults catches it."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
-        self.status = 128 + number  # as a shell has it
+        self.status = 128 + number  # as in a shell
 
 
 class Interrupts:
-    """Until the end of its `with`, SIGINT and SIGTERM raise Interrupted, or, while acting, are only taken down."""
+    """Handles SIGINT and SIGTERM within its `with`: raises Interrupted, or, while `acting`, only notes the signal."""
 
     def __init__(self) -> None:
-        self.number = 0  # of the first that came; 0: none
+        self.number = 0  # of the first signal; 0: none
         self.acting = False
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._came) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def __exit__(
@@ -38,32 +37,32 @@ class Interrupts:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _came(self, number: int, _frame: FrameType | None) -> None:
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.number = self.number or number
         if not self.acting:
             raise Interrupted(number)
 
 
-def carried_out(plan: Plan, paths: Paths, interrupts: Interrupts) -> Done:
-    """Do what is in the plan. Once interrupted, nobody else is told to end, and no other file is removed.
+def carry_out(plan: Plan, paths: Paths, interrupts: Interrupts) -> CleanupReport:
+    """Do the steps of the plan. Once interrupted, no other process gets a signal and no other file is removed.
 
-    One clean-up at a time does that: another one's would end processes with a second SIGTERM, which cuts their own
-    cleaning up short. Then the plan is refused.
+    Only one clean-up runs at a time, and others are refused: a second one would send a second SIGTERM, which cuts an
+    engine's own clean-up short.
     """
     if not plan.steps:
-        return Done(plan=plan)
+        return CleanupReport(plan=plan)
     interrupts.acting = True
     try:
-        with _only_one(paths, plan) as remover:
+        with _exclusive(paths, plan) as remover:
             outcomes = tuple(_outcomes(plan, paths, remover, interrupts))
     except BusyError as error:
-        return Done(plan=Plan(refused=str(error)))
-    return Done(plan=plan, outcomes=outcomes, interrupted_by=interrupts.number)
+        return CleanupReport(plan=Plan(refused=str(error)))
+    return CleanupReport(plan=plan, outcomes=outcomes, interrupted_by=interrupts.number)
 
 
 @contextmanager
-def _only_one(paths: Paths, plan: Plan) -> Iterator[Remover | None]:
-    """Be alone, which a tmpfs is needed for: where there is none there is nothing to remove either."""
+def _exclusive(paths: Paths, plan: Plan) -> Iterator[Remover | None]:
+    """Hold the lock on the tmpfs. Without a tmpfs there is nothing to remove, and processes are ended all the same."""
     with ExitStack() as stack:
         remover = None
         try:
@@ -94,7 +93,7 @@ def _outcomes(plan: Plan, paths: Paths, remover: Remover | None, interrupts: Int
 
 
 def _removed(removal: Removal, remover: Remover) -> Outcome:
-    """Remove it; that we lack processes or descriptors for that must not cost the account of what was done."""
+    """Remove a file. A lack of processes or descriptors must not cost the report on the steps before."""
     try:
         return remover.remove(removal)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Ends processes: exactly those that were looked at, each told once, and told as ended only when it has.
+"""Ends processes: exactly those of the plan, each with one SIGTERM, reported as ended only when they have.
 
-A process file descriptor (pidfd_open(2)) stays that of one process, whatever becomes of its pid. It is opened first,
-and only then the start time is compared: from there on nobody else can be meant.
+A process file descriptor (pidfd_open(2)) refers to one process, also when its pid is reused. It is opened first, and
+only then the start time is compared: from there on no other process can be hit.
 """
 
 import os
@@ -16,12 +16,12 @@ from llmhost.decide.cleanup.steps import Condition, Ending, Outcome, Result
 from llmhost.model.ids import ProcessId
 from llmhost.sources.procfs_files import Stat, parse_stat
 
-TERMINATE_SECONDS = 10.0  # an engine frees its GPUs and files within that; it is never told twice (vLLM: see end)
+TERMINATE_SECONDS = 10.0  # an engine frees its GPUs and files within that; it never gets a second SIGTERM (see end)
 KILL_SECONDS = 5.0
 TRACKER_SECONDS = 3.0
-_BATCH = 256  # descriptors that are open at a time
-_EACH_SECONDS = 0.1  # is how often we look whether we are to stop
-_ALONE_SHARE = 0.25  # of the time for all: that children have to end by themselves after who is above them
+_BATCH_SIZE = 256  # descriptors that are open at a time
+_POLL_SECONDS = 0.1  # between two checks for an interrupt
+_ALONE_SHARE = 0.25  # of the time for all, which children have to end by themselves after their ancestors
 
 
 def end(
@@ -33,21 +33,21 @@ def end(
     tracker_seconds: float = TRACKER_SECONDS,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Iterator[Outcome]:
-    """End them, and tell of each what became of it, in the order in which they ended.
+    """End processes, and yield their outcomes in the order in which they ended.
 
-    Each gets one SIGTERM and, where it lives `terminate_seconds` later, SIGKILL. An engine's process ends its children
-    itself, by SIGTERM, and a second one kills a vLLM engine amidst its own clean-up: so who has an ancestor among these
-    that lives is not told yet, and has a while after that: it may have been told by them, or notice that they are gone
-    (a vLLM worker does, and ends within 3 s). Trackers come last. They ignore SIGTERM, and end by themselves once
-    nobody else has their pipe, having unlinked what is registered with them: SIGKILL comes `tracker_seconds` later, and
-    never while one of the others lives.
+    Each gets one SIGTERM and, if it lives `terminate_seconds` later, SIGKILL. An engine terminates its own children by
+    SIGTERM, and a second one kills a vLLM engine amidst its own clean-up. So a process gets none while an ancestor in
+    the batch lives, nor for a while after that: the ancestor may have sent one, or the process may notice that it is
+    gone (a vLLM worker does, and ends within 3 s). Trackers come last. They ignore SIGTERM, and end by themselves once
+    no other process has their pipe, having unlinked what is registered with them. They get SIGKILL `tracker_seconds`
+    later, and never while one of the others lives.
 
-    Once `interrupted` says so, nobody is told any more; who was told and lives is spared, and says so.
+    Once `interrupted` returns True, no further signal is sent; a process that got one and lives is reported as spared.
     """
     spared = False
     others = [ending for ending in endings if ending.condition is not Condition.TRACKER]
     for batch in _batches(others):
-        for outcome in _Party(batch, procfs, interrupted).end(terminate_seconds, kill_seconds, tells=True):
+        for outcome in _Batch(batch, procfs, interrupted).end(terminate_seconds, kill_seconds, terminates=True):
             spared = spared or outcome.result not in {Result.DONE, Result.GONE}
             yield outcome
     for batch in _batches([ending for ending in endings if ending.condition is Condition.TRACKER]):
@@ -55,26 +55,26 @@ def end(
             because = "a process that may hold its pipe lives" if spared else "interrupted before it was told to end"
             yield from (Outcome(step=step, result=Result.SPARED, detail=because) for step in batch)
         else:
-            yield from _Party(batch, procfs, interrupted).end(tracker_seconds, kill_seconds, tells=False)
+            yield from _Batch(batch, procfs, interrupted).end(tracker_seconds, kill_seconds, terminates=False)
 
 
 def _batches(endings: Sequence[Ending]) -> Iterator[Sequence[Ending]]:
-    for start in range(0, len(endings), _BATCH):
-        yield endings[start : start + _BATCH]
+    for start in range(0, len(endings), _BATCH_SIZE):
+        yield endings[start : start + _BATCH_SIZE]
 
 
 @dataclass(slots=True, kw_only=True)
-class _Victim:
+class _EndingProcess:
     ending: Ending
     descriptor: int
-    was_below: bool = False  # an ancestor among these lived
-    alone_since: float | None = None  # and since when none does
-    told: bool = False  # SIGTERM was sent
-    killed: bool = False
+    had_ancestor: bool = False  # an ancestor in the batch was alive
+    alone_since: float | None = None  # the time since which none is, on CLOCK_MONOTONIC
+    terminated: bool = False  # SIGTERM was sent
+    killed: bool = False  # SIGKILL was sent
 
 
-class _Party:
-    """Processes that are ended together."""
+class _Batch:
+    """Processes that are ended together. Use it once."""
 
     def __init__(self, endings: Iterable[Ending], procfs: Path, interrupted: Callable[[], bool]) -> None:
         self._endings = tuple(endings)
@@ -82,19 +82,19 @@ class _Party:
         self._interrupted = interrupted
         self._began = time.monotonic()
         self._parents = {ending.process.id.pid: ending.process.ppid for ending in self._endings}
-        self._living: dict[int, _Victim] = {}  # by pid
+        self._living: dict[int, _EndingProcess] = {}  # by pid
 
-    def end(self, patience_seconds: float, kill_seconds: float, *, tells: bool) -> Iterator[Outcome]:
+    def end(self, seconds: float, kill_seconds: float, *, terminates: bool) -> Iterator[Outcome]:
         try:
             yield from self._identify()
-            yield from self._wait(patience_seconds, tells=tells)
+            yield from self._wait(seconds, terminates=terminates)
             if not self._interrupted():
                 yield from self._kill()
-                yield from self._wait(kill_seconds, tells=False)
+                yield from self._wait(kill_seconds, terminates=False)
             yield from self._give_up()
         finally:
-            for victim in self._living.values():
-                os.close(victim.descriptor)
+            for process in self._living.values():
+                os.close(process.descriptor)
 
     def _identify(self) -> Iterator[Outcome]:
         for ending in self._endings:
@@ -109,7 +109,7 @@ class _Party:
                 continue
             found = self._stat(wanted.pid)
             if found is not None and found.start_ticks == wanted.start_ticks:
-                self._living[wanted.pid] = _Victim(ending=ending, descriptor=descriptor)
+                self._living[wanted.pid] = _EndingProcess(ending=ending, descriptor=descriptor)
                 continue
             if found is not None:
                 yield self._outcome(ending, Result.SPARED, f"pid {wanted.pid} is another process's by now")
@@ -125,34 +125,34 @@ class _Party:
         except (OSError, ValueError, IndexError):
             return None
 
-    def _wait(self, seconds: float, *, tells: bool) -> Iterator[Outcome]:
-        """Wait for all to end. Who was interrupted waits no longer, but tells of those that have ended."""
+    def _wait(self, seconds: float, *, terminates: bool) -> Iterator[Outcome]:
+        """Wait for all to end. Once interrupted, wait no longer, but report those that have ended."""
         until = time.monotonic() + seconds
         while self._living:
-            stop = self._interrupted()
-            if tells and not stop:
-                yield from self._tell(_ALONE_SHARE * seconds)
-            left = until - time.monotonic()
-            yield from self._ended(0.0 if stop else max(0.0, min(left, _EACH_SECONDS)))
-            if stop or left <= 0:
+            interrupted = self._interrupted()
+            if terminates and not interrupted:
+                yield from self._terminate(_ALONE_SHARE * seconds)
+            remaining = until - time.monotonic()
+            yield from self._ended(0.0 if interrupted else max(0.0, min(remaining, _POLL_SECONDS)))
+            if interrupted or remaining <= 0:
                 return
 
-    def _tell(self, alone_seconds: float) -> Iterator[Outcome]:
+    def _terminate(self, alone_seconds: float) -> Iterator[Outcome]:
         now = time.monotonic()
-        for victim in tuple(self._living.values()):
-            if victim.told:
+        for process in tuple(self._living.values()):
+            if process.terminated:
                 continue
-            if self._has_living_ancestor(victim):
-                victim.was_below, victim.alone_since = True, None
+            if self._has_living_ancestor(process):
+                process.had_ancestor, process.alone_since = True, None
                 continue
-            victim.alone_since = now if victim.alone_since is None else victim.alone_since
-            if not victim.was_below or now - victim.alone_since >= alone_seconds:
-                victim.told = True
-                yield from self._send(victim, signal.SIGTERM)
+            process.alone_since = now if process.alone_since is None else process.alone_since
+            if not process.had_ancestor or now - process.alone_since >= alone_seconds:
+                process.terminated = True
+                yield from self._send(process, signal.SIGTERM)
 
-    def _has_living_ancestor(self, victim: _Victim) -> bool:
-        """By the parents as they are now, and as they were when the plan was made."""
-        pid = victim.ending.process.id.pid
+    def _has_living_ancestor(self, process: _EndingProcess) -> bool:
+        """Look for one by the parents as they are now, and as they were when the plan was made."""
+        pid = process.ending.process.id.pid
         return self._is_below(pid, self._parent_now) or self._is_below(pid, self._parents.get)
 
     def _is_below(self, pid: int, parent_of: Callable[[int], int | None]) -> bool:
@@ -170,45 +170,45 @@ class _Party:
         return found.ppid if found is not None else None
 
     def _kill(self) -> Iterator[Outcome]:
-        for victim in tuple(self._living.values()):
-            victim.killed = True
-            yield from self._send(victim, signal.SIGKILL)
+        for process in tuple(self._living.values()):
+            process.killed = True
+            yield from self._send(process, signal.SIGKILL)
 
-    def _send(self, victim: _Victim, number: signal.Signals) -> Iterator[Outcome]:
+    def _send(self, process: _EndingProcess, number: signal.Signals) -> Iterator[Outcome]:
         try:
-            signal.pidfd_send_signal(victim.descriptor, number)
+            signal.pidfd_send_signal(process.descriptor, number)
         except ProcessLookupError:
             pass  # it has just ended, as its descriptor tells
         except PermissionError:
-            yield self._done_with(victim, Result.DENIED, "we may not: it takes its user, or root")
+            yield self._finish(process, Result.DENIED, "we may not: it takes its user, or root")
 
     def _ended(self, seconds: float) -> Iterator[Outcome]:
-        """Tell of those that have ended, after a wait for the first that does."""
+        """Wait for the first to end, and yield the outcomes of all that have ended."""
         waiting = select.poll()
-        victims = {victim.descriptor: victim for victim in self._living.values()}
-        for descriptor in victims:
+        living = {process.descriptor: process for process in self._living.values()}
+        for descriptor in living:
             waiting.register(descriptor, select.POLLIN)
         for descriptor, _ in waiting.poll(1000 * seconds):
-            victim = victims[descriptor]
-            if victim.killed:
+            process = living[descriptor]
+            if process.killed:
                 how = "by SIGKILL"
             else:
-                how = "after SIGTERM" if victim.told else "by itself, as what it belonged to had ended"
-            yield self._done_with(victim, Result.DONE, how)
+                how = "after SIGTERM" if process.terminated else "by itself, as what it belonged to had ended"
+            yield self._finish(process, Result.DONE, how)
 
     def _give_up(self) -> Iterator[Outcome]:
-        for victim in tuple(self._living.values()):
-            if victim.killed:
-                where = self._where(victim.ending.process.id)
+        for process in tuple(self._living.values()):
+            if process.killed:
+                where = self._kernel_place(process.ending.process.id)
                 detail = f"SIGKILL does not end it{where}: it takes a GPU reset or a reboot"
-                yield self._done_with(victim, Result.STUCK, detail)
+                yield self._finish(process, Result.STUCK, detail)
             else:
-                told = "interrupted: it has been told to end, and has not yet"
-                never = "interrupted before it was told to end"
-                yield self._done_with(victim, Result.SPARED, told if victim.told else never)
+                begun = "interrupted: it has been told to end, and has not yet"
+                not_begun = "interrupted before it was told to end"
+                yield self._finish(process, Result.SPARED, begun if process.terminated else not_begun)
 
-    def _where(self, process: ProcessId) -> str:
-        """Say where in the kernel it hangs, as far as that may be read (proc(5): stat, wchan)."""
+    def _kernel_place(self, process: ProcessId) -> str:
+        """Describe the place in the kernel where a process hangs, if it can be read (proc(5): stat, wchan)."""
         stat = self._stat(process.pid)
         if stat is None:
             return ""
@@ -219,10 +219,10 @@ class _Party:
             function = ""
         return f", state {state}, in {function} of the kernel" if function else f", state {state}"
 
-    def _done_with(self, victim: _Victim, result: Result, detail: str) -> Outcome:
-        del self._living[victim.ending.process.id.pid]
-        os.close(victim.descriptor)
-        return self._outcome(victim.ending, result, detail)
+    def _finish(self, process: _EndingProcess, result: Result, detail: str) -> Outcome:
+        del self._living[process.ending.process.id.pid]
+        os.close(process.descriptor)
+        return self._outcome(process.ending, result, detail)
 
     def _outcome(self, ending: Ending, result: Result, detail: str) -> Outcome:
         return Outcome(step=ending, result=result, detail=detail, seconds=time.monotonic() - self._began)

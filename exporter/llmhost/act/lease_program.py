@@ -1,13 +1,13 @@
 """The child of act/removing: removes files of a tmpfs, as asked line by line. It imports the standard library alone.
 
-A write lease (fcntl(2), F_SETLEASE) is granted where nobody at all has the file open or mapped, in whatever namespace
-and of whatever user; while it is held, whoever opens the file waits, at most /proc/sys/fs/lease-break-time seconds.
-Leases belong to a process, and the longest wait of an opener is that for this process to go on, or to end: hence one
-of its own, with one thread, that its parent ends when it does not answer.
+A write lease (fcntl(2), F_SETLEASE) is granted where no process at all has the file open or mapped, in whatever
+namespace and of whatever user; while it is held, an opener of the file waits, at most /proc/sys/fs/lease-break-time
+seconds. Leases belong to a process, and the longest wait of an opener is that for this process to go on, or to end:
+hence one of its own, with one thread, that its parent ends when it does not answer.
 
-A file is first renamed, so that nobody comes by its name any more. An opener who had looked the name up just before
-is given a moment to arrive: the kernel tells of it in that our lease is being broken, and the file gets its name back.
-So does another file that was given the name just before we renamed it: the lease keeps nobody from unlinking ours.
+A file is first renamed, so that no opener finds it by its name any more. An opener that had looked the name up just
+before is given a moment to arrive: the kernel reports it by breaking our lease, and the file gets its name back. So
+does another file that was given the name just before we renamed it: the lease keeps nobody from unlinking ours.
 """
 
 import errno
@@ -25,7 +25,7 @@ _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _ANOTHER = "another file has its name by now"
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     path: str  # below the root
     hidden: str  # another name, beside it
     device: int
@@ -34,25 +34,25 @@ class Asked(NamedTuple):
     settle_seconds: float
 
 
-class Told(NamedTuple):
+class Reply(NamedTuple):
     result: str  # a value of decide.cleanup_plan.Result
     detail: str
 
 
-def remove(root: int, asked: Asked) -> Told:
-    """Remove exactly this file, unless somebody has it, or comes for it. Errors are told, none is raised."""
+def remove(root: int, request: Request) -> Reply:
+    """Remove exactly this file, unless somebody has it, or comes for it. Errors are results, none is raised."""
     directory = None
     try:
-        directory, name = directory_of(root, asked.path)
-        return _remove(directory, name, asked)
+        directory, name = directory_of(root, request.path)
+        return _remove(directory, name, request)
     except FileNotFoundError:
-        return Told("gone", "it is gone already")
+        return Reply("gone", "it is gone already")
     except PermissionError:
-        return Told("denied", "we may not: it takes its owner, or root")
+        return Reply("denied", "we may not: it takes its owner, or root")
     except BlockingIOError:  # somebody else's lease
-        return Told("spared", "it is in use")
+        return Reply("spared", "it is in use")
     except OSError as error:
-        return Told("spared", f"it could not be looked at: {os.strerror(error.errno or 0)}")
+        return Reply("spared", f"it could not be looked at: {os.strerror(error.errno or 0)}")
     finally:
         if directory is not None:
             os.close(directory)
@@ -90,39 +90,39 @@ def put_back(directory: int, name: bytes, hidden: str) -> None:
         os.unlink(hidden, dir_fd=directory)
 
 
-def _remove(directory: int, name: bytes, asked: Asked) -> Told:
+def _remove(directory: int, name: bytes, request: Request) -> Reply:
     file = os.open(name, _FILE, dir_fd=directory)
     try:
-        if spared := _difference(file, asked):
+        if spared := _difference(file, request):
             return spared
         try:
             fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         except BlockingIOError:
-            return Told("spared", "it is in use")
-        if spared := _difference(file, asked):  # somebody came and went, or removed it
+            return Reply("spared", "it is in use")
+        if spared := _difference(file, request):  # somebody came and went, or removed it
             return spared
-        os.rename(name, asked.hidden, src_dir_fd=directory, dst_dir_fd=directory)
-        if _inode_at(directory, asked.hidden) != (asked.device, asked.inode):
-            return _shown_again(directory, name, asked.hidden, _ANOTHER)
-        if _is_wanted(file, asked.settle_seconds):
-            return _shown_again(directory, name, asked.hidden, "somebody is about to use it")
-        os.unlink(asked.hidden, dir_fd=directory)
-        return Told("done", "")
+        os.rename(name, request.hidden, src_dir_fd=directory, dst_dir_fd=directory)
+        if _inode_at(directory, request.hidden) != (request.device, request.inode):
+            return _shown_again(directory, name, request.hidden, _ANOTHER)
+        if _is_opened(file, request.settle_seconds):
+            return _shown_again(directory, name, request.hidden, "somebody is about to use it")
+        os.unlink(request.hidden, dir_fd=directory)
+        return Reply("done", "")
     finally:
         os.close(file)  # and the lease with it
 
 
-def _difference(file: int, asked: Asked) -> Told | None:
-    """Tell in what this is not, or no longer, the file that was looked at."""
+def _difference(file: int, request: Request) -> Reply | None:
+    """Tell how this differs from the file that was looked at."""
     seen = os.fstat(file)
-    if (seen.st_dev, seen.st_ino) != (asked.device, asked.inode) or not stat.S_ISREG(seen.st_mode):
-        return Told("spared", _ANOTHER)
+    if (seen.st_dev, seen.st_ino) != (request.device, request.inode) or not stat.S_ISREG(seen.st_mode):
+        return Reply("spared", _ANOTHER)
     if seen.st_nlink == 0:
-        return Told("gone", "it is gone already")
+        return Reply("gone", "it is gone already")
     if seen.st_nlink != 1:
-        return Told("spared", "it has a second name")
-    if seen.st_ctime_ns / 1e9 != asked.changed_at:
-        return Told("spared", "it has changed since it was looked at")
+        return Reply("spared", "it has a second name")
+    if seen.st_ctime_ns / 1e9 != request.changed_at:
+        return Reply("spared", "it has changed since it was looked at")
     return None
 
 
@@ -135,8 +135,8 @@ def _inode_at(directory: int, name: bytes | str) -> tuple[int, int] | None:
     return seen.st_dev, seen.st_ino
 
 
-def _is_wanted(file: int, seconds: float) -> bool:
-    """Whether somebody opens the file within that time, who looked its name up before it was gone."""
+def _is_opened(file: int, seconds: float) -> bool:
+    """Tell if somebody opens the file within that time, having looked its name up before it was hidden."""
     until = time.monotonic() + seconds
     while fcntl.fcntl(file, fcntl.F_GETLEASE) == fcntl.F_WRLCK:
         left = until - time.monotonic()
@@ -146,16 +146,16 @@ def _is_wanted(file: int, seconds: float) -> bool:
     return True
 
 
-def _shown_again(directory: int, name: bytes, hidden: str, why: str) -> Told:
+def _shown_again(directory: int, name: bytes, hidden: str, why: str) -> Reply:
     try:
         put_back(directory, name, hidden)
     except FileExistsError:
-        return Told("spared", f"{why}, and another was made of its name meanwhile: it is called {hidden} now")
-    return Told("spared", why)
+        return Reply("spared", f"{why}, and another was made of its name meanwhile: it is called {hidden} now")
+    return Reply("spared", why)
 
 
 def main(root: int) -> None:
-    """Say that we are there, and answer until nobody asks any more.
+    """Report the start, and answer until the questions end.
 
     Whatever ends our parent, a step that is under way is done whole: to die with it would leave a file hidden.
     """
@@ -164,7 +164,7 @@ def main(root: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     _answer("here")
     for line in sys.stdin:
-        _answer(remove(root, Asked(**json.loads(line)))._asdict())
+        _answer(remove(root, Request(**json.loads(line)))._asdict())
 
 
 def _answer(what: object) -> None:

@@ -1,11 +1,9 @@
-"""Removes files of shared memory of which it is proven, at that moment, that nobody has them or comes for them."""
+"""Removal of shared-memory segments that provably nobody has open or mapped, or is about to open."""
 
 import fcntl
 import json
 import os
 import secrets
-import select
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -14,25 +12,29 @@ from types import TracebackType
 from typing import Self
 
 from llmhost.act import lease_program
-from llmhost.act.lease_program import Asked, Told
+from llmhost.act.lease_program import Reply, Request
 from llmhost.decide.cleanup.steps import Outcome, Removal, Result
 from llmhost.model.segment_names import as_made, hidden_name
+from llmhost.runtime.line_child import ChildEndedError, LineChild
 
 SETTLE_SECONDS = 0.01  # for an opener to arrive who looked the name up before it was hidden
 MOST_SECONDS = 1.0  # that a file takes; an opener waits no longer than that for us, whatever happens to our child
 _START_SECONDS = 10.0  # for the child, from a cold disk on a busy machine: nothing is held meanwhile
-_DEATH_SECONDS = 1.0
 
 
 class BusyError(Exception):
     """Another clean-up is at work on the same tmpfs. str() is one line."""
 
 
+class _NoAnswerError(Exception):
+    """The child does not answer; the text says why, as the predicate of a sentence."""
+
+
 class Remover:
     """Removes file after file below `shm`, one at a time, each wholly or not at all. Use it in a `with`.
 
     Raises BusyError, and OSError where `shm` cannot be opened. The lock on the directory (flock(2)) needs no file and
-    no privilege; who holds it keeps nobody but another Remover from anything. Our child has it too, until it ends.
+    no privilege; it keeps out other Removers alone. Our child has it too, until it ends.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class Remover:
         self._settle_seconds = settle_seconds
         self._most_seconds = most_seconds
         self._root = os.open(shm, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._child: _Child | None = None
+        self._child: LineChild | None = None
         try:
             fcntl.flock(self._root, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -49,7 +51,7 @@ class Remover:
             raise BusyError(f"another llmhost is cleaning {shm} up") from None
 
     def remove(self, removal: Removal) -> Outcome:
-        """Remove exactly the file that was looked at. What the step waits for (`after`) is the caller's matter."""
+        """Remove exactly the file that was looked at. The caller has waited for what it is to come after (`after`)."""
         began = time.monotonic()
         result, detail = self._removed(removal)
         return Outcome(step=removal, result=result, detail=detail, seconds=time.monotonic() - began)
@@ -58,7 +60,7 @@ class Remover:
         segment = removal.segment
         if "\\" in segment.path:  # model.segment: bytes that are no text are escaped, and a backslash looks like that
             return Result.SPARED, "its name cannot be told for certain"
-        asked = Asked(
+        request = Request(
             path=segment.path,
             hidden=hidden_name(as_made(segment.path).rpartition("/")[2], secrets.token_hex(4)),
             device=segment.id.device,
@@ -67,19 +69,19 @@ class Remover:
             settle_seconds=self._settle_seconds,
         )
         try:
-            child = self._child = self._child or _Child(self._root)
+            child = self._child = self._child or _started(self._root)
         except OSError as error:
             return Result.DENIED, f"cannot check it: {error.strerror}"
         try:
-            told = Told(**json.loads(child.answer(self._most_seconds, asked._asdict())))
-        except (TimeoutError, EOFError) as error:
+            reply = Reply(**json.loads(_answer(child, self._most_seconds, request)))
+        except _NoAnswerError as error:
             self._child = None
-            child.kill()
-            return _mended(self._root, asked, f"the check {error}")
+            child.end()
+            return _restored(self._root, request, f"the check {error}")
         except BaseException:  # we are interrupted, and our child is not
             self._close_child()
             raise
-        return Result(told.result), told.detail
+        return Result(reply.result), reply.detail
 
     def _close_child(self) -> None:
         child, self._child = self._child, None
@@ -101,98 +103,51 @@ class Remover:
         self.close()
 
 
-def _mended(root: int, asked: Asked, why: str) -> tuple[Result, str]:
+def _restored(root: int, request: Request, why: str) -> tuple[Result, str]:
     """Give a file its name back that the child had hidden as it was ended; its lease has gone with it."""
     directory = None
     try:
-        directory, name = lease_program.directory_of(root, asked.path)
+        directory, name = lease_program.directory_of(root, request.path)
         with suppress(FileNotFoundError):  # it was not hidden yet, or not any more
-            lease_program.put_back(directory, name, asked.hidden)
+            lease_program.put_back(directory, name, request.hidden)
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return Result.DONE, why
     except FileExistsError:
-        return Result.SPARED, f"{why}, and another was made of its name meanwhile: it is called {asked.hidden} now"
+        return Result.SPARED, f"{why}, and another was made of its name meanwhile: it is called {request.hidden} now"
     except OSError as error:
-        return Result.SPARED, f"{why}; it may be called {asked.hidden} now: {os.strerror(error.errno or 0)}"
+        return Result.SPARED, f"{why}; it may be called {request.hidden} now: {os.strerror(error.errno or 0)}"
     finally:
         if directory is not None:
             os.close(directory)
-    is_there = (found.st_dev, found.st_ino) == (asked.device, asked.inode)
+    is_there = (found.st_dev, found.st_ino) == (request.device, request.inode)
     return (Result.SPARED, why) if is_there else (Result.GONE, f"{why}; another file has its name by now")
 
 
-class _Child:
-    """The process that holds the leases: one thread, and none of our imports."""
+def _started(root: int) -> LineChild:
+    """Start the process that holds the leases (one thread, none of our imports) and wait for it. Raises OSError."""
+    child = LineChild(
+        [sys.executable, "-I", "-S", lease_program.__file__, str(root)], pass_fds=(root,), directory=Path("/")
+    )
+    try:
+        _answer(child, _START_SECONDS)
+    except _NoAnswerError as error:
+        child.end()
+        raise ChildProcessError(0, f"{sys.executable} {error}") from None
+    except BaseException:
+        child.end()
+        raise
+    return child
 
-    def __init__(self, root: int) -> None:
-        """Start it, and wait until it is there. Raises OSError."""
-        asked, self._asking = os.pipe()
-        self._answers, answering = os.pipe()
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", lease_program.__file__, str(root)],
-                stdin=asked,
-                stdout=answering,
-                pass_fds=(root,),
-                cwd="/",
-                process_group=0,  # what a terminal sends us is not for it: its step is done whole
-            )
-        except OSError:
-            self._let_go()
-            raise
-        finally:
-            os.close(asked)
-            os.close(answering)
-        try:
-            self.answer(_START_SECONDS)
-        except (TimeoutError, EOFError) as error:
-            self.kill()
-            raise ChildProcessError(0, f"{sys.executable} {error}") from None
-        except BaseException:
-            self.kill()
-            raise
 
-    def answer(self, seconds: float, question: object = None) -> bytes:
-        """Ask, and give the line that comes. Raises TimeoutError, and EOFError where none will come any more."""
-        until = time.monotonic() + seconds
-        found = b""
-        if question is not None:
-            try:
-                os.write(self._asking, json.dumps(question).encode() + b"\n")
-            except BrokenPipeError:
-                raise EOFError("was ended by somebody") from None
-        answers = select.poll()
-        answers.register(self._answers, select.POLLIN)
-        while not found.endswith(b"\n"):
-            if not answers.poll(max(0.0, until - time.monotonic()) * 1000):
-                raise TimeoutError(f"took longer than {seconds:g} s")
-            piece = os.read(self._answers, 4096)
-            if not piece:
-                raise EOFError("was ended by somebody")
-            found += piece
-        return found
-
-    def finish(self, seconds: float) -> None:
-        """Let it end by itself, when it has done what it does; by force after that time."""
-        os.close(self._asking)
-        self._asking = -1
-        try:
-            self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        else:
-            self._let_go()
-
-    def kill(self) -> None:
-        """End it, also where it is stopped; what it held is free with that. One that hangs in the kernel is left."""
-        self._let_go()
-        self._process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_DEATH_SECONDS)
-
-    def _let_go(self) -> None:
-        for descriptor in (self._asking, self._answers):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._asking = self._answers = -1
+def _answer(child: LineChild, seconds: float, request: Request | None = None) -> bytes:
+    """Ask, and return the line that comes. Raises _NoAnswerError."""
+    try:
+        if request is not None:
+            child.ask(json.dumps(request._asdict()).encode())
+        line = child.answer(time.monotonic() + seconds)
+    except ChildEndedError:
+        raise _NoAnswerError("was ended by somebody") from None
+    if line is None:
+        raise _NoAnswerError(f"took longer than {seconds:g} s")
+    return line

@@ -22,9 +22,9 @@ from llmhost.model.unit import UnitsReport
 from llmhost.model.unit_event import UnitEvent
 from llmhost.sources.base import Source
 from llmhost.starts.judge import Judge
-from llmhost.starts.memory_release import Release
+from llmhost.starts.memory_release import ReleaseTimer
 from llmhost.starts.watch import Watch
-from llmhost.state.driver_pause import Wish
+from llmhost.state.driver_pause import PauseRequest
 
 _CLOSE_SECONDS = 1.2  # of the watch
 
@@ -59,13 +59,12 @@ class Exporter:
             paths,
             clock=clock,
             on_unit_event=self._on_event if watch else None,
-            asks_logind=not watch,
             environment=environment,
             bus_address=bus_address,
             host=host,
         )
-        wish = Wish(paths.run, boot_id=sources.boot_id, boottime=boottime)
-        self._driver_pause = DriverPause(sources.driver, wish.seconds_left)
+        request = PauseRequest(paths.run, boot_id=sources.boot_id, boottime=boottime)
+        self._driver_pause = DriverPause(sources.driver, request.seconds_left)
         if config.collectors.nvml:
             self._driver_pause.start()  # before anything is read
         self._keeper = HistoryKeeper(
@@ -113,7 +112,7 @@ class Exporter:
             config=lambda: sources.config,
             clock=self._clock,
         )
-        release = Release(
+        release = ReleaseTimer(
             keeper=self._keeper,
             host=sources.host,
             memory=sources.nvml_memory,
@@ -157,7 +156,7 @@ class Exporter:
             config.engines,
             young_from_ticks=young_from * os.sysconf("SC_CLK_TCK"),
         )
-        self._sources.engine.aim(servers)
+        self._sources.engine.set_servers(servers)
 
 
 def _needs_restart(old: Config, new: Config) -> tuple[str, ...]:

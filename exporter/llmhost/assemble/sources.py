@@ -65,7 +65,6 @@ class Sources:
         clock: Clock | None = None,
         driver_backoff_seconds: tuple[float, float] = DRIVER_BACKOFF_SECONDS,
         on_unit_event: Callable[[UnitEvent], None] | None = None,
-        asks_logind: bool = False,
         environment: Mapping[str, str] | None = None,
         bus_address: str | None = None,
         host: Source[Host] | None = None,
@@ -76,7 +75,6 @@ class Sources:
         self.clock = clock or SystemClock()
         self._driver_backoff_seconds = driver_backoff_seconds
         self._on_unit_event = on_unit_event
-        self._asks_logind = asks_logind
         self._environment = environment
         self._bus_address = bus_address
         self._host_source = host
@@ -97,7 +95,7 @@ class Sources:
     @cached_property
     def nvml_memory(self) -> Worker[NvmlReport]:
         """Memory alone, by the same child as `nvml`."""
-        from llmhost.sources.nvml.memory import NvmlMemorySource
+        from llmhost.sources.nvml.source import NvmlMemorySource
 
         driver = self.driver
         return self._worker("nvml memory", driver if isinstance(driver, DisabledSource) else NvmlMemorySource(driver))
@@ -154,7 +152,6 @@ class Sources:
             is_engine_command=lambda argv: bool(is_engine_command(argv)),
             address=self._bus_address,
             on_event=self._on_unit_event,
-            asks_logind=self._asks_logind,
         )
 
     @cached_property
@@ -230,12 +227,12 @@ class Sources:
     def process_context(self, asked: Iterable[Process], everybody: Iterable[Process]) -> Around:
         """Read the facts for a clean-up plan beside a snapshot: which of `asked` listen, and who shares the tmpfs."""
         from llmhost.decide.cleanup.context import Around
-        from llmhost.sources.shm.foreign_pid_namespaces import read_strangers
+        from llmhost.sources.shm.foreign_pid_namespaces import read_foreign_pids
 
         return Around(
             own_pid=os.getpid(),
             listening=self.listening(asked),
-            strangers=read_strangers(self.paths.procfs, self.paths.shm, everybody),
+            strangers=read_foreign_pids(self.paths.procfs, self.paths.shm, everybody),
         )
 
     def driver_users(self) -> DriverUsers:
@@ -288,12 +285,12 @@ class DisabledSource:
 
     def configure(self, **settings: object) -> None: ...
 
-    def aim(self, servers: tuple[EngineServer, ...]) -> None: ...
+    def set_servers(self, servers: tuple[EngineServer, ...]) -> None: ...
 
     def lists_due_in_seconds(self) -> float:
         return 0.0
 
-    def release(self, why: str) -> tuple[int, ...]:  # noqa: ARG002 - as NvmlSource has it
+    def pause(self, why: str) -> tuple[int, ...]:  # noqa: ARG002 - as NvmlSource has it
         return ()
 
     def resume(self) -> None: ...

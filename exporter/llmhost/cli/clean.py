@@ -3,7 +3,7 @@
 import os
 import time
 
-from llmhost.act.carry_out import Interrupted, Interrupts, carried_out
+from llmhost.act.carry_out import Interrupted, Interrupts, carry_out
 from llmhost.assemble.host_reader import HostReader
 from llmhost.assemble.sources import Sources
 from llmhost.cli import terminal
@@ -12,14 +12,13 @@ from llmhost.cli.output import complain, write_answer
 from llmhost.cli.requests import CleanRequest
 from llmhost.config.load import ConfigError
 from llmhost.decide.cleanup.context import Around
-from llmhost.decide.cleanup.done import Done
 from llmhost.decide.cleanup.plan import CLEANED, plan, seconds_to_wait, to_ask_for_listeners
-from llmhost.decide.cleanup.steps import Plan, Wish
+from llmhost.decide.cleanup.steps import CleanupReport, CleanupRequest, Plan
 from llmhost.derive.host_view import HostView
 from llmhost.model.reading import Ok
 from llmhost.state.directory import StoreError
 from llmhost.views.clean.as_json import clean_json
-from llmhost.views.clean.text import done_text, plan_text
+from llmhost.views.clean.text import plan_text, report_text
 from llmhost.views.text import span
 
 
@@ -29,7 +28,7 @@ class _WrongUseError(Exception):
 
 def run(request: CleanRequest) -> int:
     try:
-        wish = _wish(request)
+        selected = _selection(request)
         reader = HostReader(
             request.config, request.state_directory, request.paths, units=[unit.name for unit in request.units]
         )
@@ -38,7 +37,7 @@ def run(request: CleanRequest) -> int:
         return Exit.WRONG_USE
     with reader, Interrupts() as interrupts:
         try:
-            return _clean(request, wish, reader, interrupts)
+            return _clean(request, selected, reader, interrupts)
         except _WrongUseError as error:
             complain(str(error))
             return Exit.WRONG_USE
@@ -47,28 +46,28 @@ def run(request: CleanRequest) -> int:
             return interrupted.status
 
 
-def _clean(request: CleanRequest, wish: Wish, reader: HostReader, interrupts: Interrupts) -> int:
+def _clean(request: CleanRequest, selected: CleanupRequest, reader: HostReader, interrupts: Interrupts) -> int:
     sources = Sources(reader.config, request.paths)
     view = reader.read()
     _require_known(request, view)
-    first = plan(view, wish, _context(sources, view))
+    first = plan(view, selected, _context(sources, view))
     wait_seconds = seconds_to_wait(first, view.policy)
     if not request.apply:
         _show_plan(request, first, wait_seconds)
         return _status_of(first)
     if not first.steps and not first.waiting:
-        _show_done(request, Done(plan=first))
+        _show_report(request, CleanupReport(plan=first))
         return _status_of(first)
     _wait(view.snapshot.at_monotonic + wait_seconds, wait_seconds)
     view = reader.read()
-    second = plan(view, wish, _context(sources, view), first)
-    done = carried_out(second, request.paths, interrupts)
-    _show_done(request, done)
-    if done.interrupted_by:
-        return 128 + done.interrupted_by  # as a shell has it
-    if not done.plan.steps:
-        return _status_of(done.plan)
-    return Exit.GOOD if done.complete else Exit.FINDINGS
+    second = plan(view, selected, _context(sources, view), first)
+    report = carry_out(second, request.paths, interrupts)
+    _show_report(request, report)
+    if report.interrupted_by:
+        return 128 + report.interrupted_by  # as in a shell
+    if not report.plan.steps:
+        return _status_of(report.plan)
+    return Exit.GOOD if report.complete else Exit.FINDINGS
 
 
 def _wait(until_monotonic: float, seconds: float) -> None:
@@ -98,14 +97,14 @@ def _show_plan(request: CleanRequest, plan: Plan, wait_seconds: float) -> None:
         write_answer(plan_text(plan, wait_seconds, width=terminal.width(), colour=terminal.wants_colour()))
 
 
-def _show_done(request: CleanRequest, done: Done) -> None:
+def _show_report(request: CleanRequest, report: CleanupReport) -> None:
     if request.json:
-        write_answer(clean_json(done.plan, done))
+        write_answer(clean_json(report.plan, report))
     else:
-        write_answer(done_text(done, width=terminal.width(), colour=terminal.wants_colour()))
+        write_answer(report_text(report, width=terminal.width(), colour=terminal.wants_colour()))
 
 
-def _wish(request: CleanRequest) -> Wish:
+def _selection(request: CleanRequest) -> CleanupRequest:
     names = {str(kind): kind for kind in CLEANED}
     for kind in request.kinds:
         if kind not in names:
@@ -113,7 +112,7 @@ def _wish(request: CleanRequest) -> Wish:
     uid = os.geteuid()
     if request.all_users and uid:
         raise _WrongUseError("--all-users is for root")
-    return Wish(
+    return CleanupRequest(
         uid=uid,
         units=frozenset(request.units),
         kinds=frozenset(names[kind] for kind in request.kinds),
@@ -128,6 +127,6 @@ def _require_known(request: CleanRequest, view: HostView) -> None:
         return
     known = {facts.unit.id for facts in view.facts.units.value if facts.unit.load_state != "not-found"}
     known |= {*view.history.units, *view.history.segment_units.values()}
-    known |= {belonging.unit for belonging in view.history.belongings.values()}
+    known |= {run.unit for run in view.history.process_runs.values()}
     for unit in sorted(set(request.units) - known):
         raise _WrongUseError(f"there is no unit {unit.name}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from llmhost import __version__
 from llmhost.cli import argument_types
+from llmhost.cli.exits import Exit
 from llmhost.config.paths import DEFAULT_CONFIG, DEFAULT_STATE, Paths
 from llmhost.guard.request import GuardRequest
 
@@ -70,7 +71,7 @@ def parse(arguments: Sequence[str]) -> Request:
     if unknown:
         command.error(f"unrecognized arguments: {' '.join(unknown)}")  # with the usage of that command
     if options.get("install") is not None and options.get("uninstall") is not None:
-        command.error("--install and --uninstall do not go together")
+        command.exit(Exit.WRONG_USE, "llmhost: --install and --uninstall do not go together\n")
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     request: Request = make(**values)
     return request

@@ -1,1 +1,1 @@
-"""Asking the sources: threads, deadlines, single flight. The only place that catches what a source raises."""
+"""Observing the sources: threads, deadlines, single flight. Only here is caught what a source raises."""

@@ -97,8 +97,8 @@ class Observer:
             at=self._clock.time(),
             at_monotonic=self._clock.monotonic(),
         )
-        history = self._keeper.look(snapshot)
-        self._keeper.keep()  # before any page shows it
+        history = self._keeper.add_observation(snapshot)
+        self._keeper.save()  # before any page shows it
         return Observation(snapshot=snapshot, history=history, health=self._health())
 
     def _early(self, ticket: Ticket[T], until: float) -> Reading[T]:

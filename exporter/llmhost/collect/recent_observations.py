@@ -1,4 +1,4 @@
-"""The latest looks, whoever asked for them, for those who can do with one of some seconds ago."""
+"""Recent observations, for callers that accept one of some seconds ago."""
 
 import threading
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from llmhost.collect.observer import Observation
 from llmhost.collect.worker import Clock
 from llmhost.model.snapshot import Snapshot
 
-APART_SECONDS: Final = 1.0  # at least are two looks that a rate is told from
-LONGEST_SECONDS: Final = 120.0  # at most: what was delivered before says nothing of now
+APART_SECONDS: Final = 1.0  # between two observations that a rate is worked out from, at least
+LONGEST_SECONDS: Final = 120.0  # and at most: older counters say nothing about now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Since:
-    """A look, and an earlier one to tell rates by, if there is one that suits."""
+class RecentObservation:
+    """An observation, and an earlier one to work out rates, if there is one that fits."""
 
     observation: Observation
     before: Snapshot | None
@@ -28,22 +28,22 @@ class RecentObservations:
     def __init__(self, observe: Callable[[float], Observation], clock: Clock) -> None:
         self._observe = observe
         self._clock = clock
-        self._one_looks = threading.Lock()
+        self._observing = threading.Lock()
         self._noting = threading.Lock()
         self._latest: Observation | None = None
-        self._marks: tuple[Snapshot, ...] = ()  # two at most, some time apart: rates are told from one of them
+        self._marks: tuple[Snapshot, ...] = ()  # two at most, some time apart, for rates
 
     def observe(self, deadline: float) -> Observation:
-        """Look anew."""
+        """Observe anew."""
         observation = self._observe(deadline)
         self._note(observation)
         return observation
 
-    def within(self, seconds: float, deadline: float) -> Since:
-        """Give the latest look if it is not older than that, else look anew; who asks meanwhile gets the same."""
+    def within(self, seconds: float, deadline: float) -> RecentObservation:
+        """Give the latest observation if it is not older than that, else a new one; callers meanwhile get the same."""
         found = self._found(seconds)
         if found is None:
-            with self._one_looks:
+            with self._observing:
                 found = self._found(seconds)
                 if found is None:
                     self.observe(deadline)
@@ -51,7 +51,7 @@ class RecentObservations:
         assert found is not None  # noqa: S101 - just noted
         return found
 
-    def _found(self, seconds: float | None) -> Since | None:
+    def _found(self, seconds: float | None) -> RecentObservation | None:
         with self._noting:
             latest, marks = self._latest, self._marks
         if latest is None:
@@ -60,8 +60,8 @@ class RecentObservations:
         age = self._clock.monotonic() - at
         if seconds is not None and age > seconds:
             return None
-        suit = [mark for mark in marks if APART_SECONDS <= at - mark.at_monotonic <= LONGEST_SECONDS]
-        return Since(observation=latest, before=suit[-1] if suit else None, age_seconds=max(0.0, age))
+        fitting = [mark for mark in marks if APART_SECONDS <= at - mark.at_monotonic <= LONGEST_SECONDS]
+        return RecentObservation(observation=latest, before=fitting[-1] if fitting else None, age_seconds=max(0.0, age))
 
     def _note(self, observation: Observation) -> None:
         with self._noting:

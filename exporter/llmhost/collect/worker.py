@@ -1,4 +1,4 @@
-"""One long-lived daemon thread per source, asked by tickets.
+"""One long-lived daemon thread per source, which hands out tickets for its readings.
 
 A plain daemon thread and not an executor: a thread that hangs in a read keeps no executor from being shut down, and the
 process can end (docs/architecture.md, rule 1).
@@ -15,11 +15,11 @@ from llmhost.sources.base import Source, SourceError, TellsStuckCall
 
 T = TypeVar("T")
 
-DISABLED = NotApplicable("disabled by the config")  # what there is instead of a worker's reading
+DISABLED = NotApplicable("disabled by the config")  # in place of a worker's reading
 
-# A source that keeps its own deadline tells more than "late": give it the time to.
-_SOURCE_SAYS_SO_FIRST_SECONDS = 0.1
-# An attempt that somebody has waited for in vain may hang for long: the next page does not wait as long again.
+# A source that keeps its own deadline gives a better reason than "late": give it the time to.
+_SOURCE_FIRST_SECONDS = 0.1
+# An attempt that was waited for in vain may hang for long: the next page does not wait as long again.
 _KNOWN_LATE_SECONDS = 0.5
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How a collector fares. Data and health are apart: this is never inferred from values."""
+    """The health of a collector. It is kept apart from data: it is never inferred from values."""
 
     collector: str
     fault: Failed | None  # of the last attempt, or of one that has not come back in time
@@ -42,11 +42,11 @@ class Health:
 
 
 class Ticket(Generic[T]):
-    """One attempt, which several may wait for."""
+    """One attempt, for which several callers may wait."""
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
-        self.late = False  # somebody stopped waiting for it
+        self.late = False  # a caller stopped waiting for it
         self._done = threading.Event()
         self._reading: Reading[T] | None = None
 
@@ -61,6 +61,8 @@ class Ticket(Generic[T]):
 
 
 class Worker(Generic[T]):
+    """Reads one source, one attempt at a time, which all callers share."""
+
     def __init__(self, collector: str, source: Source[T], clock: Clock) -> None:
         self.collector = collector
         self._source = source
@@ -90,9 +92,9 @@ class Worker(Generic[T]):
             return self._ticket
 
     def answer(self, ticket: Ticket[T], deadline: float) -> Reading[T]:
-        """Wait for the reading until `deadline`; past it, what the source is busy with is the reading."""
-        patience = deadline + _SOURCE_SAYS_SO_FIRST_SECONDS - self._clock.monotonic()
-        reading = ticket.wait(min(patience, _KNOWN_LATE_SECONDS) if ticket.late else patience)
+        """Wait for the reading until `deadline`; after that it is a timeout, with the call that the source is in."""
+        seconds = deadline + _SOURCE_FIRST_SECONDS - self._clock.monotonic()
+        reading = ticket.wait(min(seconds, _KNOWN_LATE_SECONDS) if ticket.late else seconds)
         if reading is not None:
             return reading
         stuck = self._source.stuck() if isinstance(self._source, TellsStuckCall) else None
@@ -148,7 +150,7 @@ class Worker(Generic[T]):
         ticket.resolve(reading)
 
     def _note(self, reading: Reading[T]) -> None:
-        """Keep the books, and log what changed: once per fault, not once per scrape."""
+        """Update the health, and log its changes: once per fault, not once per scrape."""
         with self._lock:
             if not isinstance(reading, Failed):
                 self._fault = None
@@ -158,7 +160,7 @@ class Worker(Generic[T]):
                 self._logged = None
                 return
             if self._closed:
-                return  # whoever closes a source under a read knows why it failed
+                return  # it failed because it was closed
             self._fault = reading
             self._failures[reading.cause] = self._failures.get(reading.cause, 0) + 1
             if self._logged != reading.cause:

@@ -7,8 +7,8 @@ from enum import StrEnum
 from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import UnitFacts
+from llmhost.derive.history.readiness import ready_budget_seconds
 from llmhost.derive.host_view import HostView
-from llmhost.derive.readiness import ready_budget_seconds
 from llmhost.derive.segments import SegmentState
 from llmhost.derive.trackers import TrackerState
 from llmhost.model.engine import EngineAnswer
@@ -49,7 +49,7 @@ class HealthFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """Something that cannot be seen, and the cause. It `matters` if the host cannot be called healthy without it."""
+    """Something unknown, with its cause. If it `matters`, the host cannot be called healthy without it."""
 
     subject: str
     cause: str
@@ -136,7 +136,7 @@ def _unit(facts: UnitFacts) -> tuple[str, str]:
     startable = facts.startable == Ok(False)
     if waits_to_restart(unit):
         return "unit_restarting", "waits to be restarted" + ("; that start will fail" if startable else "")
-    if not is_up(unit) and facts.wanted == Ok(True):
+    if not is_up(unit) and facts.should_run == Ok(True):
         return "unit_down", "should run and does not" + ("; a start now would fail" if startable else "")
     return "", ""
 
@@ -159,9 +159,9 @@ def _dead_engines(view: HostView) -> Iterator[HealthFinding]:
 
 
 def _servers(view: HostView) -> Iterator[HealthFinding]:
-    """Find units whose server does not answer though it has had the time to load.
+    """Find units whose server does not answer after its time to load.
 
-    An answer that is not that of an engine may be as its operator wants it (`--disable-log-stats`): that is unknown.
+    An answer without an engine's metrics may be intended (`--disable-log-stats`): that is an unknown, not a finding.
     """
     if not isinstance(view.snapshot.engines, Ok) or not isinstance(view.facts.units, Ok):
         return
@@ -212,7 +212,7 @@ def _leftovers(view: HostView) -> Iterator[HealthFinding]:
 
 
 def unknowns_of(view: HostView) -> Iterator[Unknown]:
-    """Yield what cannot be seen, with the cause: sources, inputs of a judgement, unreadable processes."""
+    """Yield what is unknown, with the cause: sources, inputs of a judgement, unreadable processes."""
     snapshot = view.snapshot
     engines_here = isinstance(view.facts.units, Ok) and any(unit.engine for unit in view.facts.units.value)
     for subject, reading in (
@@ -225,8 +225,8 @@ def unknowns_of(view: HostView) -> Iterator[Unknown]:
         ("runs of guards", snapshot.guard_runs),
     ):
         if isinstance(reading, Failed):
-            nobody_misses_it = subject == "GPUs" and reading.cause in _NO_GPU_HERE and not engines_here
-            matters = subject in {"GPUs", "units", "processes"} and not nobody_misses_it
+            not_missed = subject == "GPUs" and reading.cause in _NO_GPU_HERE and not engines_here
+            matters = subject in {"GPUs", "units", "processes"} and not not_missed
             yield Unknown(subject=subject, cause=reading.cause, detail=reading.detail, matters=matters)
         elif isinstance(reading, NotApplicable) and reading is not snapshot.guard_runs:
             yield Unknown(subject=subject, cause=reading.why or "disabled", detail="", matters=False)

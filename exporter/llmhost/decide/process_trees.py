@@ -108,7 +108,7 @@ def pipe_holders(tracker: Process, table: ProcessTable) -> list[Process] | None:
     """Find the holders of the pipe that a tracker reads; None where they are not known."""
     number = tracker_fd(tracker.argv)
     inode = None if number is None or tracker.pipes is None else tracker.pipes.get(number)
-    if inode is None or tracker.id.pid in table.holders_untold:
+    if inode is None or tracker.id.pid in table.unknown_holders:
         return None
     return [
         process

@@ -1,1 +1,1 @@
-"""What it means. Pure: no clock, no I/O, no globals."""
+"""Facts that follow from a snapshot and the history. Pure: no clock, no I/O, no globals."""

@@ -1,4 +1,4 @@
-"""When a unit is up, since when, and which processes belong to that."""
+"""The activation of a unit: whether it is up, since when, and its processes."""
 
 from llmhost.model.host import Host
 from llmhost.model.process import Process, ProcessTable
@@ -8,7 +8,7 @@ _UP = frozenset({"active", "reloading", "refreshing", "deactivating", "activatin
 
 
 def waits_to_restart(unit: Unit) -> bool:
-    """`auto-restart` and, since systemd 254, `auto-restart-queued`, `failed-before-auto-restart` and their kin."""
+    """Say whether it is in auto-restart; since systemd 254 also auto-restart-queued, failed-before-auto-restart, ..."""
     return "auto-restart" in unit.sub_state
 
 
@@ -18,14 +18,14 @@ def is_up(unit: Unit) -> bool:
 
 
 def activation_began(unit: Unit) -> float | None:
-    """When the present activation of a unit that is up began, or some time between the end of the run before and that.
+    """Give the begin of the present activation of a unit that is up, or a time between that and the run before.
 
-    In seconds on CLOCK_MONOTONIC; None if systemd has not said. systemd has no one property for it.
-    InactiveExitTimestamp will not do: it is taken when the first process has been forked, some milliseconds after that
-    process's start. ConditionTimestamp is taken before, at each start attempt (src/core/unit.c: unit_start), with two
-    exceptions. It is not where the unit is activating already, as an automatic restart is from systemd 254 on; there
-    the run before ended later, at InactiveEnterTimestamp, or, with RestartMode=direct, which is never inactive, at
-    ActiveExitTimestamp. And it is taken anew by a start that waits for a stop to end; then it is later than
+    In seconds on CLOCK_MONOTONIC; None where systemd does not say. systemd has no property for it.
+    InactiveExitTimestamp is too late: it is set when the first process has been forked, some milliseconds after that
+    process's start. ConditionTimestamp is set before, at each start attempt (src/core/unit.c: unit_start), with two
+    exceptions. It is not set where the unit is activating already, as in an automatic restart from systemd 254 on;
+    there the run before ended later, at InactiveEnterTimestamp or, with RestartMode=direct, which is never inactive, at
+    ActiveExitTimestamp. And a start that waits for a stop to end sets it again; then it is later than
     InactiveExitTimestamp, and of another activation.
     """
     if unit.condition_monotonic is None:
@@ -39,18 +39,18 @@ def activation_began(unit: Unit) -> float | None:
 
 
 def main_process(unit: Unit, processes: ProcessTable) -> Process | None:
-    """Find the unit's main process, unless its pid is somebody else's by now."""
+    """Find the unit's main process, unless another process has its pid by now."""
     found = processes.by_pid.get(unit.main_pid)
     return found if found is not None and found.placement.unit == unit.id else None
 
 
 def is_of_present_activation(process: Process, unit: Unit, host: Host, main: Process | None) -> bool | None:
-    """Whether a process in the unit's cgroup was started by the unit's present activation; None if it can't be told.
+    """Say whether a process in the unit's cgroup was started by the unit's present activation; None if unknown.
 
-    `main` is the unit's main process: what started after it in the unit's cgroup is of its activation, whatever the
-    clocks say. Otherwise a start in ticks since boot (proc(5): starttime) is compared with systemd's monotonic clock,
-    which stands still while the machine is suspended: by how much it was behind at that start is only known to lie
-    between nothing and what it is behind now.
+    `main` is the unit's main process: a process that started after it in the unit's cgroup is of its activation,
+    whatever the clocks say. Else a start in ticks since boot (proc(5): starttime) is compared with systemd's monotonic
+    clock, which stands still while the machine is suspended: at that start it was behind by an unknown time between 0
+    and the time by which it is behind now.
     """
     if not is_up(unit):
         return False

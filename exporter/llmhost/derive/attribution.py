@@ -1,11 +1,11 @@
-"""Whose is the memory on each GPU: the unit and kind of every holder, and what no visible process holds."""
+"""GPU memory by holder: the unit and kind of each process that holds some, and what no visible process holds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llmhost.derive.unit_membership import Belongings, Owner, Owners
+from llmhost.derive.unit_membership import ProcessRuns, UnitMembership, UnitMemberships
 from llmhost.model.gpu import Gpu, GpuHolder, GpuMemory
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Home, Process, ProcessTable
@@ -16,7 +16,7 @@ from llmhost.model.unit import Unit
 
 
 class HolderKind(StrEnum):
-    """What a holder of GPU memory is; the first that fits (docs/concepts.md: Holder)."""
+    """Kinds of holders of GPU memory; the first that fits (docs/concepts.md: Holder)."""
 
     GONE = "gone"  # NVML lists a pid that /proc does not have
     SYSTEM = "system"  # of the machine: a display server, say, unless it is in a watched unit or a container
@@ -30,72 +30,127 @@ class HolderKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
+    """One process's memory on one GPU."""
+
     pid: int
     process: ProcessId | None  # as GpuHolder has it
+    command: str  # comm, or the title of an engine's process; "" where the process is gone or not readable
     unit: UnitId | None
     kind: HolderKind
-    used_bytes: int | None
+    used_bytes: int | None  # None where the driver does not say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderGroup:
+    """The holders of one kind and unit on one GPU, together."""
+
+    kind: HolderKind | None  # None: memory that no visible process holds
+    unit: UnitId | None
+    pids: tuple[int, ...]
+    used_bytes: int | None  # None where the driver does not say for one of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuAttribution:
+    """The memory of one GPU by holder."""
+
     holders: tuple[Holder, ...]
     unattributed_bytes: Reading[int]
 
 
 def attribute(
-    snapshot: Snapshot, units: Mapping[UnitId, Unit], orphans: AbstractSet[ProcessId], belongings: Belongings
+    snapshot: Snapshot, units: Mapping[UnitId, Unit], orphans: AbstractSet[ProcessId], process_runs: ProcessRuns
 ) -> Reading[Mapping[GpuUuid, Reading[GpuAttribution]]]:
-    """Attribute the memory of every GPU. Without NVML, processes or the host's clock nothing can be said.
+    """Attribute the memory of every GPU. That takes NVML, processes and the host's clock.
 
-    Without systemd the unit still can, from the cgroup, but not whether its activation is the present one: then the
-    kind is `other`. `belongings` tell of processes in which activation of which unit they were seen.
+    Without systemd the unit is still known, from the cgroup, but not whether its activation is the present one: then
+    the kind is `other`. `process_runs` are the runs that processes were seen in before.
     """
     if not isinstance(snapshot.nvml, Ok):
         return snapshot.nvml
-    seen = both(snapshot.processes, snapshot.host)
-    if not isinstance(seen, Ok):
-        return seen
-    owners = Owners(units=units, processes=seen.value[0], host=seen.value[1], belongings=belongings)
+    known = both(snapshot.processes, snapshot.host)
+    if not isinstance(known, Ok):
+        return known
+    processes, host = known.value
+    memberships = UnitMemberships(units=units, processes=processes, host=host, process_runs=process_runs)
 
-    def one(gpu: Gpu) -> Reading[GpuAttribution]:
+    def of(gpu: Gpu) -> Reading[GpuAttribution]:
         if not isinstance(gpu.holders, Ok):
             return gpu.holders
-        holders = tuple(_holder(entry, owners, orphans) for entry in gpu.holders.value)
+        holders = tuple(_holder(entry, memberships, orphans) for entry in gpu.holders.value)
         return Ok(GpuAttribution(holders=holders, unattributed_bytes=_unattributed(gpu.memory, holders)))
 
-    return Ok({gpu.uuid: one(gpu) for gpu in snapshot.nvml.value.gpus})
+    return Ok({gpu.uuid: of(gpu) for gpu in snapshot.nvml.value.gpus})
 
 
-def _holder(entry: GpuHolder, owners: Owners, orphans: AbstractSet[ProcessId]) -> Holder:
-    process = None if entry.process is None else owners.processes.of(entry.process)
+def grouped(holders: Iterable[Holder]) -> tuple[HolderGroup, ...]:
+    """Sum up holders by kind and unit."""
+    groups: dict[tuple[HolderKind, UnitId | None], list[Holder]] = {}
+    for holder in holders:
+        groups.setdefault((holder.kind, holder.unit), []).append(holder)
+    return tuple(
+        HolderGroup(
+            kind=kind,
+            unit=unit,
+            pids=tuple(sorted(holder.pid for holder in group)),
+            used_bytes=sum_or_none(holder.used_bytes for holder in group),
+        )
+        for (kind, unit), group in groups.items()
+    )
+
+
+def sum_or_none(sizes: Iterable[int | None]) -> int | None:
+    """Sum up; None where one of them is not known."""
+    total = 0
+    for size in sizes:
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def _holder(entry: GpuHolder, memberships: UnitMemberships, orphans: AbstractSet[ProcessId]) -> Holder:
+    process = None if entry.process is None else memberships.processes.of(entry.process)
     if process is None:
         kind, unit = HolderKind.OTHER, None
-        if not _may_be_there(entry, owners.processes):
-            known = None if entry.process is None else owners.belongings.get(entry.process)
+        if not _may_be_there(entry, memberships.processes):
+            known = None if entry.process is None else memberships.process_runs.get(entry.process)
             kind, unit = HolderKind.GONE, None if known is None else known.unit
     else:
-        owner = owners.of(process)
-        unit = process.placement.unit if owner is None else owner.unit
-        kind = _kind(process, owner, orphans)
-    return Holder(pid=entry.pid, process=entry.process, unit=unit, kind=kind, used_bytes=entry.used_bytes)
+        membership = memberships.of(process)
+        unit = process.placement.unit if membership is None else membership.unit
+        kind = _kind(process, membership, orphans)
+    return Holder(
+        pid=entry.pid,
+        process=entry.process,
+        command="" if process is None else _shown_command(process),
+        unit=unit,
+        kind=kind,
+        used_bytes=entry.used_bytes,
+    )
+
+
+def _shown_command(process: Process) -> str:
+    """Name a process as `ps` does, but an engine's part by its title, of which comm has only the beginning."""
+    title = process.argv[0].rstrip() if process.argv else ""
+    return title if process.engine and "::" in title else process.comm
 
 
 def _may_be_there(entry: GpuHolder, processes: ProcessTable) -> bool:
-    """Say whether the process may live although it is not in the table: not readable, or younger than the table."""
+    """Say whether the process may live although it is not in the table: unreadable, or younger than the table."""
     if entry.pid in processes.denied:
         return True
     began = processes.read_from_ticks
     return entry.process is not None and began is not None and entry.process.start_ticks >= began
 
 
-def _kind(process: Process, owner: Owner | None, orphans: AbstractSet[ProcessId]) -> HolderKind:
+def _kind(process: Process, membership: UnitMembership | None, orphans: AbstractSet[ProcessId]) -> HolderKind:
     home = process.placement.home
-    # Anybody can call a process Xorg: where it is of a watched unit, or in a container, that decides.
-    if process.comm in SYSTEM_COMMS and owner is None and home is not Home.CONTAINER:
+    # Any user can call a process Xorg: where it is of a watched unit, or in a container, that decides.
+    if process.comm in SYSTEM_COMMS and membership is None and home is not Home.CONTAINER:
         return HolderKind.SYSTEM
-    if owner is not None and owner.present is not None:
-        return HolderKind.CURRENT if owner.present else HolderKind.LEFTOVER
+    if membership is not None and membership.present is not None:
+        return HolderKind.CURRENT if membership.present else HolderKind.LEFTOVER
     if process.id in orphans:
         return HolderKind.ORPHAN
     if home is Home.CONTAINER:
@@ -106,7 +161,7 @@ def _kind(process: Process, owner: Owner | None, orphans: AbstractSet[ProcessId]
 
 
 def _unattributed(memory: Reading[GpuMemory], holders: tuple[Holder, ...]) -> Reading[int]:
-    """Memory in use less what is held. Shared and duplicated buffers count with each process: never below 0."""
+    """Give memory in use less what is held. Shared buffers count with each of their processes: never below 0."""
     if not isinstance(memory, Ok):
         return memory
     held = 0

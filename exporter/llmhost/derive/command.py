@@ -11,8 +11,7 @@ _WORD = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 def expand_variables(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
     """Expand ${NAME} within words, and $NAME as a word of its own into the words of its value (systemd.service(5)).
 
-    A variable that `environment` does not have stays as it is: EnvironmentFile= or the manager may set it, and to
-    guess that it is empty would be to guess.
+    A variable that `environment` does not have stays as it is: EnvironmentFile= or the manager may set it.
     """
     words: list[str] = []
     for word in command:
@@ -25,7 +24,7 @@ def expand_variables(command: Sequence[str], environment: Mapping[str, str]) -> 
 
 
 def _split(value: str) -> list[str]:
-    """Split at blanks, quotes honoured, as systemd does."""
+    """Split at blanks outside of quotes, as systemd does."""
     try:
         return shlex.split(value)
     except ValueError:
@@ -37,5 +36,5 @@ def _replaced(found: re.Match[str], environment: Mapping[str, str]) -> str:
 
 
 def is_guard(command: Sequence[str]) -> bool:
-    """Whether a command before a start is `llmhost guard`, by whatever Python."""
+    """Say whether a command before a start is `llmhost guard`, by whatever Python."""
     return "guard" in command and any(word.rsplit("/", 1)[-1] == "llmhost" for word in command)

@@ -1,4 +1,4 @@
-"""Everything that follows from one snapshot."""
+"""The facts: all that follows from one snapshot and the history."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from llmhost.config.schema import Config
 from llmhost.derive.attribution import GpuAttribution, attribute
 from llmhost.derive.command import is_guard
 from llmhost.derive.gpu_set import GpuSet
-from llmhost.derive.need import Need, startable
 from llmhost.derive.orphans import Orphan, orphans
-from llmhost.derive.requirements import demand_of, members_by_unit
+from llmhost.derive.requirements import Need, requirements_of
 from llmhost.derive.segments import SegmentState, segment_states
-from llmhost.derive.should_run import wanted
-from llmhost.derive.start_limit import gives_up
+from llmhost.derive.should_run import should_run
+from llmhost.derive.start_limit import start_limit_can_trip
+from llmhost.derive.startable import startable
 from llmhost.derive.trackers import TrackerState, tracker_states
-from llmhost.derive.unit_membership import Owners
+from llmhost.derive.unit_membership import UnitMemberships, members_by_unit
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.history.history import History
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
@@ -31,8 +31,8 @@ class UnitFacts:
     unit: Unit
     engine: str  # "" where no engine is known to run
     guarded: bool
-    wanted: Reading[bool]
-    gives_up: Reading[bool]
+    should_run: Reading[bool]
+    start_limit_can_trip: Reading[bool]
     gpus: Reading[GpuSet]
     needed: Reading[Need]
     startable: Reading[bool]
@@ -56,10 +56,12 @@ def derive(snapshot: Snapshot, config: Config, history: History) -> Facts:
     members = mapped(snapshot.processes, members_by_unit)
     leftovers = mapped(
         both(snapshot.processes, snapshot.host),
-        lambda seen: _leftovers(Owners(units=units, processes=seen[0], host=seen[1], belongings=history.belongings)),
+        lambda known: _leftovers(
+            UnitMemberships(units=units, processes=known[0], host=known[1], process_runs=history.process_runs)
+        ),
     )
     return Facts(
-        attribution=attribute(snapshot, units, orphan_ids, history.belongings),
+        attribution=attribute(snapshot, units, orphan_ids, history.process_runs),
         units=mapped(
             snapshot.units,
             lambda report: tuple(
@@ -84,23 +86,23 @@ def _unit_facts(
     mine: Reading[tuple[Process, ...]] = mapped(members, lambda by_unit: by_unit.get(unit.id, ()))
     if unit.load_state == "not-found" and isinstance(mine, Ok) and not mine.value:
         mine = NotApplicable("there is no such unit")
-    demand = demand_of(unit, mine.value if isinstance(mine, Ok) else (), snapshot, config, history)
-    record = history.units.get(unit.id)
+    requirements = requirements_of(unit, mine.value if isinstance(mine, Ok) else (), snapshot, config, history)
+    unit_history = history.units.get(unit.id)
     return UnitFacts(
         unit=unit,
-        engine=demand.run.engine,
+        engine=requirements.run.engine,
         guarded=_is_guarded(unit),
-        wanted=wanted(unit, record),
-        gives_up=gives_up(unit, record),
-        gpus=demand.gpus,
-        needed=demand.needed,
+        should_run=should_run(unit, unit_history),
+        start_limit_can_trip=start_limit_can_trip(unit, unit_history),
+        gpus=requirements.gpus,
+        needed=requirements.needed,
         startable=startable(
             unit,
-            demand.gpus,
-            demand.needed,
+            requirements.gpus,
+            requirements.needed,
             snapshot.gpus,
             snapshot.host,
-            driver_mismatch=bool(demand.run.engine) and _has_driver_mismatch(snapshot.nvml),
+            driver_mismatch=bool(requirements.run.engine) and _has_driver_mismatch(snapshot.nvml),
         ),
         processes=mapped(mine, lambda found: Counter(process.role for process in found if not process.zombie)),
         leftovers=_leftovers_of(unit, both(mine, leftovers)),
@@ -113,21 +115,21 @@ def _leftovers_of(
     return found.value[1][unit.id] if isinstance(found, Ok) else found
 
 
-def _leftovers(owners: Owners) -> Mapping[UnitId, Reading[int]]:
+def _leftovers(memberships: UnitMemberships) -> Mapping[UnitId, Reading[int]]:
     """Count the processes of each unit's ended activations, wherever they are by now."""
     count: Counter[UnitId] = Counter()
-    untold: set[UnitId] = set()
-    for process in owners.processes.by_pid.values():
-        owner = None if process.zombie else owners.of(process)
-        if owner is not None and owner.present is None:
-            untold.add(owner.unit)
-        elif owner is not None and owner.present is False:
-            count[owner.unit] += 1
+    unknown: set[UnitId] = set()
+    for process in memberships.processes.by_pid.values():
+        membership = None if process.zombie else memberships.of(process)
+        if membership is not None and membership.present is None:
+            unknown.add(membership.unit)
+        elif membership is not None and membership.present is False:
+            count[membership.unit] += 1
     return {
         unit: Failed(Cause.UNKNOWN, "the clocks do not tell of every process when it started")
-        if unit in untold
+        if unit in unknown
         else Ok(count[unit])
-        for unit in owners.units
+        for unit in memberships.units
     }
 
 

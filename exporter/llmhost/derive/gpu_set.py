@@ -1,4 +1,4 @@
-"""Which GPUs a unit uses: its GPU set."""
+"""The GPU set of a unit: the GPUs that it uses."""
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -12,7 +12,7 @@ from llmhost.model.unit import Unit
 
 GpuSet = tuple[GpuUuid, ...]
 
-_READ_ENGINES = frozenset({"vllm", "sglang"})  # whose arguments say how many GPUs they use (model/engine_arguments)
+_READ_ENGINES = frozenset({"vllm", "sglang"})  # their arguments give the number of GPUs (model/engine_arguments)
 
 
 def gpu_set(
@@ -22,12 +22,12 @@ def gpu_set(
     configured: Sequence[UnitGpus],
     learnt: GpuSet | None,
 ) -> Reading[GpuSet]:
-    """Find the unit's GPU set; the first that tells decides.
+    """Find the unit's GPU set, by the first of these that decides it.
 
-    Configured; CUDA_VISIBLE_DEVICES; learnt from its last ready activation; the first tensor × pipeline × data parallel
-    GPUs of its engine's arguments; all GPUs. Where something may choose GPUs that we cannot read, only a unit that uses
-    all of them has a set that is known. What was learnt is out of date where nothing but the arguments chooses
-    and they are of another number of GPUs, or it names one that is not listed: CUDA counts those that are there.
+    The config; CUDA_VISIBLE_DEVICES; the set learnt from its last ready activation; the first tensor × pipeline × data
+    parallel GPUs by its engine's arguments; all GPUs. Where GPUs may be chosen in a way that we cannot read, the set is
+    known only of a unit that uses all of them. A learnt set is out of date where the arguments alone choose, and they
+    say another number of GPUs or it has a GPU that is not listed: CUDA counts those that are there.
     """
     for row in configured:
         if fnmatchcase(unit.id.name, row.pattern):
@@ -37,8 +37,10 @@ def gpu_set(
         return _visible(run.visible.value, environment, gpus)
     whole = [gpu for gpu in gpus if gpu.parent_uuid is None]
     size = _size(run, len(whole))
-    told = isinstance(run.visible, Ok) and run.arguments is not None and isinstance(size, Ok)
-    if learnt is not None and not (told and (size != Ok(len(learnt)) or set(learnt) - {gpu.uuid for gpu in gpus})):
+    by_arguments = isinstance(run.visible, Ok) and run.arguments is not None and isinstance(size, Ok)
+    if learnt is not None and not (
+        by_arguments and (size != Ok(len(learnt)) or set(learnt) - {gpu.uuid for gpu in gpus})
+    ):
         return Ok(learnt)
     if not isinstance(size, Ok):
         return size
@@ -50,7 +52,7 @@ def gpu_set(
 
 
 def _size(run: Run, listed: int) -> Reading[int]:
-    """Say how many GPUs the engine uses."""
+    """Give the number of GPUs that the engine uses."""
     arguments = run.arguments
     if arguments is None:
         return Ok(listed)
@@ -86,7 +88,7 @@ def _visible(visible: str, environment: Mapping[str, str], gpus: Sequence[Gpu]) 
 
 
 def _counts_as_the_driver(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> bool:
-    """Whether CUDA's order is the driver's: by default it begins with the fastest GPU."""
+    """Say whether CUDA's order is the driver's: by default it begins with the fastest GPU."""
     return len({gpu.name for gpu in gpus}) <= 1 or environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
 
 

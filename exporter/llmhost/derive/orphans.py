@@ -1,4 +1,4 @@
-"""Engine processes that have outlived what they belong to."""
+"""Orphans: engine processes that have outlived their creators (see parentage)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from llmhost.config.schema import Policy
 from llmhost.derive.activation import is_up
 from llmhost.derive.command import expand_variables
-from llmhost.derive.parentage import Bond, ancestors, bond_with_creator
+from llmhost.derive.parentage import ParentLink, ancestors, parent_link
 from llmhost.model.children import is_bare_child, is_engine_child
 from llmhost.model.engine_command import is_engine_command
 from llmhost.model.ids import ProcessId, UnitId
@@ -24,20 +24,20 @@ _FRONTS = frozenset({Role.API_SERVER, Role.LAUNCHER})
 class Orphan:
     process: Process
     engine: str  # "none" where it is not known, as for a bare spawn_main
-    seconds: float  # for how long it has been in that condition at every look
-    inferred: bool  # told without the privilege to look at pipes
+    seconds: float  # for how long it has been in that condition at every observation
+    inferred: bool  # without pipes, which take privilege to read
 
 
 def orphan_conditions(
     snapshot: Snapshot, before: AbstractSet[ProcessId] = frozenset()
 ) -> Reading[Mapping[ProcessId, bool]]:
-    """Find every process in an orphan's condition at this look; the value says whether that is inferred.
+    """Find every process in an orphan's condition in this snapshot; the value says whether that is inferred.
 
-    An engine's child, or a bare child of multiprocessing in an engine's tree or with GPU memory, that has lost its
-    creator; and all below it, but for trackers, which have states of their own, and for servers that are nobody's
-    children. Never one in a unit that is on its way out, or below the living server of its own unit. Without systemd
-    nothing is known to be on its way out. `before` are those of the look before: who then held GPU memory is taken to
-    where NVML does not answer now.
+    In it are an engine's child, or a bare child of multiprocessing in an engine's tree or with GPU memory, that has
+    lost its creator; and all below it, but for trackers, which have states of their own, and servers that are not an
+    engine's children. Not in it are processes of a unit that is stopping, or below the living server of their own unit;
+    without systemd no unit is known to be stopping. `before` are those of the observation before: where NVML does not
+    answer now, they count as processes with GPU memory.
     """
     return mapped(snapshot.processes, lambda table: _in_condition(table, snapshot, before))
 
@@ -45,9 +45,9 @@ def orphan_conditions(
 def orphans(
     snapshot: Snapshot, orphan_since: Mapping[ProcessId, float], watched_since: float | None, policy: Policy
 ) -> Reading[tuple[Orphan, ...]]:
-    """Orphans are those that have been in that condition for the grace time, by pid.
+    """Give the orphans, by pid: the processes that have been in that condition for the grace time.
 
-    While nobody has watched for that long, a process in that condition may be one or not: then there is no telling.
+    Until processes have been observed for that long, it is unknown whether one in that condition is an orphan.
     """
     if not isinstance(snapshot.processes, Ok):
         return snapshot.processes
@@ -56,11 +56,11 @@ def orphans(
     watched_seconds = at - (at if watched_since is None else watched_since)
 
     def judged(found: Mapping[ProcessId, bool]) -> Iterator[Orphan]:
-        for one in sorted(found):
-            process = table.by_pid[one.pid]
-            seconds = at - orphan_since.get(one, at)
+        for process_id in sorted(found):
+            process, inferred = table.by_pid[process_id.pid], found[process_id]
+            seconds = at - orphan_since.get(process_id, at)
             if seconds >= policy.orphan_grace_seconds:
-                yield Orphan(process=process, engine=process.engine or _NONE, seconds=seconds, inferred=found[one])
+                yield Orphan(process=process, engine=process.engine or _NONE, seconds=seconds, inferred=inferred)
 
     found = orphan_conditions(snapshot, orphan_since.keys())
     if isinstance(found, Ok) and found.value and watched_seconds < policy.orphan_grace_seconds:
@@ -68,17 +68,8 @@ def orphans(
     return mapped(found, lambda conditions: tuple(judged(conditions)))
 
 
-def advance_orphans(since: Mapping[ProcessId, float], snapshot: Snapshot) -> Mapping[ProcessId, float]:
-    """Carry on since when each process is in that condition; a look without processes changes nothing."""
-    found = orphan_conditions(snapshot, since.keys())
-    if not isinstance(found, Ok):
-        return since
-    at = processes_read_at(snapshot)
-    return {process: since.get(process, at) for process in found.value}
-
-
 def processes_read_at(snapshot: Snapshot) -> float:
-    """When the processes' reading began, on CLOCK_MONOTONIC: others may have taken long after it."""
+    """Give the time when the reading of processes began, on CLOCK_MONOTONIC: other sources may have taken long."""
     read_at = snapshot.processes.value.read_at_monotonic if isinstance(snapshot.processes, Ok) else None
     return snapshot.at_monotonic if read_at is None else read_at
 
@@ -88,30 +79,32 @@ def _in_condition(table: ProcessTable, snapshot: Snapshot, before: AbstractSet[P
     lost: dict[int, bool] = {}
     bare: list[Process] = []
     for process in table.by_pid.values():
-        bond = bond_with_creator(process, table)
-        if bond in {Bond.KEPT, Bond.UNKNOWN} or _is_excused(process, table, units):
+        link = parent_link(process, table)
+        if link in {ParentLink.KEPT, ParentLink.UNKNOWN} or _is_excused(process, table, units):
             continue
         if is_bare_child(process):
             bare.append(process)
         else:
-            lost[process.id.pid] = bond is Bond.SEEMS_LOST
+            lost[process.id.pid] = link is ParentLink.SEEMS_LOST
     if bare:
         engines = _Engines(snapshot, table, units, before)
         lost.update(
-            (one.id.pid, bond_with_creator(one, table) is Bond.SEEMS_LOST) for one in bare if engines.has_part_in(one)
+            (process.id.pid, parent_link(process, table) is ParentLink.SEEMS_LOST)
+            for process in bare
+            if engines.has_part_in(process)
         )
     return {
         process.id: inferred
         for pid, inferred in _with_descendants(lost, table)
-        if not _is_on_its_way_out(process := table.by_pid[pid], units)
+        if not _is_stopping(process := table.by_pid[pid], units)
     }
 
 
 def _is_excused(process: Process, table: ProcessTable, units: Mapping[UnitId, Unit]) -> bool:
-    """Whether its unit is on its way out, or is up and its server is above the process."""
+    """Say whether its unit is stopping, or is up and its server is above the process."""
     if process.placement.unit is None:
         return False
-    if _is_on_its_way_out(process, units):
+    if _is_stopping(process, units):
         return True
     unit = units.get(process.placement.unit)
     if unit is not None and not is_up(unit):
@@ -122,15 +115,15 @@ def _is_excused(process: Process, table: ProcessTable, units: Mapping[UnitId, Un
     )
 
 
-def _is_on_its_way_out(process: Process, units: Mapping[UnitId, Unit]) -> bool:
+def _is_stopping(process: Process, units: Mapping[UnitId, Unit]) -> bool:
     unit = units.get(process.placement.unit) if process.placement.unit is not None else None
     return unit is not None and unit.active_state == "deactivating"
 
 
 def _with_descendants(lost: Mapping[int, bool], table: ProcessTable) -> Iterator[tuple[int, bool]]:
-    """Go down from the lost; what is proven of an ancestor is proven of those below."""
+    """Go down from the lost; what is proven for an ancestor is proven for those below."""
     inferred: dict[int, bool] = {}
-    waiting = sorted(lost.items(), key=lambda one: one[1])  # the proven first
+    waiting = sorted(lost.items(), key=lambda found: found[1])  # the proven first
     while waiting:
         pid, seems = waiting.pop(0)
         process = table.by_pid.get(pid)
@@ -147,7 +140,7 @@ def _with_descendants(lost: Mapping[int, bool], table: ProcessTable) -> Iterator
 
 
 class _Engines:
-    """What makes a bare child an engine's: its tree, its unit, or the GPU memory that it holds."""
+    """Engines' trees, units and GPU memory: a bare child with a part in one of them is an engine's."""
 
     def __init__(
         self,
@@ -157,7 +150,7 @@ class _Engines:
         before: AbstractSet[ProcessId],
     ) -> None:
         self._table = table
-        self._holders = _gpu_holders(snapshot)
+        self._holders = snapshot.nvml.value.holders if isinstance(snapshot.nvml, Ok) else None
         self._before = before
         self._above_children = frozenset(_above_children(table))
         self._units = frozenset(
@@ -173,7 +166,7 @@ class _Engines:
 
 
 def _above_children(table: ProcessTable) -> Iterator[int]:
-    """Give the processes that an engine's child may have come from: those above it, up to a server."""
+    """Give the processes that may have created an engine's child: those above it, up to a server."""
     for process in table.by_pid.values():
         if is_engine_child(process) and not process.zombie:
             for above in ancestors(process, table):
@@ -188,16 +181,3 @@ def _runs_an_engine(unit: Unit) -> bool:
     environment = dict(unit.settings.environment)
     commands: Iterable[tuple[str, ...]] = unit.settings.exec_start
     return any(is_engine_command(expand_variables(command, environment)) for command in commands)
-
-
-def _gpu_holders(snapshot: Snapshot) -> frozenset[ProcessId] | None:
-    """Find the processes that hold GPU memory; None where a GPU's cannot be told."""
-    if not isinstance(snapshot.nvml, Ok):
-        return None
-    holders: set[ProcessId] = set()
-    for gpu in snapshot.nvml.value.gpus:
-        if isinstance(gpu.holders, Ok):
-            holders.update(entry.process for entry in gpu.holders.value if entry.process is not None)
-        elif not isinstance(gpu.holders, NotApplicable):
-            return None
-    return frozenset(holders)

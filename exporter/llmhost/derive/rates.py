@@ -1,4 +1,4 @@
-"""What engines deliver per second, from two looks."""
+"""Tokens per second of each engine server, from two snapshots."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,16 +14,16 @@ Endpoint = tuple[UnitId, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Of all engines of one server together; None where it is not told by both looks."""
+    """Of all engines of one server together; None where one of the snapshots does not have it."""
 
     generation_tokens: float | None  # per second
     prompt_tokens: float | None
 
 
 def rates(before: Snapshot, after: Snapshot) -> Mapping[Endpoint, Rate]:
-    """Work out what each server that answered twice has done per second between the looks.
+    """Work out the rates of each server that answered both times.
 
-    An engine that has begun to count anew meanwhile, or was not there before, makes its server's rate unknown.
+    An engine that has reset its counters meanwhile, or was not there before, makes its server's rate unknown.
     """
     seconds = after.at_monotonic - before.at_monotonic
     earlier, later = _answers(before), _answers(after)

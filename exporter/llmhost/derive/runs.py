@@ -1,4 +1,4 @@
-"""What a unit runs: which engine, with which arguments, and which GPUs its environment lets it see."""
+"""The run of a unit: its engine, the engine's arguments, and the GPUs that its environment makes visible."""
 
 import re
 from collections.abc import Mapping
@@ -26,11 +26,11 @@ class Run:
 
 
 def run_of(unit: Unit, mine: tuple[Process, ...], processes: Reading[ProcessTable], host: Reading[Host]) -> Run:
-    """Find what the unit runs, or will run.
+    """Find the engine that the unit runs, or will run.
 
-    Arguments are those of the present activation's API server, else those of ExecStart=, which the next start will
-    use, else those of an API server that was left over. A title such as VLLM::APIServer_0 has taken the arguments'
-    place; its launcher still has them.
+    Its arguments are those of the present activation's API server, else those of ExecStart=, which the next start will
+    use, else those of an API server that is left over. A title such as VLLM::APIServer_0 replaces the arguments; its
+    launcher still has them.
     """
     servers = [
         process
@@ -60,10 +60,10 @@ def run_of(unit: Unit, mine: tuple[Process, ...], processes: Reading[ProcessTabl
 
 
 def _visible(settings: UnitSettings, commands: list[tuple[str, ...]], *, known: bool) -> Reading[str | None]:
-    """Find the engine's CUDA_VISIBLE_DEVICES as far as the unit's file tells.
+    """Find the engine's CUDA_VISIBLE_DEVICES, as far as the unit's settings have it.
 
-    EnvironmentFile= goes over Environment= (systemd.exec(5)); `env`, a shell's assignment or a container's options
-    stand in ExecStart=; with a script of somebody's in front (not `known`), anything may happen.
+    EnvironmentFile= overrides Environment= (systemd.exec(5)); `env`, a shell's assignment or a container's options
+    stand in ExecStart=; a program of the user's own in front of the engine (not `known`) may choose the GPUs.
     """
     if settings.environment_files or _VARIABLE in settings.pass_environment:
         return Failed(Cause.UNKNOWN, "EnvironmentFile= or PassEnvironment= may say which GPUs the unit uses")

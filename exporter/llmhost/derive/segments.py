@@ -1,4 +1,4 @@
-"""Whether the files of shared memory are in use, left over, or nobody can tell."""
+"""States of shared-memory segments: in use, left over, or unknown."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,9 +11,9 @@ from llmhost.model.segment import Segment, SegmentId, SharedMemory
 
 class SegmentState(StrEnum):
     LIVE = "live"  # open or mapped in some process
-    STALE = "stale"  # held by nobody at every look for at least the grace time
-    UNHELD = "unheld"  # held by nobody, not yet for that long: in flight by name, or its tree is on its way out
-    UNKNOWN = "unknown"  # it cannot be told: a process could not be inspected, or nobody looked since
+    STALE = "stale"  # unheld at every observation for at least the grace time
+    UNHELD = "unheld"  # not yet for that long: handed on by name, or its processes are just ending
+    UNKNOWN = "unknown"  # a process could not be inspected, or none was since
 
 
 def segment_states(
@@ -22,10 +22,10 @@ def segment_states(
     processes: Reading[ProcessTable],
     policy: Policy,
 ) -> Reading[Mapping[SegmentId, SegmentState]]:
-    """Say of every file in what state it is.
+    """Give the state of every segment.
 
-    A file whose name carries its creator's pid is not stale while there is a process of that pid, or nobody knows: it
-    may be handed on by name for as long (joblib's folders). A pid that is reused keeps it unheld, which does no harm.
+    A segment whose name has its creator's pid is not stale while there is a process of that pid, or may be: until then
+    it may be handed on by name (joblib's folders). A pid that is reused keeps it unheld, which does no harm.
     """
 
     def state(segment: Segment) -> SegmentState:
@@ -40,7 +40,7 @@ def segment_states(
         creator = processes.value.by_pid.get(pid)
         return (creator is None or creator.zombie) and pid not in processes.value.denied
 
-    return mapped(shared, lambda seen: {one.id: state(one) for one in seen.segments})
+    return mapped(shared, lambda found: {segment.id: state(segment) for segment in found.segments})
 
 
 def _state(segment: Segment, unheld_since: Mapping[SegmentId, float], grace_seconds: float) -> SegmentState:
@@ -48,31 +48,5 @@ def _state(segment: Segment, unheld_since: Mapping[SegmentId, float], grace_seco
         return SegmentState.UNKNOWN
     if segment.holders:
         return SegmentState.LIVE
-    since = unheld_since.get(segment.id, segment.looked_at)
-    return SegmentState.STALE if segment.looked_at - since >= grace_seconds else SegmentState.UNHELD
-
-
-def advance_unheld(
-    since: Mapping[SegmentId, float], changed_at: Mapping[SegmentId, float], shared: SharedMemory
-) -> Mapping[SegmentId, float]:
-    """Carry on since when each file is unheld; one that has a holder, or of which it can't be told, starts anew.
-
-    So does one that has changed since: somebody had it in hand between the looks, or it is a new file with the inode
-    number of an old one.
-    """
-    return {
-        segment.id: min(since.get(segment.id, segment.looked_at), segment.looked_at)
-        if changed_at.get(segment.id) == segment.changed_at
-        else segment.looked_at
-        for segment in shared.segments
-        if segment.holders is not None and not segment.holders
-    }
-
-
-def unheld_changed_at(shared: SharedMemory) -> Mapping[SegmentId, float]:
-    """Take down when those that nobody holds last changed, for the next look."""
-    return {
-        segment.id: segment.changed_at
-        for segment in shared.segments
-        if segment.holders is not None and not segment.holders
-    }
+    since = unheld_since.get(segment.id, segment.inspected_at)
+    return SegmentState.STALE if segment.inspected_at - since >= grace_seconds else SegmentState.UNHELD

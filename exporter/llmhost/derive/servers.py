@@ -1,4 +1,4 @@
-"""Which servers are to be asked for a unit's throughput."""
+"""The engine servers of each unit, whose metrics are read."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,7 +12,7 @@ from llmhost.model.ids import SYSTEM_MANAGER, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
 from llmhost.model.unit import Unit, UnitsReport
 
-ASKED_ENGINES = frozenset({"vllm", "sglang", "llamacpp"})  # whose metrics we can read
+SCRAPED_ENGINES = frozenset({"vllm", "sglang", "llamacpp"})  # their metrics we can read
 _FRONTS = frozenset({Role.API_SERVER, Role.LAUNCHER})
 _BEFORE_MAIN = frozenset({"condition", "start-pre"})  # sub-states before the activation has a main process
 
@@ -22,9 +22,9 @@ def engine_servers(
 ) -> tuple[EngineServer, ...]:
     """Give the servers of watched units that are up, by unit.
 
-    Where a unit is configured, that is all of its servers. Else each API server of the present activation is one; those
-    with a launcher, or with each other for parent, share their sockets and are one together. A server that started at
-    `young_from_ticks` or later, or whose unit is activating, may not listen yet.
+    A configured unit has the configured servers, and no others. Else each API server of the present activation is one;
+    API servers below one launcher, or below each other, share their sockets and are one together. A server that started
+    at `young_from_ticks` or later, or whose unit is activating, may not listen yet.
     """
     urls: dict[UnitId, list[EngineConfig]] = {}
     for config in configured:
@@ -35,9 +35,13 @@ def engine_servers(
         if not is_up(unit) or unit.sub_state in _BEFORE_MAIN:
             continue
         main = processes.by_pid.get(unit.main_pid)
-        if main is not None and main.placement.unit != unit.id:  # somebody else has its pid by now
+        if main is not None and main.placement.unit != unit.id:  # another process has its pid by now
             main = None
-        mine = [one for one in members.get(unit.id, ()) if main is None or one.id.start_ticks >= main.id.start_ticks]
+        mine = [
+            process
+            for process in members.get(unit.id, ())
+            if main is None or process.id.start_ticks >= main.id.start_ticks
+        ]
         activating = unit.active_state == "activating"
         if unit.id in urls:
             first = min(mine, key=lambda process: process.id.start_ticks, default=main)
@@ -59,12 +63,12 @@ def _fronts_by_unit(processes: Iterable[Process]) -> Mapping[UnitId, list[Proces
 
 
 def _groups(fronts: Sequence[Process]) -> list[list[Process]]:
-    """Each launcher, or API server of its own, with the API servers below it; by start."""
+    """Give each launcher, or API server of its own, with the API servers below it; by start."""
     by_pid = {process.id.pid: process for process in fronts}
     groups: dict[int, list[Process]] = {}
     for process in sorted(fronts, key=lambda process: (process.id.start_ticks, process.id.pid)):
         top = process
-        for _ in fronts:  # no further up than there are processes, whatever the parents say
+        for _ in fronts:  # parents may form a circle, as they are not all read at the same instant
             parent = by_pid.get(top.ppid)
             if parent is None or parent.engine != process.engine:
                 break
@@ -76,7 +80,7 @@ def _groups(fronts: Sequence[Process]) -> list[list[Process]]:
 
 def _discovered(unit: Unit, group: list[Process], *, starting: bool) -> list[EngineServer]:
     top = group[0]
-    if top.engine not in ASKED_ENGINES or parse_listen_arguments(top.engine, top.argv).headless:
+    if top.engine not in SCRAPED_ENGINES or parse_listen_arguments(top.engine, top.argv).headless:
         return []
     ids = tuple(process.id for process in group)
     return [
@@ -92,13 +96,13 @@ def _discovered(unit: Unit, group: list[Process], *, starting: bool) -> list[Eng
 
 
 def _configured(
-    unit: Unit, one: EngineConfig, mine: list[Process], first: Process | None, *, starting: bool
+    unit: Unit, configured: EngineConfig, mine: list[Process], first: Process | None, *, starting: bool
 ) -> EngineServer:
     return EngineServer(
         unit=unit.id,
         engine=mine[0].engine if mine else _of_exec_start(unit),
-        url=one.url,
-        token_file=one.token_file,
+        url=configured.url,
+        token_file=configured.token_file,
         processes=(first.id,) if first is not None else (),
         run=unit.invocation_id,
         starting=starting,
@@ -109,5 +113,5 @@ def _of_exec_start(unit: Unit) -> str:
     if unit.settings is None:
         return ""
     environment = dict(unit.settings.environment)
-    commands = (is_engine_command(expand_variables(one, environment)) for one in unit.settings.exec_start)
+    commands = (is_engine_command(expand_variables(command, environment)) for command in unit.settings.exec_start)
     return next((engine for engine in commands if engine), "")

@@ -1,4 +1,4 @@
-"""Whether a unit is meant to run."""
+"""The intent of the operator: whether a unit should run."""
 
 from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.model.history.unit_history import UnitHistory
@@ -8,16 +8,16 @@ from llmhost.model.unit import Unit
 _REFUSED = "start-limit-hit"
 
 
-def wanted(unit: Unit, record: UnitHistory | None) -> Reading[bool]:
+def should_run(unit: Unit, history: UnitHistory | None) -> Reading[bool]:
     """Say whether the unit is up, failing or waiting to restart, or enabled and not stopped by an operator since.
 
     A unit that fails while it is being stopped, as engines do that answer SIGTERM with an exit status, is stopped; but
-    one whose start was refused was meant to start. An enabled one that ended by itself is wanted, with success as
-    well: a dead worker can end vLLM with exit 0. One that is not enabled is not: it was there for that one run.
-    Where nobody has watched, a stop and an end with success look the same.
+    one whose start was refused should run. An enabled one that ended by itself should run, also where it ended with
+    success: a dead worker can end vLLM with exit 0. One that is not enabled should not: it was there for that one run.
+    Where the end was not observed, a stop and an end with success look the same.
     """
-    # Of an earlier boot a stop says nothing: this boot has started again what is enabled.
-    of_this_boot = record if record is not None and record.invocation_id else None
+    # A stop in an earlier boot does not count: this boot has started again what is enabled.
+    of_this_boot = history if history is not None and history.invocation_id else None
     stopped = of_this_boot is not None and of_this_boot.stopped
     if is_up(unit) or waits_to_restart(unit):
         return Ok(True)

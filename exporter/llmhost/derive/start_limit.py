@@ -1,4 +1,4 @@
-"""Whether systemd would ever stop restarting a unit that keeps failing."""
+"""The start limit of a unit: whether it can ever stop the restarts of one that keeps failing."""
 
 import math
 
@@ -6,15 +6,15 @@ from llmhost.model.history.unit_history import End, UnitHistory
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import Unit
 
-_RUNS = 10  # the last ones that ended as those do that are restarted
+_RUNS = 10  # the last ones that ended in a way that is restarted
 
 
-def gives_up(unit: Unit, record: UnitHistory | None) -> Reading[bool]:
+def start_limit_can_trip(unit: Unit, history: UnitHistory | None) -> Reading[bool]:
     """Say whether the unit's start limit can trip.
 
     systemd refuses a start when StartLimitBurst= starts were begun in the StartLimitIntervalSec= before it
     (systemd.unit(5)). Automatic starts are a run and RestartSec= apart, at least: timers add a little, RestartSteps=
-    more. So where that many times even the shortest known run takes longer than the interval, it restarts for ever.
+    more. So a unit restarts for ever where StartLimitBurst= times the shortest known run is longer than the interval.
     """
     settings = unit.settings
     if settings is None:
@@ -31,7 +31,7 @@ def gives_up(unit: Unit, record: UnitHistory | None) -> Reading[bool]:
     delay = math.inf if settings.restart_delay_seconds is None else settings.restart_delay_seconds
     if burst * delay > interval:
         return Ok(False)
-    starts = record.starts if record is not None else ()
+    starts = history.starts if history is not None else ()
     runs = [
         start.end.seconds for start in starts if start.end is not None and _is_restarted(start.end, settings.restart)
     ]
@@ -41,7 +41,7 @@ def gives_up(unit: Unit, record: UnitHistory | None) -> Reading[bool]:
 
 
 def _is_restarted(end: End, restart: str) -> bool:
-    """Whether Restart= is about such an end, as far as the result tells; never about one that was asked for.
+    """Say whether Restart= restarts after such an end, by its result; never after one that a job asked for.
 
     After src/core/service.c: service_shall_restart. RestartPreventExitStatus= and RestartForceExitStatus= are not read.
     """

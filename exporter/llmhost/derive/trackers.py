@@ -1,10 +1,10 @@
-"""Python's resource trackers, and whether their creators live."""
+"""States of Python's resource trackers, by the holders of their pipes (see parentage)."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
-from llmhost.derive.parentage import Bond, ancestors, bond_with_creator
+from llmhost.derive.parentage import ParentLink, ancestors, parent_link
 from llmhost.model.children import is_python
 from llmhost.model.engines import tracker_fd
 from llmhost.model.ids import ProcessId
@@ -21,13 +21,12 @@ class TrackerState(StrEnum):
 
 
 def tracker_states(processes: ProcessTable, orphans: AbstractSet[ProcessId]) -> Mapping[ProcessId, TrackerState]:
-    """Tell the state of every tracker; one of which it can't be told is not in the answer.
+    """Give the state of each tracker, but not of those whose state is unknown.
 
-    A holder of the pipe is healthy unless it, or one above it, is an orphan or a child whose creator is gone, for
-    however short a time.
-    Where pipes were not read for what that costs, or somebody unknown may hold the tracker's, there is no telling.
-    Where they may not be read, a parent in another process group, or that is neither Python nor an engine's process,
-    is an adopter. One that is an engine's is the creator. Any other Python may be either.
+    A holder of the pipe is healthy unless it, or a process above it, is an orphan or has lost its creator, for however
+    short a time. The state is unknown where pipes were not read, as that costs too much, or where an unknown process
+    may hold the tracker's. Where pipes may not be read, a parent in another process group, or that is neither Python
+    nor an engine's process, is an adopter; an engine's process is the creator; any other Python may be either.
     """
     trackers = [process for process in processes.by_pid.values() if process.role is Role.TRACKER]
     holders = _Holders(processes, orphans, frozenset(_inode(tracker) for tracker in trackers))
@@ -42,12 +41,12 @@ def tracker_states(processes: ProcessTable, orphans: AbstractSet[ProcessId]) -> 
 def _state(tracker: Process, processes: ProcessTable, holders: "_Holders") -> TrackerState | None:
     if tracker.zombie:
         return TrackerState.ZOMBIE
-    if tracker.pipes_untold:
+    if tracker.pipes_unread:
         return None
     parent = processes.by_pid.get(tracker.ppid)
     inode = _inode(tracker)
     if parent is not None and not parent.zombie:
-        if parent.pipes_untold:
+        if parent.pipes_unread:
             return None
         if inode is not None and parent.pipes is not None:
             if holders.holds(parent, inode):
@@ -56,21 +55,21 @@ def _state(tracker: Process, processes: ProcessTable, holders: "_Holders") -> Tr
             return TrackerState.ATTACHED if parent.engine else None
     if inode is None:
         return TrackerState.ORPHANED
-    bonds = holders.bonds_without(tracker, inode)
-    if not bonds.isdisjoint({Bond.LOST, Bond.SEEMS_LOST}):
+    links = holders.links_without(tracker, inode)
+    if not links.isdisjoint({ParentLink.LOST, ParentLink.SEEMS_LOST}):
         return TrackerState.ORPHANED
-    if Bond.UNKNOWN in bonds or tracker.id.pid in processes.holders_untold:
+    if ParentLink.UNKNOWN in links or tracker.id.pid in processes.unknown_holders:
         return None
-    return TrackerState.DETACHED if bonds else TrackerState.ORPHANED
+    return TrackerState.DETACHED if links else TrackerState.ORPHANED
 
 
 class _Holders:
-    """Who holds which tracker's pipe, and whether each and all above it are bonded: looked at once, not by tracker."""
+    """The holders of the trackers' pipes, and the parent links of each and of those above it, found once for all."""
 
     def __init__(self, processes: ProcessTable, orphans: AbstractSet[ProcessId], inodes: frozenset[int | None]) -> None:
         self._processes = processes
         self._orphans = orphans
-        self._bonds: dict[int, frozenset[Bond]] = {}
+        self._links: dict[int, frozenset[ParentLink]] = {}
         self._pids: dict[int, set[int]] = {}
         if inodes:
             for pid, process in processes.by_pid.items():
@@ -81,22 +80,22 @@ class _Holders:
     def holds(self, process: Process, inode: int) -> bool:
         return process.id.pid in self._pids.get(inode, ())
 
-    def bonds_without(self, tracker: Process, inode: int) -> frozenset[Bond]:
-        """Give the bonds of all holders but the tracker; none where there are none."""
+    def links_without(self, tracker: Process, inode: int) -> frozenset[ParentLink]:
+        """Give the links of all holders but the tracker; none where there are none."""
         others = self._pids.get(inode, set()) - {tracker.id.pid}
-        return frozenset().union(*(self._bonds_of(pid) for pid in others))
+        return frozenset().union(*(self._links_of(pid) for pid in others))
 
-    def _bonds_of(self, pid: int) -> frozenset[Bond]:
-        if pid not in self._bonds:
+    def _links_of(self, pid: int) -> frozenset[ParentLink]:
+        if pid not in self._links:
             holder = self._processes.by_pid[pid]
-            self._bonds[pid] = frozenset(
-                Bond.LOST if process.id in self._orphans else bond_with_creator(process, self._processes)
+            self._links[pid] = frozenset(
+                ParentLink.LOST if process.id in self._orphans else parent_link(process, self._processes)
                 for process in (holder, *ancestors(holder, self._processes))
             )
-        return self._bonds[pid]
+        return self._links[pid]
 
 
 def _inode(tracker: Process) -> int | None:
-    """Inode of the pipe that it reads."""
+    """Give the inode of the pipe that it reads."""
     number = tracker_fd(tracker.argv)
     return None if number is None or tracker.pipes is None else tracker.pipes.get(number)

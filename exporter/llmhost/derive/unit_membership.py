@@ -1,54 +1,62 @@
-"""Which activation of which unit a process is of: by what was seen of it before, else by its cgroup and the clock."""
+"""The unit that a process is of, and whether of its present activation: by the history, else by cgroup and clock."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llmhost.derive.activation import is_of_present_activation, is_up, main_process
-from llmhost.model.history.history import Belonging
 from llmhost.model.host import Host
-from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.model.process import Process, ProcessTable
 from llmhost.model.unit import Unit
 
-Belongings = Mapping[ProcessId, Belonging]
+ProcessRuns = Mapping[ProcessId, RunId]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class UnitMembership:
     """The watched unit that a process is of."""
 
     unit: UnitId
-    present: bool | None  # of its present activation; False: of one that has ended; None: it can't be told
+    present: bool | None  # of its present activation; False: of one that has ended; None: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owners:
-    """What tells whose a process is."""
+class UnitMemberships:
+    """Finds the membership of any process."""
 
     units: Mapping[UnitId, Unit]  # watched ones
     processes: ProcessTable
     host: Host
-    belongings: Belongings
+    process_runs: ProcessRuns
 
-    def of(self, process: Process) -> Owner | None:
-        """Find whose process it is; None where it is of no watched unit.
+    def of(self, process: Process) -> UnitMembership | None:
+        """Find a process's membership; None where it is of no watched unit.
 
-        In the cgroup of a watched unit it is of that unit. One that was seen in an activation of the unit is of that,
-        which needs no clock. Elsewhere it is of the unit that it was seen in: who moves to another cgroup leaves no
-        unit.
+        In the cgroup of a watched unit it is of that unit; the run that it was seen in before decides the activation,
+        without a clock. Elsewhere it is of the unit of the run that it was seen in: a process that moves to another
+        cgroup stays of its unit.
         """
-        known = self.belongings.get(process.id)
+        known = self.process_runs.get(process.id)
         place = process.placement.unit
         here = self.units.get(place) if place is not None else None
         if here is not None and (known is None or known.unit != here.id):
             present = is_of_present_activation(process, here, self.host, main_process(here, self.processes))
-            return Owner(unit=here.id, present=present)
+            return UnitMembership(unit=here.id, present=present)
         unit = self.units.get(known.unit) if known is not None else None
         if known is None or unit is None:
             return None
-        return Owner(unit=unit.id, present=_is_present(known, unit))
+        return UnitMembership(unit=unit.id, present=_is_present(known, unit))
 
 
-def _is_present(known: Belonging, unit: Unit) -> bool:
-    """Say whether that activation is under way. In auto-restart the InvocationID still is the ended run's."""
+def _is_present(known: RunId, unit: Unit) -> bool:
+    """Say whether that run is under way. In auto-restart the InvocationID is still that of the ended run."""
     return is_up(unit) and unit.invocation_id == known.invocation_id
+
+
+def members_by_unit(table: ProcessTable) -> Mapping[UnitId, tuple[Process, ...]]:
+    """Give the processes in the cgroup of each unit."""
+    members: dict[UnitId, list[Process]] = {}
+    for process in table.by_pid.values():
+        if process.placement.unit is not None:
+            members.setdefault(process.placement.unit, []).append(process)
+    return {unit: tuple(found) for unit, found in members.items()}

@@ -1,4 +1,4 @@
-"""Which units deserve watching though no pattern names them: those that run an engine or hold GPU memory."""
+"""Discovery of units that no pattern names: those that run an engine or hold GPU memory."""
 
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.ids import SYSTEM_MANAGER, ProcessId
@@ -8,10 +8,10 @@ from llmhost.model.system_programs import SYSTEM_COMMS
 
 
 def units_of_interest(nvml: Reading[NvmlReport], processes: Reading[ProcessTable]) -> set[str]:
-    """Give names of the system manager's units.
+    """Give the names of the system manager's units that run an engine or hold GPU memory.
 
-    Users' units are seen in cgroups only: their managers are not asked. A display server's memory is the machine's and
-    makes no unit interesting.
+    Units of user managers are known by cgroup only: these managers are not read. A unit does not count for programs
+    of the system, such as a display server.
     """
     if not isinstance(processes, Ok):
         return set()

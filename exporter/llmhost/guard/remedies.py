@@ -25,7 +25,7 @@ from llmhost.decide.guard.remedies import (
     to_ask_for_listeners,
 )
 from llmhost.decide.guard.state import RemedyProgress
-from llmhost.derive.history.observations import advance
+from llmhost.derive.history.observations import with_observation
 from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process
@@ -33,7 +33,7 @@ from llmhost.model.reading import Ok
 from llmhost.model.segment import SegmentId, SharedMemory
 from llmhost.model.snapshot import Snapshot
 from llmhost.sources.base import SourceError
-from llmhost.views.guard.lines import left_line, step_line
+from llmhost.views.guard.lines import skipped_line, step_line
 
 log = logging.getLogger(__name__)
 
@@ -141,9 +141,9 @@ class Remedies:
         own = self._own()
         asked = to_ask_for_listeners(own)
         steps = reaping(own, self._sources.listening(asked), self._tried)
-        for left in steps.left:
-            if isinstance(left.subject, Process):
-                self._log_once(left_line(left), (left.subject.id, left.because))
+        for skipped in steps.skipped:
+            if isinstance(skipped.subject, Process):
+                self._log_once(skipped_line(skipped), (skipped.subject.id, skipped.because))
         if not steps.endings:
             return
         with self._alone():
@@ -188,7 +188,7 @@ class Remedies:
             processes=processes,
             shm=Ok(shared) if shared is not None else known.shm,
         )
-        self._history = advance(self._history, snapshot, self._config.policy)
+        self._history = with_observation(self._history, snapshot, self._config.policy)
         return starting_unit(snapshot, self._history, self._unit, os.getpid())
 
     def _log_once(self, line: str, about: object = None) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import fields
 
-from llmhost.derive.attribution import HolderKind
+from llmhost.derive.attribution import grouped
 from llmhost.derive.facts import UnitFacts
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
@@ -76,17 +76,13 @@ def holder_series(view: PageView, page: Page) -> None:
         mine = attribution.value.get(gpu.uuid)
         if not isinstance(mine, Ok):
             continue
-        memory: dict[tuple[str, str, HolderKind], int | None] = {}
-        count: dict[tuple[str, str, HolderKind], int] = {}
-        for holder in mine.value.holders:
-            key = (*_unit_labels(holder.unit), holder.kind)
-            before = memory.get(key, 0)
-            memory[key] = None if before is None or holder.used_bytes is None else before + holder.used_bytes
-            count[key] = count.get(key, 0) + 1
-        for unit, manager, kind in sorted(count):
-            labels = {"gpu": gpu.index, "uuid": gpu.uuid, "unit": unit, "manager": manager, "kind": kind}
-            page.add(catalog.GPU_HOLDER_MEMORY, memory[unit, manager, kind], **labels)
-            page.add(catalog.GPU_HOLDER_PROCESSES, count[unit, manager, kind], **labels)
+        for group in sorted(
+            grouped(mine.value.holders), key=lambda group: (*_unit_labels(group.unit), str(group.kind))
+        ):
+            unit, manager = _unit_labels(group.unit)
+            labels = {"gpu": gpu.index, "uuid": gpu.uuid, "unit": unit, "manager": manager, "kind": str(group.kind)}
+            page.add(catalog.GPU_HOLDER_MEMORY, group.used_bytes, **labels)
+            page.add(catalog.GPU_HOLDER_PROCESSES, len(group.pids), **labels)
         page.add(catalog.GPU_UNATTRIBUTED, value_or_none(mine.value.unattributed_bytes), gpu=gpu.index, uuid=gpu.uuid)
 
 
@@ -133,7 +129,7 @@ def _state(facts: UnitFacts, labels: Mapping[str, str], page: Page) -> None:
     page.add(catalog.UNIT_SUB_STATE, 1, **labels, state=unit.sub_state)
     if unit.result:
         page.add(catalog.UNIT_RESULT, 1, **labels, result=unit.result)
-    page.add(catalog.UNIT_WANTED, value_or_none(facts.wanted), **labels)
+    page.add(catalog.UNIT_WANTED, value_or_none(facts.should_run), **labels)
     page.add(catalog.UNIT_NRESTARTS, unit.nrestarts, **labels)
     page.add(catalog.UNIT_STATE_CHANGE, unit.state_change_at, **labels)
     page.add(catalog.UNIT_EXEC_MAIN_STATUS, unit.exec_main_status, **labels)
@@ -172,7 +168,7 @@ def own_series(view: PageView, page: Page) -> None:
         *([snapshot.processes.value.unreadable] if isinstance(snapshot.processes, Ok) else []),
         *([snapshot.shm.value.uninspected] if isinstance(snapshot.shm, Ok) else []),
     ]
-    # mostly the same ones: who may not read the maps of a process may still read its command line, not the reverse
+    # mostly the same ones: a process's command line may be readable where its maps are not, never the reverse
     page.add(catalog.UNREADABLE_PROCESSES, max(unreadable, default=None))
     if isinstance(snapshot.units, Ok):
         for reason, count in snapshot.units.value.resyncs:

@@ -25,9 +25,13 @@ def shm_series(view: PageView, page: Page) -> None:
                 continue  # there may be some among those that are not listed
             segments = found[kind].get(state, [])
             page.add(catalog.SHM_SEGMENTS, len(segments), kind=kind, state=state)
-            page.add(catalog.SHM_SEGMENT_BYTES, sum(one.allocated_bytes for one in segments), kind=kind, state=state)
-            page.add(catalog.SHM_SEGMENT_APPARENT, sum(one.size_bytes for one in segments), kind=kind, state=state)
-    listed = sum(one.allocated_bytes for one in shared.value.segments)
+            page.add(
+                catalog.SHM_SEGMENT_BYTES, sum(segment.allocated_bytes for segment in segments), kind=kind, state=state
+            )
+            page.add(
+                catalog.SHM_SEGMENT_APPARENT, sum(segment.size_bytes for segment in segments), kind=kind, state=state
+            )
+    listed = sum(segment.allocated_bytes for segment in shared.value.segments)
     page.add(catalog.SHM_SIZE, shared.value.size_bytes)
     page.add(catalog.SHM_USED, shared.value.used_bytes)
     page.add(catalog.SHM_UNLISTED, shared.value.unlisted)

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 
 from llmhost.metrics.families import collector_series, gpu_series, holder_series, own_series, unit_series
-from llmhost.metrics.guard import guard_series
 from llmhost.metrics.leftovers import shm_series, tracker_series
 from llmhost.metrics.page import Page
-from llmhost.metrics.starts import history_series
+from llmhost.metrics.starts import guard_series, history_series
 from llmhost.metrics.throughput import engine_series
 from llmhost.metrics.view import PageView
 

@@ -2,7 +2,7 @@
 
 import math
 
-from llmhost.derive.readiness import ready_budget_seconds
+from llmhost.derive.history.readiness import ready_budget_seconds
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
 from llmhost.metrics.view import PageView
@@ -33,13 +33,13 @@ def engine_series(view: PageView, page: Page) -> None:
         if isinstance(answer.samples, Failed):
             page.add(catalog.ENGINE_FAULT, 1, **labels, cause=answer.samples.cause)
         if isinstance(answer.samples, Ok):
-            whose = {(sample.model, sample.engine_index): sample for sample in answer.samples.value}
-            for sample in whose.values():
-                _told(sample, labels, page)
+            samples = {(sample.model, sample.engine_index): sample for sample in answer.samples.value}
+            for sample in samples.values():
+                _engine(sample, labels, page)
 
 
-def _told(sample: EngineSample, labels: dict[str, str], page: Page) -> None:
-    whose = labels | {"model": sample.model, "engine_index": sample.engine_index}
+def _engine(sample: EngineSample, labels: dict[str, str], page: Page) -> None:
+    labels = labels | {"model": sample.model, "engine_index": sample.engine_index}
     for family, value in (
         (catalog.ENGINE_GENERATION_TOKENS, sample.generation_tokens),
         (catalog.ENGINE_PROMPT_TOKENS, sample.prompt_tokens),
@@ -50,9 +50,9 @@ def _told(sample: EngineSample, labels: dict[str, str], page: Page) -> None:
         (catalog.ENGINE_STEPS, sample.steps),
         (catalog.ENGINE_SLEEPING, sample.sleeping),
     ):
-        page.add(family, _finite(value), **whose)
+        page.add(family, _finite(value), **labels)
     for reason, count in sorted(sample.finished.items()):
-        page.add(catalog.ENGINE_FINISHED, _finite(count), **whose, reason=reason)
+        page.add(catalog.ENGINE_FINISHED, _finite(count), **labels, reason=reason)
 
 
 def _finite(value: float | None) -> float | None:

@@ -1,1 +1,1 @@
-"""Values: what was read, frozen. Nothing here reads, decides or writes."""
+"""Values, frozen: readings and the history. Nothing here reads, decides or writes."""

@@ -1,4 +1,4 @@
-"""Which processes are somebody's children by nature: an engine's parts, and those of Python's multiprocessing. Pure."""
+"""Processes that others must have created: parts of an engine, and children of Python's multiprocessing. Pure."""
 
 import re
 from posixpath import basename
@@ -19,9 +19,9 @@ _RAY = "ray::"
 
 
 def is_engine_child(process: Process) -> bool:
-    """Whether an engine's server or launcher must have started it, by its role and title.
+    """Say whether an engine's server or launcher must have started it, by its role and title.
 
-    An API server is one only by its number: any other is a program that people and supervisors start.
+    Of API servers only a numbered one: the others are programs that users and supervisors start.
     """
     if not process.engine:
         return False
@@ -31,23 +31,19 @@ def is_engine_child(process: Process) -> bool:
 
 
 def is_bare_child(process: Process) -> bool:
-    """Whether it is a child of Python's multiprocessing that has set no title, or a fork server, whoever's it is."""
+    """Say whether it is a child of Python's multiprocessing without a title, or a fork server, of any program."""
     if process.engine or "-c" not in process.argv:
         return False
     return is_spawn_main(process.argv) or is_forkserver(process.argv)
 
 
 def is_ray_actor(process: Process) -> bool:
-    """Whether Ray's raylet starts and ends it: its parent is no engine and shares no pipe with it."""
+    """Say whether Ray's raylet starts and ends it: its parent is no engine and shares no pipe with it."""
     return bool(process.argv) and process.argv[0].startswith(_RAY)
 
 
 def has_creators_pipes(process: Process) -> bool:
-    """Whether it shares pipes with its creator for as long as both live, as Python's multiprocessing makes them.
-
-    A process made by spawn, fork or the fork server holds the other end of the pipe that tells of its creator's death,
-    and of the one that tells the creator of its own (CPython: multiprocessing/popen_*.py).
-    """
+    """Say whether it shares pipes with its creator, as Python's multiprocessing makes them (derive/parentage)."""
     return process.engine not in _WITHOUT_MULTIPROCESSING and not is_ray_actor(process)
 
 

@@ -11,7 +11,7 @@ class DriverUser:
     ppid: int
     nvml_child: bool  # of an llmhost, whether or not it has the driver open
     command: str  # of llmhost, such as "serve"; "" of all others
-    has_open: bool | None  # None: it may not be looked at
+    has_open: bool | None  # None: its open files may not be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,5 +19,5 @@ class DriverUsers:
     """Those that are llmhost's, or have the driver open, by pid."""
 
     users: tuple[DriverUser, ...]
-    unseen: int  # other processes that may not be looked at
-    hidden: bool  # of some it cannot even be seen that they are there
+    unseen: int  # other processes whose open files may not be read
+    hidden: bool  # there may be processes that /proc does not show

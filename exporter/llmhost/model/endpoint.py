@@ -1,4 +1,4 @@
-"""Where metrics are asked for, as people write it: "http://127.0.0.1:8000", "https://llm.example/vllm/metrics"."""
+"""URLs of metrics, as users write them: "http://127.0.0.1:8000", "https://llm.example/vllm/metrics"."""
 
 import ipaddress
 import re

@@ -1,4 +1,4 @@
-"""Inference engines: where their servers are, and what their /metrics say."""
+"""Inference engines: their servers, and the samples of their /metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from llmhost.model.reading import Reading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineServer:
-    """A server to be asked: what is known of it before anybody looks at its sockets.
+    """A server to scrape, as known before its sockets are read.
 
-    Configured ones have `url`, and their sockets are not looked at. The others have the processes whose listening
-    sockets count (API servers and their launcher, never a worker) and the command line that started them. The first
-    process and `run` tell a server from the one before it.
+    Configured ones have `url`, and their sockets are not read. The others have the processes whose listening sockets
+    count (API servers and their launcher, never a worker) and the command line that started them. The first process and
+    `run` distinguish a server from the one before it.
     """
 
     unit: UnitId
@@ -29,10 +29,10 @@ class EngineServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSample:
-    """What one engine of a server tells; None where its /metrics do not have it. Counters as the engine counts them."""
+    """The sample of one engine of a server; None where its /metrics have none. Counters as the engine counts them."""
 
-    model: str  # "" where the engine does not tell
-    engine_index: str  # as the engine counts, "0" also of the only one; "" where it does not tell
+    model: str  # "" where the engine does not say
+    engine_index: str  # as the engine counts, "0" also of the only one; "" where it does not say
     generation_tokens: float | None = None
     prompt_tokens: float | None = None
     requests_running: float | None = None
@@ -48,7 +48,7 @@ class EngineSample:
 class EngineAnswer:
     unit: UnitId
     engine: str
-    endpoint: str  # scheme, host and port as it was asked, without path: "http://127.0.0.1:8000"; "unix:PATH"
+    endpoint: str  # scheme, host and port that were scraped, without path: "http://127.0.0.1:8000"; "unix:PATH"
     samples: Reading[tuple[EngineSample, ...]]
 
 

@@ -1,4 +1,4 @@
-"""What an engine's arguments say of the GPUs it will take. Pure; a unit's need and GPU set are derived from it."""
+"""The GPUs that an engine will take, by its arguments. Pure; a unit's GPU set and requirements derive from it."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -68,7 +68,7 @@ def parse_engine_arguments(engine: str, argv: tuple[str, ...]) -> EngineArgument
     vLLM's replicas: `--data-parallel-size-local` where given, one where `--data-parallel-rank` says that this process
     is one of them. SGLang's: with `--enable-dp-attention` they share the tensor parallel GPUs, so there is one.
     With `--nnodes`, or a prefill context parallel size, the product of the sizes is not this host's number of GPUs, and
-    with `--base-gpu-id` they are not the first: the tensor parallel size is then told as unknown.
+    with `--base-gpu-id` they are not the first: the tensor parallel size is unknown then.
     """
     options = {"vllm": _VLLM, "sglang": _SGLANG}.get(engine)
     if options is None:
@@ -121,7 +121,7 @@ def _size(given: Mapping[str, str], name: str) -> int | None:
 
 
 def _number(text: str, kind: Callable[[str], N], fits: Callable[[N], bool]) -> N | None:
-    if len(text) > _LONGEST_NUMBER:  # anybody can write a command line: Python's int() has its price, and its limits
+    if len(text) > _LONGEST_NUMBER:  # any user can write a command line: Python's int() has its price, and its limits
         return None
     try:
         value = kind(text)

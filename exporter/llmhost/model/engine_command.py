@@ -2,7 +2,7 @@
 
 A shell or wrapper that waits for an engine is not an engine's process, so `engines.classify` does not come here; a
 service that starts one is an engine's service, so discovery does. Only programs known to run their arguments are seen
-through, each by its own option syntax: `less vllm.log`, `journalctl -u vllm` and `grep vllm serve` are nobody's.
+through, each by its own option syntax: `less vllm.log`, `journalctl -u vllm` and `grep vllm serve` are no engines.
 `systemd-run` is not seen through: what it starts lives in another unit.
 """
 
@@ -13,9 +13,9 @@ from posixpath import basename
 
 from llmhost.model.engines import own_command
 
-_DEPTH = 8  # wrappers in wrappers; more is nobody's honest command line
+_DEPTH = 8  # wrappers in wrappers; no honest command line has more
 _LONGEST_CODE = 4096  # of a shell
-_MOST_WORDS = 512  # that are looked at; anybody can write a command line, and must not hold us up
+_MOST_WORDS = 512  # that are searched; any user can write a command line, and must not hold us up
 
 # Wrapper → options that take a value as an argument of their own; "*N": N words before the command.
 _WRAPPERS: Mapping[str, frozenset[str]] = {

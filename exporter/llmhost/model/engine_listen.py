@@ -1,4 +1,4 @@
-"""Where an engine's arguments say that its server listens. Pure.
+"""The address of an engine's server, by its arguments. Pure.
 
 Hints, no more: a config file or the environment may say it instead, so a server's own sockets decide where they can be
 seen (sources/engine).

@@ -1,19 +1,19 @@
-"""The one table of inference engines: which process is whose, and which part of it (docs/concepts.md: Role).
+"""The one table of inference engines: the engine that a process is of, and its part in it (docs/concepts.md: Role).
 
-Pure, and in `model` so that sources, config and derivations read the same table. What is looked at, in this order:
-the process title (`VLLM::EngineCore`), the command line, `comm` where it is a title or where there is no command line
-(zombies). `exe` is not looked at: reading it takes privilege that the rest does not.
+Pure, and in `model` so that sources, config and derivations read the same table. Processes are matched, in this order,
+by title (`VLLM::EngineCore`), by command line, and by `comm` where it is a title or where there is no command line
+(zombies). Not by `exe`: reading it takes privilege that the rest does not.
 
 Titles are setproctitle's: the title replaces argv[0], padded with NULs or blanks, and its first 15 bytes become comm
 (`VLLM::EngineCor`, `VLLM::Worker_TP`), so the patterns below match cut titles too. Sources: vLLM's
 `set_process_title` calls (V1: EngineCore[_DPn], EngineCoreProc_n before, Worker[_DPn_PPn_TPn_EPn], APIServer_n or
 APIServer_DPn, DPCoordinator; vllm-omni: StageEngineCoreProc_DPn), prefix VLLM_PROCESS_NAME_PREFIX, default VLLM;
 SGLang's `setproctitle("sglang::…")` calls. Everything with an engine's prefix is that engine's, with role `other` when
-the title is new to us. A custom vLLM prefix is accepted for titles that nobody else has (`myteam::EngineCore`, but not
-a bare `myteam::Worker`), and only in full: not in comm alone.
+the title is new to us. A custom vLLM prefix is accepted for titles of vLLM alone (`myteam::EngineCore`, but not a bare
+`myteam::Worker`), and only in full: not in comm alone.
 
-Roles of other engines: what holds the model on a GPU is a `worker` (SGLang's scheduler, ollama's runner), what listens
-is an `api_server`. SGLang's router, a client of other servers, is none.
+Roles of other engines: the process with the model on a GPU is a `worker` (SGLang's scheduler, ollama's runner), the one
+that listens an `api_server`. SGLang's router, a client of other servers, is none.
 """
 
 import re
@@ -94,15 +94,15 @@ _FORKSERVER_CODE = re.compile(r"from [\w.]*forkserver import main; ?main\(")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*t?(?:-\w+)?$|\$")  # "$": a variable that systemd or a shell expands
 
 _NOTHING = ("", Role.OTHER)
-_LONGEST_NAME = 200  # of a module or title; anybody can choose theirs, and matching must not take long
+_LONGEST_NAME = 200  # of a module or title; users choose theirs, and matching must not take long
 _FRONTS = (Role.API_SERVER, Role.LAUNCHER)
 
 
 def classify(argv: tuple[str, ...], comm: str) -> tuple[str, Role]:
     """Name the engine and the role of a process, each by itself: `settled_roles` then looks at parents.
 
-    ("", TRACKER) for Python's resource trackers, whoever's they are; ("", OTHER) for what is no engine's, among it a
-    bare `spawn_main` (see `is_spawn_main`), a forkserver, and a shell or wrapper that waits for an engine.
+    ("", TRACKER) for Python's resource trackers, of any program; ("", OTHER) for what is no engine's, among it a bare
+     `spawn_main` (see `is_spawn_main`), a forkserver, and a shell or wrapper that waits for an engine.
     """
     found = _by_title(argv[0]) if argv else None
     if found is None and argv:
@@ -119,7 +119,7 @@ def classify(argv: tuple[str, ...], comm: str) -> tuple[str, Role]:
 
 
 def own_command(argv: tuple[str, ...]) -> tuple[str, Role] | None:
-    """Engine and role by what is executed itself, not seeing through wrappers; None when it is no known engine."""
+    """Give engine and role by the program itself, not seeing through wrappers; None when it is no known engine."""
     program = basename(argv[0])
     rest = argv[1:]
     if _PYTHON.match(program):
@@ -141,20 +141,20 @@ def tracker_fd(argv: tuple[str, ...]) -> int | None:
 
 
 def is_spawn_main(argv: tuple[str, ...]) -> bool:
-    """Whether this is a child of Python multiprocessing that has not set a title: an engine's in its first seconds.
+    """Say whether this is a child of Python multiprocessing without a title: an engine's child in its first seconds.
 
-    By itself it is nobody's: whose it is takes its tree, its unit, or the GPU memory that it holds.
+    By itself it is of no engine: its tree, its unit, or its GPU memory decides (derive/orphans).
     """
     return bool(_SPAWN_CODE.match(_code(argv)))
 
 
 def is_forkserver(argv: tuple[str, ...]) -> bool:
-    """Whether this is Python multiprocessing's fork server, or a child of it that has not set a title."""
+    """Say whether this is Python multiprocessing's fork server, or a child of it without a title."""
     return bool(_FORKSERVER_CODE.match(_code(argv)))
 
 
 def settled_roles(processes: Iterable[Process], by_pid: Mapping[int, Process]) -> dict[int, Role]:
-    """Roles that depend on the parent, by pid; only those that differ from `classify`'s.
+    """Give the roles that depend on the parent, by pid; only those that differ from `classify`'s.
 
     `vllm serve` with API servers for children (`VLLM::APIServer_N`, vllm-rs) is a launcher: its arguments need not say
     so, as the default of `--api-server-count` follows the data parallel size. A child that runs its server's program is
@@ -207,7 +207,7 @@ def _by_module(module: str, rest: tuple[str, ...]) -> tuple[str, Role] | None:
 
 
 def _python_target(arguments: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:
-    """Find what Python is to run: module (`-m`), script, and the arguments after it; neither for `-c` and stdin."""
+    """Find the module (`-m`) or script that Python runs, and the arguments after it; neither for `-c` and stdin."""
     index = 0
     while index < len(arguments):
         argument = arguments[index]
@@ -231,7 +231,7 @@ def _python_target(arguments: tuple[str, ...]) -> tuple[str, str, tuple[str, ...
 
 
 def _code(argv: tuple[str, ...]) -> str:
-    """Code after the first `-c`, whatever the interpreter is called."""
+    """Give the code after the first `-c`, whatever the interpreter is called."""
     if "-c" not in argv:
         return ""
     for option, code in pairwise(argv):

@@ -1,17 +1,17 @@
-"""What NVML says of the host's GPUs. Bytes are bytes; every field is optional by itself, as NVML's calls are."""
+"""The host's GPUs, as NVML shows them. Bytes are bytes; every field is optional by itself, as NVML's calls are."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from llmhost.model.ids import GpuUuid, ProcessId
-from llmhost.model.reading import Cause, Ok, Reading
+from llmhost.model.reading import Cause, NotApplicable, Ok, Reading
 
 
 class MemoryApi(StrEnum):
-    """Which of NVML's two memory calls answered (nvml.h: nvmlMemory_t, nvmlMemory_v2_t)."""
+    """The one of NVML's two memory calls that answered (nvml.h: nvmlMemory_t, nvmlMemory_v2_t)."""
 
-    V1 = "v1"  # used includes reserved; reserved is not told
+    V1 = "v1"  # used includes reserved; reserved is not known
     V2 = "v2"  # total = reserved + used + free
 
 
@@ -30,7 +30,7 @@ class GpuHolder:
 
     `process` has start ticks where /proc knew the pid right after the list was taken, or knew it when the entry
     first appeared; None where NVML lists a pid that /proc did not have. `used_bytes` is None where the driver does not
-    tell (WSL2, MIG without privilege): unknown, not 0.
+    say (WSL2, MIG without privilege): unknown, not 0.
     """
 
     pid: int
@@ -59,7 +59,7 @@ class Gpu:
     uuid: GpuUuid
     index: str
     name: str
-    pci_bus_id: str  # "" where the device tells none
+    pci_bus_id: str  # "" where the device has none
     parent_uuid: GpuUuid | None
     fault: Cause | None  # lost, reset_required, timeout, no_permission or unknown
     fault_detail: str
@@ -81,13 +81,24 @@ class Gpu:
 class NvmlReport:
     driver_version: str
     nvml_version: str
-    library_on_disk_version: str | None  # what the next process will load; None if its name does not tell
-    driver_mismatch: bool | None  # None where the version on disk or that of the driver is not told
+    library_on_disk_version: str | None  # the one that the next process will load; None if not in its name
+    driver_mismatch: bool | None  # None where the version on disk or that of the driver is unknown
     gpus: tuple[Gpu, ...]  # a MIG parent right before its instances, else by index
     listed: int  # GPUs that NVML lists now, MIG instances not counted
     listed_most: int  # most listed since boot, as far as this exporter saw
 
     @property
     def used_bytes(self) -> Mapping[GpuUuid, int]:
-        """Memory in use, of those GPUs that tell it."""
+        """Memory in use, of the GPUs for which it is known."""
         return {gpu.uuid: gpu.memory.value.used_bytes for gpu in self.gpus if isinstance(gpu.memory, Ok)}
+
+    @property
+    def holders(self) -> frozenset[ProcessId] | None:
+        """The processes that hold GPU memory; None where those of a GPU are not known."""
+        found: set[ProcessId] = set()
+        for gpu in self.gpus:
+            if isinstance(gpu.holders, Ok):
+                found.update(entry.process for entry in gpu.holders.value if entry.process is not None)
+            elif not isinstance(gpu.holders, NotApplicable):
+                return None
+        return frozenset(found)

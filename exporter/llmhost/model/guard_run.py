@@ -1,4 +1,4 @@
-"""What runs of the guard leave behind, for each unit: the last verdict, and how many of each there were."""
+"""Records of guard runs, one for each unit: the last verdict, and the number of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class GuardVerdict(StrEnum):
 
     FREE = "free"
     HELD = "held"
-    UNKNOWN = "unknown"  # the driver cannot serve, so that nobody can tell
+    UNKNOWN = "unknown"  # the driver does not answer
     FAULT = "fault"  # the guard's own, or no systemd to ask
 
 

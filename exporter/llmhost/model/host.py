@@ -1,4 +1,4 @@
-"""What the kernel says of the host itself."""
+"""The host itself, as the kernel shows it."""
 
 from dataclasses import dataclass
 

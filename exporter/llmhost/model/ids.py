@@ -1,4 +1,4 @@
-"""What identifies things: processes by (pid, start ticks), GPUs by UUID, units by name and manager."""
+"""Identities: of processes by (pid, start ticks), GPUs by UUID, units by name and manager, runs by InvocationID."""
 
 from dataclasses import dataclass
 from typing import NewType
@@ -26,3 +26,11 @@ class UnitId:
 
     name: str  # full, as systemd spells it: "vllm@a.service"
     manager: str = SYSTEM_MANAGER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunId:
+    """One run of a unit: systemd makes a new InvocationID for each."""
+
+    unit: UnitId
+    invocation_id: str

@@ -1,4 +1,4 @@
-"""Where to listen, as people write it: ":10061", "127.0.0.1:10061", "[::1]:10061", "localhost:0"."""
+"""Listen addresses as users write them: ":10061", "127.0.0.1:10061", "[::1]:10061", "localhost:0"."""
 
 import ipaddress
 import re

@@ -1,4 +1,4 @@
-"""What /proc says of processes."""
+"""Processes, as /proc shows them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from llmhost.model.ids import ProcessId, UnitId
 
 
 class Role(StrEnum):
-    """What part of an engine a process is, from its command line (design: Role)."""
+    """The part of an engine that a process is, from its command line (design: Role)."""
 
     API_SERVER = "api_server"
     LAUNCHER = "launcher"
@@ -20,7 +20,7 @@ class Role(StrEnum):
 
 
 class Home(StrEnum):
-    """Where in the cgroup tree a process lives."""
+    """The place of a process in the cgroup tree."""
 
     SERVICE = "service"  # a *.service of the system manager or of a user's
     CONTAINER = "container"  # a container's or pod's scope
@@ -30,7 +30,7 @@ class Home(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What a process's cgroup path says of its unit. `unit` is set for SERVICE only. Never guessed from uid or name."""
+    """The unit of a process by its cgroup path, never guessed from uid or name. `unit` is set for SERVICE only."""
 
     home: Home
     unit: UnitId | None = None
@@ -52,35 +52,35 @@ class Process:
     engine: str  # "vllm", "sglang", …, or "" when it is no known engine's process
     role: Role
     pipes: Mapping[int, int] | None = None
-    """fd → pipe inode, where it matters whose they are.
+    """fd → pipe inode, where it matters (derive/parentage).
 
     Of trackers, of children of engines and of multiprocessing whose parent is no living engine's process, of the
-    parents of both, and of others who were found to hold a tracker's pipe. None for all others, and where they could
+    parents of both, and of other holders of a tracker's pipe that were found. None for all others, and where they could
     not be read, or would have cost too much.
     """
-    pipes_denied: bool = False  # they matter, and to read them takes root, or the owner (proc(5): /proc/PID/fd)
+    pipes_denied: bool = False  # they matter, and reading them takes root, or the owner (proc(5): /proc/PID/fd)
 
     @property
     def zombie(self) -> bool:
         return self.state in "ZX"
 
     @property
-    def pipes_untold(self) -> bool:
-        """Whether nothing follows from their absence: neither were they read nor was that denied."""
+    def pipes_unread(self) -> bool:
+        """They were neither read nor denied: nothing follows from their absence."""
         return self.pipes is None and not self.pipes_denied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTable:
     by_pid: Mapping[int, Process]
-    unreadable: int  # processes of which something could not be read, those of which nothing could among them
-    denied: frozenset[int] = frozenset()  # pids that are there, and of which nothing could be read
-    read_from_ticks: int | None = None  # when the reading began, as start ticks: who started later may be missing
+    unreadable: int  # processes that could not be read in full, or not at all
+    denied: frozenset[int] = frozenset()  # pids of processes that could not be read at all
+    read_from_ticks: int | None = None  # begin of the reading in start ticks: later processes may be missing
     read_at_monotonic: float | None = None  # the same in seconds on CLOCK_MONOTONIC
-    holders_untold: frozenset[int] = frozenset()  # trackers whose pipe somebody unknown may hold
+    unknown_holders: frozenset[int] = frozenset()  # trackers whose pipe an unknown process may hold
     children: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # ppid → pids
 
     def of(self, process: ProcessId) -> Process | None:
-        """Find exactly this process, not another that got its pid."""
+        """Find exactly this process, not another with its pid."""
         found = self.by_pid.get(process.pid)
         return found if found is not None and found.id == process else None

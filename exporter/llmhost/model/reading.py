@@ -12,7 +12,7 @@ B = TypeVar("B")
 
 
 class Cause(StrEnum):
-    """Why something could not be read. The values are label values of `llmhost_collector_fault`: change none."""
+    """The cause of a missing reading. The values are label values of `llmhost_collector_fault`: change none."""
 
     DISABLED = "disabled"  # switched off in the config
     STARTING = "starting"  # the source has not answered for the first time yet
@@ -27,11 +27,11 @@ class Cause(StrEnum):
     LOST = "lost"  # GPU fell off the bus (15)
     RESET_REQUIRED = "reset_required"  # (16)
     NOT_SUPPORTED = "not_supported"  # (3)
-    RELEASED = "released"  # we let go of the driver because somebody asked us to
+    RELEASED = "released"  # the driver is paused, by the command `llmhost release`
     CHANGING = "changing"  # memory or processes moved since the process lists were read, less than a second ago
     # D-Bus and systemd
     NO_BUS = "no_bus"  # no system bus to connect to
-    NO_SYSTEMD = "no_systemd"  # a bus, but nobody owns org.freedesktop.systemd1
+    NO_SYSTEMD = "no_systemd"  # a bus, but org.freedesktop.systemd1 has no owner
     BUS_ERROR = "bus_error"  # the bus or systemd answered with an error
     # engines
     REFUSED = "refused"  # nothing listens there
@@ -42,12 +42,12 @@ class Cause(StrEnum):
     TOO_LARGE = "too_large"
     MALFORMED = "malformed"
     TLS = "tls"  # no TLS, or not with a certificate that we trust
-    NETWORK_NAMESPACE = "network_namespace"  # it listens where we are not: its service has a network of its own
+    NETWORK_NAMESPACE = "network_namespace"  # its service has a network of its own
     # shared memory
     NO_SHM = "no_shm"  # no tmpfs at --path.shm
     # procfs
     NO_PROCFS = "no_procfs"  # nothing readable at --path.procfs
-    PID_NAMESPACE = "pid_namespace"  # our pids are not the host's, so attribution would be a guess
+    PID_NAMESPACE = "pid_namespace"  # our pids are not the host's: attribution would be a guess
 
     @property
     def words(self) -> str:
@@ -85,7 +85,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class NotApplicable:
-    """It cannot be there: the device has no such thing, or nobody asked for it."""
+    """It cannot be there: the device has no such thing, or it was not collected."""
 
     why: str = ""
 

@@ -1,4 +1,4 @@
-"""What a unit's settings keep its processes from: systemd.exec(5), systemd.resource-control(5)."""
+"""The sandbox of a unit's processes, and their limits: systemd.exec(5), systemd.resource-control(5)."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,4 @@ class Limits:
     """None: infinite, or this systemd has none."""
 
     open_files: int | None = None  # LimitNOFILE=, the hard one
-    locked_memory_bytes: int | None = None  # LimitMEMLOCK=, the hard one
-    core_bytes: int | None = None  # LimitCORE=, the soft one
     memory_bytes: int | None = None  # MemoryMax=
-    tasks: int | None = None  # TasksMax=

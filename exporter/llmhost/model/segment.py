@@ -15,7 +15,7 @@ class SegmentId:
 
 
 class SegmentKind(StrEnum):
-    """Who makes files of such a name. The values are label values."""
+    """The maker of segments of such a name. The values are label values."""
 
     PYTHON_SHM = "python_shm"  # multiprocessing.shared_memory, psm_*
     SEMAPHORE = "semaphore"  # POSIX semaphores of multiprocessing, sem.mp-*
@@ -31,11 +31,11 @@ class SegmentKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One file. `holders` are processes that have it open or mapped, as of `looked_at`; empty: there is none at all.
+    """One file. `holders` are processes that have it open or mapped, as of `inspected_at`; empty: there is none at all.
 
-    Where it has any, those are told that are known: a process that was there all along and took hold of it since the
-    last full scan may be missing. None: it cannot be told. It was not looked for since it appeared, changed or lost the
-    holders that were known, or it has no holder that we found and a process could not be inspected.
+    Where there are any, some may be missing: older processes that have opened it since the last full scan. None:
+    unknown. Its holders were not searched since it appeared, changed or lost its known holders, or none was found and a
+    process could not be inspected.
     """
 
     id: SegmentId
@@ -47,18 +47,18 @@ class Segment:
     changed_at: float  # ctime, seconds since the epoch
     uid: int
     holders: frozenset[ProcessId] | None
-    looked_at: float  # seconds on CLOCK_MONOTONIC
+    inspected_at: float  # seconds on CLOCK_MONOTONIC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedMemory:
     """The tmpfs (statvfs(3)) and its files. Other tmpfs instances, a container's own say, are no part of it."""
 
-    read_at: float  # seconds on CLOCK_MONOTONIC: when the reading began
+    read_at: float  # begin of the reading, in seconds on CLOCK_MONOTONIC
     size_bytes: int | None  # None where the tmpfs has no bound, and counts nothing
     used_bytes: int | None
     inodes: int | None
     inodes_used: int | None
     segments: tuple[Segment, ...]  # by path
-    unlisted: int  # files beyond the bound on how many are looked at, and directories that could not be listed
+    unlisted: int  # files beyond the bound on their number, and directories that could not be listed
     uninspected: int  # processes whose maps or fds could not be read at the last full scan; 1 or more if any are hidden

@@ -1,8 +1,8 @@
-"""Who makes files of which name in shared memory: one table, which config rows go before.
+"""Kinds of shared-memory segments by name: one table, after the rows of the config.
 
 Rows are as narrow as the names that their makers give: what is not listed is `other`, which is counted and never
 cleaned (PostgreSQL.*, pulse-shm-*, mono.*, triton_python_backend_shm_region_*, people's own files). A name proves
-nothing about who uses the file, and a pid in it is of whichever PID namespace the maker ran in.
+nothing about the users of the file, and a pid in it may be of another PID namespace.
 """
 
 import re
@@ -57,13 +57,13 @@ _ROWS: Final = (
     # LLVM's OpenMP runtime: pid, since LLVM 15 and uid
     (SegmentKind.OPENMP, f"__KMP_REGISTERED_LIB_{_PID}(_[0-9]+)?"),
 )
-# How act/removing calls a file for the moment before it unlinks it; one that was interrupted there leaves it so.
+# The name that act/removing gives a file for the moment before it unlinks it; it stays if that is interrupted.
 _HIDDEN: Final = re.compile(r"((?:.*/)?)[.]llmhost-removing[.][0-9a-f]{8}[.]([^/]+)", re.DOTALL)
 _TABLE: Final = tuple((kind, re.compile(expression, re.DOTALL)) for kind, expression in _ROWS)
 
 
 def kind_of(path: str, extra: Iterable[NameRow] = ()) -> tuple[SegmentKind, int | None]:
-    """Tell the kind of a file by its path below the root, and its maker's pid where such names carry it.
+    """Give the kind of a file by its path below the root, and its maker's pid where such names have it.
 
     The first of `extra` that matches decides; no pid is known of those. A hidden file is of the kind that it was.
     """
@@ -79,7 +79,7 @@ def kind_of(path: str, extra: Iterable[NameRow] = ()) -> tuple[SegmentKind, int 
 
 
 def hidden_name(name: str, token: str) -> str:
-    """Name a file, of which `name` is the last part of its path, so that nobody finds it; `token` is 8 hex digits."""
+    """Name a file so that no other program finds it: `name` is the last part of its path, `token` 8 hex digits."""
     return f".llmhost-removing.{token}.{name}"
 
 

@@ -11,7 +11,7 @@ from llmhost.model.reading import NotApplicable, Ok, Reading
 from llmhost.model.segment import SharedMemory
 from llmhost.model.unit import Unit, UnitsReport
 
-_NOT_LOOKED_AT = NotApplicable("not looked at")
+_NOT_COLLECTED = NotApplicable("not looked at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Snapshot:
     units: Reading[UnitsReport]
     shm: Reading[SharedMemory]
     engines: Reading[EnginesReport]
-    guard_runs: Reading[tuple[GuardRun, ...]] = _NOT_LOOKED_AT
+    guard_runs: Reading[tuple[GuardRun, ...]] = _NOT_COLLECTED
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

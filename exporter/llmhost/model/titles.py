@@ -1,4 +1,4 @@
-"""Titles that the config names, which go before the table of engines. Pure."""
+"""Titles of the config, which come before the table of engines. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from fnmatch import translate
 from llmhost.model.engines import classify
 from llmhost.model.process import Role
 
-_LONGEST_LINE = 4096  # characters of a command line that are looked at; anybody can choose theirs
+_LONGEST_LINE = 4096  # characters of a command line that are matched; users choose theirs
 
 
 class Titles:
@@ -27,7 +27,7 @@ class Titles:
         return hash(self._rows)
 
     def classify(self, argv: tuple[str, ...], comm: str) -> tuple[str, Role]:
-        """As `engines.classify`, with the rows before it."""
+        """Do as `engines.classify`, with the rows before it."""
         if self._rows:
             title = argv[0].rstrip() if argv else comm
             line = " ".join(argv)[:_LONGEST_LINE].rstrip() if argv else comm

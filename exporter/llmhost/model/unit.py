@@ -1,4 +1,4 @@
-"""What systemd says of a service unit. Times in seconds; names and values as systemd spells them."""
+"""Service units, as systemd shows them. Times in seconds; names and values as systemd spells them."""
 
 from dataclasses import dataclass, field
 
@@ -34,7 +34,7 @@ ACTIVE_STATES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitSettings:
-    """What the unit's files say; constant until the next daemon-reload. None: infinite, or this systemd has none."""
+    """Settings of the unit's files; constant until the next daemon-reload. None: infinite, or this systemd has none."""
 
     service_type: str = ""
     restart: str = ""
@@ -47,7 +47,7 @@ class UnitSettings:
     exec_start: tuple[tuple[str, ...], ...] = ()  # argv per ExecStart=, specifiers expanded, variables not
     exec_start_pre: tuple[tuple[str, ...], ...] = ()
     environment: tuple[tuple[str, str], ...] = ()  # Environment= alone
-    environment_files: tuple[str, ...] = ()  # EnvironmentFile=, whose content goes over Environment= and is not told
+    environment_files: tuple[str, ...] = ()  # EnvironmentFile=, whose content overrides Environment= and is not read
     send_sigkill: bool | None = None  # SendSIGKILL=: what survives TimeoutStopSec= is killed
     after: tuple[str, ...] = ()  # After=, with what systemd adds by itself; by name
     pass_environment: tuple[str, ...] = ()  # PassEnvironment=: variables that come from the manager's own
@@ -88,17 +88,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Logind:
-    """What systemd-logind does to the shared memory of people, and who is one."""
-
-    removes_ipc: bool  # RemoveIPC=: when the last session of a user ends
-    first_person_uid: int  # from here on users are people; below they are system users, whom it spares
-    lingering: frozenset[str] = frozenset()  # users by name, who stay when their last session ends
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UnitsReport:
     systemd_version: str
     units: tuple[Unit, ...]  # watched ones, by id
     resyncs: tuple[tuple[str, int], ...] = ()  # reason → times, since this exporter started
-    logind: Logind | None = None  # None where it was not asked, does not run or does not tell

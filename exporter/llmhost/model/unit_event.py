@@ -1,4 +1,4 @@
-"""What a watched unit became, in the order in which it did."""
+"""Events of watched units."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,11 @@ from llmhost.model.unit import Unit
 class UnitEvent:
     """A unit as it is from one moment on.
 
-    Events of one unit come in order, and a unit that changed has one for each change that systemd told of. With `gap`
-    something may have happened since the event before of which nobody was told: the connection was lost, the exporter
-    did not run, or the unit is seen for the first time.
+    Events of one unit come in order, one for each change that systemd signals. With `gap` there may have been changes
+    since the event before without one: the connection was lost, the exporter did not run, or the unit is new.
     """
 
     unit: Unit
-    at: float  # when we learnt of it, seconds since the epoch
+    at: float  # of its arrival, in seconds since the epoch
     at_monotonic: float  # the same on CLOCK_MONOTONIC
     gap: bool

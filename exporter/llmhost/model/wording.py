@@ -12,6 +12,11 @@ def gib(count: float) -> str:
     return f"{count / GIB:.1f}"
 
 
+def words(name: str) -> str:
+    """Write a name in words: `not_started` is `not started`."""
+    return name.replace("_", " ")
+
+
 def shortened(command: str) -> str:
     """Cut a command line to 40 characters, and mark where."""
     return command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}..."

@@ -1,1 +1,1 @@
-"""Ways in, one per module. `read_*` does I/O under an injected root; `parse_*` is pure."""
+"""Sources, one per package or module. `read_*` does I/O under an injected root; `parse_*` is pure."""

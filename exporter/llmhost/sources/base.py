@@ -1,4 +1,4 @@
-"""What every source has in common."""
+"""The protocol of all sources."""
 
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -8,7 +8,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class SourceError(Exception):
-    """Nothing could be read, and why. The only exception that a source raises on purpose."""
+    """The reason why nothing could be read. The only exception that a source raises on purpose."""
 
     def __init__(self, cause: Cause, detail: str = "", stuck: StuckCall | None = None) -> None:
         super().__init__(f"{cause}: {detail}" if detail else str(cause))
@@ -28,18 +28,18 @@ class Source(Protocol[T_co]):
         ...
 
     def doing(self) -> str:
-        """Say in a few words what a read that has not come back is busy with; called from other threads."""
+        """Describe in a few words the step at which a read is that has not come back; called from other threads."""
         ...
 
     def close(self) -> None:
-        """Let go of everything within a second, also while a read is stuck; called from another thread."""
+        """Close everything within a second, also while a read is stuck; called from another thread."""
         ...
 
 
 @runtime_checkable
 class TellsStuckCall(Protocol):
-    """A source that also knows which call it hangs in."""
+    """A source that also knows the call that it hangs in."""
 
     def stuck(self) -> StuckCall | None:
-        """Name the call that has not come back; called from other threads."""
+        """Return the call that has not come back; called from other threads."""
         ...

@@ -37,7 +37,7 @@ def parse_cgroup(text: str) -> Placement:
     """Read a /proc/PID/cgroup. On hybrid hosts the v1 `name=systemd` line goes first, then v2's `0::`.
 
     A container runtime on a hybrid host may leave the v2 line at its own service, and systemd keeps both equal. Where
-    neither says anything (cgroupfs driver without `name=systemd`), any other v1 line may still show a container.
+    neither names a place (cgroupfs driver without `name=systemd`), any other v1 line may still show a container.
     """
     lines = (line.split(":", 2) for line in text.split("\n"))  # not splitlines(): the kernel keeps only \n out of names
     paths = {line[1]: line[2] for line in lines if len(line) == 3}  # noqa: PLR2004  # hierarchy, controllers, path
@@ -83,7 +83,7 @@ def _scope(name: str) -> Placement:
 
 
 def _foreign(path: str) -> Placement:
-    """Place what systemd did not make: a container's, of a runtime that makes cgroups itself, or nobody's."""
+    """Place a cgroup that systemd did not make: a container's, of a runtime that makes its own, or of no known kind."""
     for component in path.split("/"):
         container = _CONTAINER_ID.fullmatch(component)
         if container:

@@ -1,6 +1,6 @@
-"""Who has the driver open, and which processes are llmhost's own: /proc/PID/fd and cmdline (proc(5)).
+"""Processes that have the driver open, and those of llmhost: /proc/PID/fd and cmdline (proc(5)).
 
-Only open descriptors count: what is mapped and closed again is not looked for.
+Only open descriptors count, not a file that is mapped and closed again.
 """
 
 import itertools
@@ -9,16 +9,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from llmhost.model.driver_user import DriverUser, DriverUsers
-from llmhost.sources.procfs_files import parse_cmdline, parse_stat, text_of, whole_file
+from llmhost.sources.procfs_files import (
+    DIRECTORY_FLAGS,
+    KERNEL_THREAD_FLAG,
+    links_in,
+    parse_cmdline,
+    parse_stat,
+    text_of,
+    whole_file,
+)
 
 _DEVICES = "/dev/nvidia"  # nvidiactl, nvidia0…, nvidia-uvm, nvidia-caps/…
 _WORKER = ("-m", "llmhost.sources.nvml.child.worker")
-_KERNEL_THREAD = 0x00200000  # PF_KTHREAD, include/linux/sched.h
 _COMMANDS = frozenset({"serve", "guard", "status", "doctor", "clean"})  # those that have an NVML child
 
 
 def read_driver_users(procfs: Path) -> DriverUsers:
-    """Look at all processes. Raises OSError where there is no procfs."""
+    """Read all processes. Raises OSError where there is no procfs."""
     found, unseen = [], 0
     own = os.getpid()
     names = os.listdir(procfs)  # noqa: PTH208 - thousands, and only the names are wanted
@@ -26,7 +33,7 @@ def read_driver_users(procfs: Path) -> DriverUsers:
         if not name.isdecimal() or int(name) == own:
             continue
         try:
-            directory = os.open(procfs / name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            directory = os.open(procfs / name, DIRECTORY_FLAGS)
         except OSError:
             continue
         try:
@@ -53,7 +60,7 @@ def _user(pid: int, directory: int) -> DriverUser:
         ppid=stat.ppid,
         nvml_child=_WORKER in itertools.pairwise(argv),
         command=command_of(argv),
-        has_open=False if stat.flags & _KERNEL_THREAD else _has_open(directory),
+        has_open=False if stat.flags & KERNEL_THREAD_FLAG else _has_open(directory),
     )
 
 
@@ -67,19 +74,13 @@ def command_of(argv: Sequence[str]) -> str:
 
 def _has_open(directory: int) -> bool | None:
     try:
-        descriptors = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+        descriptors = os.open("fd", DIRECTORY_FLAGS, dir_fd=directory)
     except PermissionError:
         return None
     try:
-        for name in os.listdir(descriptors):  # noqa: PTH208 - of an open directory
-            try:
-                target = os.readlink(name, dir_fd=descriptors)
-            except PermissionError:
-                return None
-            except OSError:  # closed meanwhile
-                continue
-            if target.startswith(_DEVICES):
-                return True
-        return False
+        names = os.listdir(descriptors)  # noqa: PTH208 - of an open directory
+        return any(target.startswith(_DEVICES) for _, target in links_in(descriptors, names))
+    except PermissionError:
+        return None
     finally:
         os.close(descriptors)

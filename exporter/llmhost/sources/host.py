@@ -38,7 +38,7 @@ class HostSource:
     def _memory(self) -> tuple[int, int]:
         """MemTotal and MemAvailable; psutil knows what to do on kernels and in containers that lack the latter."""
         before = psutil.PROCFS_PATH
-        psutil.PROCFS_PATH = str(self._procfs)  # a global of the module is the only way to tell it
+        psutil.PROCFS_PATH = str(self._procfs)  # a global of the module is the only way to set it
         try:
             memory = psutil.virtual_memory()
         except (OSError, KeyError, ValueError, IndexError) as error:
@@ -58,7 +58,7 @@ def read_free_bytes(mount: Path) -> int | None:
 
 
 def read_boot_id(procfs: Path) -> str:
-    """Return "" in a procfs without sys/ (ProcSubset=pid): then nothing can be told from before a boot."""
+    """Return "" in a procfs without sys/ (ProcSubset=pid): then runs before a boot cannot be told from later ones."""
     try:
         return (procfs / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,13 +1,13 @@
-"""Every process of the host, from /proc (proc(5)).
+"""Source of the host's processes, from /proc (proc(5)).
 
 Files are read raw, not by psutil: at 2,000 processes a read takes 15 to 30 ms of CPU, psutil's iterator 130 ms for
 less (no cgroups). Only stat is read of every process every time; the rest is kept by identity and read again
 
 - when start time or comm changed, or the process is younger than a minute (exec, setproctitle, a move to its cgroup);
 - always for an engine's processes, and for all processes of a service that has one;
-- in rotation for all others, so that nothing told is older than a minute.
+- in rotation for all others, so that nothing is older than a minute.
 
-Pipes are read anew at every look, of few processes, and for no longer than a budget (`procfs_pipes`).
+Pipes are read anew each time, of few processes, and for no longer than a budget (`procfs_pipes`).
 
 Limits. Where hidepid (or ProtectProc=) hides the processes of others, there is no table at all: a partial one would
 make holders of GPU memory look gone. Arguments are kept up to 64 KiB per process. The command line of a process that
@@ -27,23 +27,32 @@ from llmhost.model.reading import Cause
 from llmhost.model.titles import NO_TITLES, Titles
 from llmhost.sources.base import SourceError
 from llmhost.sources.cgroup import NOWHERE, parse_cgroup
-from llmhost.sources.procfs_files import GONE, Stat, parse_cmdline, parse_stat, small_file, text_of, whole_file
-from llmhost.sources.procfs_pipes import MOST_SECONDS, PipeLook, Pipes, Untold, is_of_interest, read_pipes
+from llmhost.sources.procfs_files import (
+    DIRECTORY_FLAGS,
+    GONE,
+    KERNEL_THREAD_FLAG,
+    Stat,
+    parse_cmdline,
+    parse_stat,
+    small_file,
+    text_of,
+    whole_file,
+)
+from llmhost.sources.procfs_pipes import MOST_SECONDS, NoPipes, Pipes, PipeScanner, is_of_interest, read_pipes
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h: PROC_PID_INIT_INO 0xEFFFFFFC
-KERNEL_THREAD_FLAG = 0x0020_0000  # include/linux/sched.h: PF_KTHREAD
-KEPT_SECONDS = 60  # how old what is told of a process, beyond its stat, may be
+KEPT_SECONDS = 60  # the greatest age of what is known of a process beyond its stat
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A process as it was last read, with `role` by itself, and what tells whether that still holds."""
+    """A process as it was last read, with `role` by itself, and what shows if that is still true."""
 
     process: Process
     stat: bytes  # as it was read
     comm: bytes
     readable: bool
-    piped: bool  # its pipes are told, anew at each look
+    pipes_wanted: bool  # its pipes are read anew each time
 
 
 class ProcfsSource:
@@ -72,7 +81,7 @@ class ProcfsSource:
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
         self._known: dict[int, _Known] = {}
         self._engine_units: frozenset[UnitId] = frozenset()
-        self._pipes = PipeLook()
+        self._pipes = PipeScanner()
         self._read_at = 0.0
         self._doing: str | int = "idle"  # a number: reading that process
 
@@ -135,45 +144,45 @@ class ProcfsSource:
             raise SourceError(Cause.NO_PERMISSION, self._hidden(listed=1 in pids))
         self._known, self._read_at, self._anew = known, now, False
         self._engine_units = frozenset(
-            each.process.placement.unit
-            for each in known.values()
-            if each.process.engine and each.process.placement.unit
+            entry.process.placement.unit
+            for entry in known.values()
+            if entry.process.engine and entry.process.placement.unit
         )
         table = self._table(known.values(), denied, deadline)
         return replace(table, read_from_ticks=int(now * self._ticks_per_second), read_at_monotonic=began)
 
     def _table(self, known: Collection[_Known], denied: set[int], deadline: float) -> ProcessTable:
-        by_pid = {each.process.id.pid: each.process for each in known}
+        by_pid = {entry.process.id.pid: entry.process for entry in known}
         engines = [process for process in by_pid.values() if process.engine]
         for pid, role in settled_roles(engines, by_pid).items():
             by_pid[pid] = replace(by_pid[pid], role=role)
 
         until = min(self._monotonic() + MOST_SECONDS, deadline)
 
-        def pipes_of(process: Process) -> Pipes | Untold:
+        def pipes_of(process: Process) -> Pipes | NoPipes:
             self._doing = process.id.pid
             return read_pipes(f"{self._procfs}/{process.id.pid}", process.id.start_ticks)
 
-        told = self._pipes.look(
+        report = self._pipes.scan(
             by_pid,
-            [each.process.id.pid for each in known if each.piped],
+            [entry.process.id.pid for entry in known if entry.pipes_wanted],
             pipes_of,
             self._read_at,
             has_time=lambda: self._monotonic() < until,
-            all_seen=not denied,
+            all_listed=not denied,
         )
-        for pid, pipes in told.pipes.items():
+        for pid, pipes in report.pipes.items():
             by_pid[pid] = replace(by_pid[pid], pipes=pipes)
-        for pid in told.denied:
+        for pid in report.denied:
             by_pid[pid] = replace(by_pid[pid], pipes_denied=True)
         children: dict[int, list[int]] = {}
         for pid, process in by_pid.items():
             children.setdefault(process.ppid, []).append(pid)
         return ProcessTable(
             by_pid=by_pid,
-            unreadable=len(denied) + sum(not each.readable for each in known),
+            unreadable=len(denied) + sum(not entry.readable for entry in known),
             denied=frozenset(denied),
-            holders_untold=told.holders_untold,
+            unknown_holders=report.unknown_holders,
             children={ppid: tuple(pids) for ppid, pids in children.items()},
         )
 
@@ -214,7 +223,7 @@ class ProcfsSource:
             stat = parse_stat(data)
             if stat.start_ticks == before.process.id.start_ticks and stat.comm == before.comm:
                 return _kept(before, data, stat)
-        directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = os.open(root, DIRECTORY_FLAGS)
         try:  # all through one directory: a pid that is reused meanwhile fails with ESRCH instead of being mixed up
             data = small_file("stat", directory)
             stat = parse_stat(data)
@@ -269,4 +278,4 @@ def _kept(before: _Known, data: bytes, stat: Stat) -> _Known:
     if now != (process.ppid, process.pgrp, process.session, process.state):
         argv = () if stat.state in "ZX" else process.argv
         process = replace(process, ppid=stat.ppid, pgrp=stat.pgrp, session=stat.session, state=stat.state, argv=argv)
-    return _Known(process, data, before.comm, before.readable, before.piped)
+    return _Known(process, data, before.comm, before.readable, before.pipes_wanted)

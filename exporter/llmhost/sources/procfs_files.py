@@ -1,12 +1,16 @@
-"""The files of one process in /proc: how they are read, and what is in them (proc(5))."""
+"""The files of one process in /proc: reading and parsing (proc(5))."""
 
 import errno
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 MOST_ARGUMENT_BYTES = 64 * 1024
-GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ENOTDIR})  # what opening or reading says of a process that ended
+KERNEL_THREAD_FLAG = 0x0020_0000  # include/linux/sched.h: PF_KTHREAD
+DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ENOTDIR})  # errors of opening or reading when a process has ended
 _PIECE_BYTES = 4096
 
 
@@ -54,6 +58,30 @@ def parse_cmdline(data: bytes) -> tuple[str, ...]:
     r"""Split a /proc/PID/cmdline, without the NULs that pad a title; bytes that are no UTF-8 are shown as `\xff`."""
     data = data.rstrip(b"\0")
     return tuple(text_of(argument) for argument in data.split(b"\0")) if data else ()
+
+
+@contextmanager
+def opened_process(directory: str | Path, start_ticks: int) -> Iterator[int]:
+    """Open the /proc/PID of exactly this process: with it open, a reused pid is not mixed up with it.
+
+    Raises OSError: ProcessLookupError where another process has the pid; ValueError or IndexError for no stat.
+    """
+    descriptor = os.open(directory, DIRECTORY_FLAGS)
+    try:
+        if parse_stat(small_file("stat", descriptor)).start_ticks != start_ticks:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def links_in(directory: int, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Read the links of an open /proc/PID/fd: (name, target), without those closed meanwhile. Raises OSError."""
+    for name in names:
+        try:
+            yield name, os.readlink(name, dir_fd=directory)
+        except FileNotFoundError:
+            continue
 
 
 def small_file(path: str, directory: int | None) -> bytes:

@@ -1,1 +1,1 @@
-"""Unit events: each start is judged, each end is recorded, each memory release is timed."""
+"""Acting on unit events: each start is judged, each end is logged, each memory release is timed."""

@@ -1,7 +1,8 @@
-"""Judges starts at the moment of their main process: memory at once, then process lists where memory does not tell.
+"""Judges starts at the moment of their main process: by memory in use, and where that is not enough by process lists.
 
-Process lists take the driver's lock on all GPUs, so they are read once a second at most, for all who ask. Where memory
-alone shows that nothing is in the way, or nothing moved since the last lists, no start waits for the next.
+Process lists take the driver's lock on all GPUs, so they are read once a second at most, for all readers together. A
+start does not wait for the next lists where memory alone shows that nothing is in the way, or nothing has changed since
+the last lists.
 """
 
 import logging
@@ -11,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from llmhost.collect.history_keeper import HistoryKeeper
-from llmhost.collect.pending_reading import Asked
+from llmhost.collect.pending_reading import KnownProcesses, PendingReading
 from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config
 from llmhost.derive.history.events import MainStarted
-from llmhost.derive.verdict import Grounds, Judgement, judge_on
+from llmhost.derive.verdict import Judgement, StartReadings, judge
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.history.unit_history import Verdict
 from llmhost.model.host import Host
@@ -24,39 +25,38 @@ from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit, UnitsReport
-from llmhost.starts.known_processes import KnownProcesses
 from llmhost.starts.start_log import start_line
 
 log = logging.getLogger(__name__)
 
-# What was in use that long after a main process began may be its own: no engine gets as far as the GPU before.
+# Memory in use that long after a main process began may be its own: no engine reaches the GPU earlier.
 LATE_SECONDS = 1.0
-_PATIENCE_SECONDS = 4.0  # for a verdict, from when the start was handed in
+_VERDICT_SECONDS = 4.0  # for a verdict, from when the start was handed in
 _READ_SECONDS = 2.0  # for one reading
 _SETTINGS_RETRY_SECONDS = 0.02
-_RETRY_SECONDS = 0.1  # at least, between two tries that lead nowhere
+_RETRY_SECONDS = 0.1  # at least, between two tries without a verdict
 _POLL_SECONDS = 0.005  # for lists or processes that are under way
-_MOST_WAITING = 20  # of one unit: a loop without a pause must not keep others from their verdicts
-_NOT_ASKED = NotApplicable("not asked for a verdict")
+_MOST_WAITING = 20  # of one unit: a restart loop without a pause must not delay the verdicts of other units
+_NOT_COLLECTED = NotApplicable("not asked for a verdict")
 
 
 @dataclass(slots=True)
 class _Case:
-    """A start that waits for its verdict."""
+    """A start without a verdict yet."""
 
     step: MainStarted
     unit: Unit  # as it was then
     until: float
-    found: Ok[NvmlReport] | None = None  # right after the start
-    tried: bool = False  # by that alone
+    at_start: Ok[NvmlReport] | None = None  # read right after the start
+    tried: bool = False  # with `at_start` alone
     listed: Ok[NvmlReport] | None = None  # with process lists
-    why: str = ""  # why it has no verdict yet
+    unknown_because: str = ""  # the reason why it has no verdict yet
     not_before: float = 0.0  # of the next try
-    told: bool = False
+    done: bool = False
 
 
 class Judge:
-    """A thread of its own. Each start that is handed in gets a verdict; `unknown` where the driver does not answer."""
+    """A thread of its own. Each start that is handed in gets a verdict: `unknown` where the driver does not answer."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Judge:
         self._keeper = keeper
         self._host = host
         self._memory = memory
-        self._lists = Asked(nvml, clock, seconds=_READ_SECONDS)
+        self._lists = PendingReading(nvml, clock, seconds=_READ_SECONDS)
         self._processes = KnownProcesses(processes, clock, seconds=_READ_SECONDS)
         self._lists_due_in_seconds = lists_due_in_seconds
         self._units = units
@@ -109,7 +109,7 @@ class Judge:
                 if self._closed:
                     return
                 arrived, self._arrived = self._arrived, []
-            until = self._clock.monotonic() + _PATIENCE_SECONDS
+            until = self._clock.monotonic() + _VERDICT_SECONDS
             waiting += [_Case(step=step, unit=step.unit, until=until) for step in arrived]
             _bound(waiting)
             try:
@@ -117,12 +117,12 @@ class Judge:
             except Exception as error:
                 log.exception("a bug in judging a start")
                 for case in waiting:
-                    case.until, case.why = 0.0, f"{type(error).__name__}: {error}"
+                    case.until, case.unknown_because = 0.0, f"{type(error).__name__}: {error}"
             now = self._clock.monotonic()
             for case in waiting:
-                if case.until <= now and not case.told:
-                    self._tell(case, None)
-            waiting = [case for case in waiting if not case.told]
+                if case.until <= now and not case.done:
+                    self._finish(case, None)
+            waiting = [case for case in waiting if not case.done]
 
     def _next_try_seconds(self, waiting: list[_Case]) -> float | None:
         if not waiting:
@@ -131,20 +131,20 @@ class Judge:
 
     def _due(self, cases: list[_Case]) -> list[_Case]:
         now = self._clock.monotonic()
-        return [case for case in cases if not case.told and case.not_before <= now < case.until]
+        return [case for case in cases if not case.done and case.not_before <= now < case.until]
 
     def _judge_due(self, cases: list[_Case]) -> None:
         """Take each case as far as it goes without waiting for process lists or processes."""
-        new = [case for case in self._due(cases) if case.found is None]
+        new = [case for case in self._due(cases) if case.at_start is None]
         if new:
             self._read_memory(new)
-        due = self._with_settings([case for case in self._due(cases) if case.found is not None])
+        due = self._with_settings([case for case in self._due(cases) if case.at_start is not None])
         self._judge_by_memory([case for case in due if not case.tried])
         self._find_lists([case for case in self._due(due) if case.listed is None])
         self._judge_by_lists([case for case in self._due(due) if case.listed is not None])
 
     def _with_settings(self, cases: list[_Case]) -> list[_Case]:
-        """Give those of whose unit it is known what it runs; systemd may have loaded it for this start a moment ago."""
+        """Give the cases whose unit settings are known; systemd may have loaded the unit for this start just now."""
         known = {unit.id: unit.settings for unit in self._units()}
         ready = []
         for case in cases:
@@ -153,7 +153,7 @@ class Judge:
             if case.unit.settings is not None:
                 ready.append(case)
             else:
-                case.why = "systemd has not told yet what the unit runs"
+                case.unknown_because = "systemd has not told yet what the unit runs"
                 case.not_before = self._clock.monotonic() + _SETTINGS_RETRY_SECONDS
         return ready
 
@@ -168,20 +168,20 @@ class Judge:
         for case in cases:
             late = began - (case.step.start.main_monotonic or began)
             if late <= LATE_SECONDS:
-                case.found = report
+                case.at_start = report
             else:
-                case.until, case.why = began, f"noticed {late:.1f} s after its main process began"
+                case.until, case.unknown_because = began, f"noticed {late:.1f} s after its main process began"
 
     def _judge_by_memory(self, cases: list[_Case]) -> None:
-        """Judge by what was found right after the start, and by what is known of processes anyway."""
-        for found in {id(case.found): case.found for case in cases}.values():
-            if found is not None:
-                group = [case for case in cases if case.found is found]
-                self._try(group, found, self._processes.fitting(found.value) or _NOT_ASKED)
+        """Judge by memory in use right after the start, and by the processes that were read last."""
+        for report in {id(case.at_start): case.at_start for case in cases}.values():
+            if report is not None:
+                group = [case for case in cases if case.at_start is report]
+                self._try(group, report, self._processes.fitting(report.value) or _NOT_COLLECTED)
                 for case in self._due(group):
                     case.tried = True
-                    if _has_lists(found.value):
-                        case.listed = found
+                    if _has_lists(report.value):
+                        case.listed = report
                     else:
                         case.not_before = self._clock.monotonic() + self._lists_due_in_seconds()
 
@@ -190,7 +190,7 @@ class Judge:
             return
         report = self._lists.take()
         if report is None:
-            self._look_again_soon(cases)
+            self._poll_soon(cases)
         elif not isinstance(report, Ok):
             self._put_off(cases, report)
         else:
@@ -204,7 +204,7 @@ class Judge:
             group = [case for case in cases if case.listed is listed]
             table = self._processes.fitting(listed.value) or self._processes.read()
             if table is None:
-                self._look_again_soon(group)
+                self._poll_soon(group)
                 continue
             self._try(group, listed, table)
             for case in self._due(group):  # by other lists, maybe
@@ -221,32 +221,32 @@ class Judge:
             nvml=report,
             processes=table,
             units=Ok(UnitsReport(systemd_version="", units=self._units())),
-            shm=_NOT_ASKED,
-            engines=_NOT_ASKED,
+            shm=_NOT_COLLECTED,
+            engines=_NOT_COLLECTED,
         )
-        grounds = Grounds.of(snapshot, self._config(), self._keeper.history)
+        readings = StartReadings.of(snapshot, self._config(), self._keeper.history)
         for case in self._due(cases):
-            if case.found is not None:
-                judgement = judge_on(grounds, case.unit, case.found.value.used_bytes)
+            if case.at_start is not None:
+                judgement = judge(readings, case.unit, case.at_start.value.used_bytes)
                 if isinstance(judgement, Ok):
-                    self._tell(case, judgement.value)
+                    self._finish(case, judgement.value)
                 else:
-                    case.why = _told(judgement)
+                    case.unknown_because = _reason(judgement)
 
-    def _look_again_soon(self, cases: list[_Case]) -> None:
+    def _poll_soon(self, cases: list[_Case]) -> None:
         for case in cases:
             case.not_before = self._clock.monotonic() + _POLL_SECONDS
 
     def _put_off(self, cases: list[_Case], reading: Failed | NotApplicable) -> None:
-        """Note why there is no verdict yet."""
+        """Note the reason, and try again later."""
         for case in cases:
-            case.why = _told(reading)
+            case.unknown_because = _reason(reading)
             case.not_before = self._clock.monotonic() + _RETRY_SECONDS
             if isinstance(reading, NotApplicable):
                 case.until = 0.0
 
-    def _tell(self, case: _Case, judgement: Judgement | None) -> None:
-        case.told = True
+    def _finish(self, case: _Case, judgement: Judgement | None) -> None:
+        case.done = True
         try:
             self._record(case, judgement)
         except Exception:
@@ -254,27 +254,27 @@ class Judge:
 
     def _record(self, case: _Case, judgement: Judgement | None) -> None:
         unit = case.step.unit.id
-        start = self._keeper.judged(
+        start = self._keeper.add_verdict(
             unit,
             case.step.start.invocation_id,
             judgement.verdict if judgement is not None else Verdict.UNKNOWN,
             in_the_way=judgement.in_the_way if judgement is not None else (),
-            unknown_because="" if judgement is not None else case.why,
+            unknown_because="" if judgement is not None else case.unknown_because,
         )
         if start is not None:
             log.info("%s", start_line(unit, start, judgement.obstacles if judgement is not None else ()))
 
 
 def _bound(cases: list[_Case]) -> None:
-    """Give up the oldest where too many starts of one unit wait."""
+    """Let the oldest starts of a unit have no verdict where too many of them wait."""
     waiting: Counter[UnitId] = Counter()
     for case in reversed(cases):
         waiting[case.unit.id] += 1
         if waiting[case.unit.id] > _MOST_WAITING:
-            case.until, case.why = 0.0, f"more than {_MOST_WAITING} starts of the unit waited for a verdict"
+            case.until, case.unknown_because = 0.0, f"more than {_MOST_WAITING} starts of the unit waited for a verdict"
 
 
-def _told(reading: Failed | NotApplicable) -> str:
+def _reason(reading: Failed | NotApplicable) -> str:
     if isinstance(reading, NotApplicable):
         return reading.why
     return f"{reading.cause}: {reading.detail}" if reading.detail else str(reading.cause)

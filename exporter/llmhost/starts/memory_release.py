@@ -1,4 +1,4 @@
-"""Watches, after the end of a run, how long its memory takes to come back: memory alone, once a second, for a while."""
+"""Times memory releases: reads memory in use once a second after the end of a run, for three minutes at most."""
 
 import logging
 import threading
@@ -8,13 +8,13 @@ from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config
 from llmhost.derive.history.events import Ended
-from llmhost.derive.memory_release import ReleaseWatch, is_back, release_target
-from llmhost.derive.requirements import demand_of
+from llmhost.derive.memory_release import PendingRelease, is_back, pending_release
+from llmhost.derive.requirements import requirements_of
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.history.history import Holdings
 from llmhost.model.history.unit_history import Verdict
 from llmhost.model.host import Host
-from llmhost.model.ids import UnitId
+from llmhost.model.ids import RunId, UnitId
 from llmhost.model.reading import NotApplicable, Ok
 from llmhost.model.snapshot import Snapshot
 
@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 INTERVAL_SECONDS = 1.0
 GIVE_UP_SECONDS = 180.0
 _READ_SECONDS = 0.8
-_NOT_ASKED = NotApplicable("not asked for a release")
+_NOT_COLLECTED = NotApplicable("not collected for a memory release")
 
 
-class Release:
-    """A thread of its own, which does nothing while no memory is waited for.
+class ReleaseTimer:
+    """A thread of its own, which sleeps while no release is pending.
 
-    While a unit's memory is waited for, the ends of its further runs change nothing: what a run that was refused leaves
-    is what it found.
+    While a release of a unit is pending, the ends of its further runs change nothing: what a refused run leaves is what
+    it found.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Release:
         self._config = config
         self._clock = clock
         self._ended: list[Ended] = []
-        self._watches: dict[UnitId, ReleaseWatch] = {}
+        self._pending: dict[UnitId, PendingRelease] = {}
         self._wake = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="llmhost-release", daemon=True)
@@ -72,24 +72,24 @@ class Release:
         while True:
             with self._wake:
                 if not self._ended and not self._closed:
-                    self._wake.wait(max(0.0, due - self._clock.monotonic()) if self._watches else None)
+                    self._wake.wait(max(0.0, due - self._clock.monotonic()) if self._pending else None)
                 if self._closed:
                     return
                 ended, self._ended = self._ended, []
             try:
                 if ended:
-                    self._begin(ended)
-                if self._watches and self._clock.monotonic() >= due:
+                    self._add(ended)
+                if self._pending and self._clock.monotonic() >= due:
                     due = self._clock.monotonic() + INTERVAL_SECONDS
-                    self._look()
+                    self._check()
             except Exception:
                 log.exception("a bug in watching memory after the end of a run")
-                self._watches.clear()
+                self._pending.clear()
 
-    def _begin(self, ended: list[Ended]) -> None:
-        """Watch those whose memory is not back right away.
+    def _add(self, ended: list[Ended]) -> None:
+        """Add the runs whose memory is not back right away.
 
-        A run that no look saw and that did not find its GPUs clean may have been refused by what others hold.
+        A run without an observation, and whose start was not clean, may have been refused by what others hold.
         """
         holdings = self._keeper.history.holdings
         steps = [
@@ -97,9 +97,9 @@ class Release:
             for step in ended
             if step.start.main_monotonic is not None
             and step.start.end is not None
-            and step.start.end.result  # else nobody knows when it ended
-            and step.unit.id not in self._watches
-            and (step.start.verdict is Verdict.CLEAN or _was_seen(step, holdings.get(step.unit.id)))
+            and step.start.end.result  # else its end was not observed
+            and step.unit.id not in self._pending
+            and (step.start.verdict is Verdict.CLEAN or _was_observed(step, holdings.get(step.unit.id)))
         ]
         report = self._read() if steps else None
         if report is None:
@@ -110,38 +110,38 @@ class Release:
             at_monotonic=self._clock.monotonic(),
             host=self._host.answer(self._host.ask(until), until),
             nvml=Ok(report),
-            processes=_NOT_ASKED,
-            units=_NOT_ASKED,
-            shm=_NOT_ASKED,
-            engines=_NOT_ASKED,
+            processes=_NOT_COLLECTED,
+            units=_NOT_COLLECTED,
+            shm=_NOT_COLLECTED,
+            engines=_NOT_COLLECTED,
         )
         config, history = self._config(), self._keeper.history
         for step in steps:
             unit, start = step.unit, step.start
-            watch = release_target(
-                unit.id,
-                start.invocation_id,
+            release = pending_release(
+                RunId(unit=unit.id, invocation_id=start.invocation_id),
                 start.began_monotonic + (start.end.seconds if start.end is not None else 0.0),
-                gpus=demand_of(unit, (), snapshot, config, history).gpus,
+                gpus=requirements_of(unit, (), snapshot, config, history).gpus,
                 used_at_end=report.used_bytes,
                 holdings=history.holdings.get(unit.id),
                 policy=config.policy,
             )
-            if watch is not None:
-                self._watches[unit.id] = watch
+            if release is not None:
+                self._pending[unit.id] = release
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         report = self._read()
         now = self._clock.monotonic()
-        for unit, watch in list(self._watches.items()):
-            took = now - watch.ended_monotonic
-            if report is not None and is_back(watch, report.used_bytes):
-                del self._watches[unit]
-                self._keeper.released(unit, took)
-                log.info("release unit=%s after=%.1fs invocation_id=%s", unit.name, took, watch.invocation_id)
+        for unit, release in list(self._pending.items()):
+            took = now - release.ended_monotonic
+            if report is not None and is_back(release, report.used_bytes):
+                del self._pending[unit]
+                self._keeper.add_release(unit, took)
+                log.info("release unit=%s after=%.1fs invocation_id=%s", unit.name, took, release.run.invocation_id)
             elif took > GIVE_UP_SECONDS:
-                del self._watches[unit]
-                log.info("release unit=%s not seen after=%.0fs invocation_id=%s", unit.name, took, watch.invocation_id)
+                del self._pending[unit]
+                invocation_id = release.run.invocation_id
+                log.info("release unit=%s not seen after=%.0fs invocation_id=%s", unit.name, took, invocation_id)
 
     def _read(self) -> NvmlReport | None:
         until = self._clock.monotonic() + _READ_SECONDS
@@ -149,5 +149,5 @@ class Release:
         return report.value if isinstance(report, Ok) else None
 
 
-def _was_seen(step: Ended, holdings: Holdings | None) -> bool:
+def _was_observed(step: Ended, holdings: Holdings | None) -> bool:
     return holdings is not None and holdings.invocation_id == step.start.invocation_id

@@ -1,4 +1,4 @@
-"""One line of the log for each start and for each end of a run, so that the journal alone tells the story."""
+"""Log lines, one for each start and one for each end of a run: the journal alone has the whole history."""
 
 import json
 from collections.abc import Iterable
@@ -14,18 +14,18 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 def start_line(unit: UnitId, start: Start, obstacles: tuple[Obstacle, ...]) -> str:
-    """Tell of a start whose main process has begun: what it found on its GPUs."""
+    """Give the line of a start whose main process has begun: its verdict, and the memory in its way."""
     fields = [*_attempt(unit, start), ("verdict", start.verdict or Verdict.UNKNOWN)]
-    telling = tuple(obstacle for obstacle in obstacles if obstacle.used_bytes >= LEAST_SHOWN_BYTES)
-    if telling:
-        fields.append(("in_the_way", _obstacles(telling)))
+    shown = tuple(obstacle for obstacle in obstacles if obstacle.used_bytes >= LEAST_SHOWN_BYTES)
+    if shown:
+        fields.append(("in_the_way", _obstacles(shown)))
     if start.unknown_because:
         fields.append(("because", start.unknown_because))
     return f"start {_pairs([*fields, _run(start)])}"
 
 
 def end_line(step: Ended) -> str:
-    """Tell how a run ended, or an attempt that never got as far as its main process."""
+    """Give the line of a run's end, or of the end of an attempt before its main process."""
     start, end = step.start, step.start.end
     fields = _attempt(step.unit.id, start)
     if start.verdict is Verdict.NOT_STARTED:
@@ -54,22 +54,24 @@ def _run(start: Start) -> tuple[str, str]:
 
 
 def _obstacles(obstacles: tuple[Obstacle, ...]) -> str:
-    told = [_obstacle(obstacle) for obstacle in obstacles[:_MOST_OBSTACLES]]
-    more = len(obstacles) - len(told)
-    return "; ".join([*told, *([f"and {more} more"] if more else [])])
+    shown = [_obstacle(obstacle) for obstacle in obstacles[:_MOST_OBSTACLES]]
+    more = len(obstacles) - len(shown)
+    return "; ".join([*shown, *([f"and {more} more"] if more else [])])
 
 
 def _obstacle(obstacle: Obstacle) -> str:
     what = f"GPU {obstacle.gpu}: {gib(obstacle.used_bytes)} GiB {obstacle.kind}"
-    if obstacle.pid:
-        what += f" pid {obstacle.pid}"
-    if obstacle.command:
-        what += f" ({_command(obstacle.command)})"
-    return f"{what} of {obstacle.unit.name}" if obstacle.unit is not None else what
+    holder = obstacle.holder
+    if holder is None:
+        return what
+    what += f" pid {holder.pid}"
+    if holder.command:
+        what += f" ({_command(holder.command)})"
+    return f"{what} of {holder.unit.name}" if holder.unit is not None else what
 
 
 def _command(command: str) -> str:
-    """Keep what a process calls itself within its brackets, and short: it must not pass for another in the way."""
+    """Keep a title that a process chose short and within its brackets: it must not pass for another holder."""
     return shortened(command).translate({ord("("): "[", ord(")"): "]", ord(";"): ","})
 
 

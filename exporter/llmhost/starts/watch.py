@@ -1,4 +1,4 @@
-"""Acts on what units do, as they do it: each start is judged, each end is told, and what follows an end is watched."""
+"""Acts on unit events as they come: has each start judged, logs each end, and has its memory release timed."""
 
 import logging
 import threading
@@ -11,24 +11,24 @@ from llmhost.model.ids import UnitId
 from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
 from llmhost.starts.judge import Judge
-from llmhost.starts.memory_release import Release
+from llmhost.starts.memory_release import ReleaseTimer
 from llmhost.starts.start_log import end_line
 
 log = logging.getLogger(__name__)
 
-_KEEP_SECONDS = 10.0  # between two savings while nobody scrapes
-_MAX_UNITS = 2000  # of which the state is remembered; anybody may have systemd run units of ever new names
+_SAVE_SECONDS = 10.0  # between two savings while nobody scrapes
+_MAX_UNITS = 2000  # kept in memory: users may have systemd run units of ever new names
 
 
 class Watch:
-    """A thread of its own, so that whoever hands in events is never held up: what reads the bus must go on reading."""
+    """A thread of its own, so that the reader of the bus, which hands in the events, is never held up."""
 
     def __init__(
         self,
         *,
         keeper: HistoryKeeper,
         judge: Judge,
-        release: Release,
+        release: ReleaseTimer,
     ) -> None:
         self._keeper = keeper
         self._judge = judge
@@ -51,12 +51,12 @@ class Watch:
             self._wake.notify()
 
     def units(self) -> tuple[Unit, ...]:
-        """Every watched unit as the last event that was acted on tells it."""
+        """Give the watched units, each as of its last event that was acted on."""
         with self._wake:
             return tuple(self._units.values())
 
     def close(self, seconds: float) -> None:
-        """Act on what was handed in by now, and end."""
+        """Act on the events handed in by now, and end."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -66,11 +66,11 @@ class Watch:
         self._release.close()
 
     def _run(self) -> None:
-        kept_at = time.monotonic()
+        saved_at = time.monotonic()
         while True:
             with self._wake:
                 if not self._events and not self._closed:
-                    self._wake.wait(max(0.0, kept_at + _KEEP_SECONDS - time.monotonic()))
+                    self._wake.wait(max(0.0, saved_at + _SAVE_SECONDS - time.monotonic()))
                 events = list(self._events)
                 self._events.clear()
                 closed = self._closed
@@ -81,21 +81,21 @@ class Watch:
                     log.exception("a bug in acting on an event of %s", event.unit.id.name)
             if closed:
                 return
-            if time.monotonic() >= kept_at + _KEEP_SECONDS:
-                self._keeper.keep(0.0)
-                kept_at = time.monotonic()
+            if time.monotonic() >= saved_at + _SAVE_SECONDS:
+                self._keeper.save(0.0)
+                saved_at = time.monotonic()
 
     def _act_on(self, event: UnitEvent) -> None:
-        steps = self._keeper.event(event)
+        steps = self._keeper.add_event(event)
         with self._wake:
             self._units.pop(event.unit.id, None)
             self._units[event.unit.id] = event.unit
             if len(self._units) > _MAX_UNITS:
                 del self._units[next(iter(self._units))]
         for step in steps:
-            self._take(step)
+            self._act_on_step(step)
 
-    def _take(self, step: Step) -> None:
+    def _act_on_step(self, step: Step) -> None:
         match step:
             case MainStarted():
                 self._judge.put(step)

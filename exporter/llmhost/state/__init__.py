@@ -1,1 +1,1 @@
-"""Our own files: what is remembered, in the state directory."""
+"""Our own files: the history in the state directory, guard records and driver pauses in the run directory."""

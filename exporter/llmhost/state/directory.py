@@ -1,8 +1,8 @@
-"""A directory of our own, one process's at a time: whole files in it, or none.
+"""A directory that one process has at a time, with files that are whole or as they were before.
 
-A lock file (flock(2)) keeps a second llmhost out. The kernel lets go of it whenever the process ends, so nothing has
-to be cleaned up. New content is written beside the old and renamed over it (rename(2) is atomic): whoever is killed,
-or out of space, leaves the old file as it was. What is written beside has one name, so there is never more than one.
+A lock file (flock(2)) keeps a second llmhost out; the kernel unlocks it when the process ends, however it ends. New
+content is written beside the old and renamed over it (rename(2) is atomic): a process that is killed, or out of space,
+leaves the old file as it was. The new file has always the same name, so that there is never more than one left over.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ class StoreError(Exception):
 
 class OwnDirectory:
     def __init__(self, path: Path) -> None:
-        """Take hold of it; raises StoreError where it is none, may not be written to, or is another's."""
+        """Open and lock it; raises StoreError where it is none, is not writable, or is in use by another."""
         self.path = path
         self._fd = -1
         self._lock = -1
@@ -33,7 +33,7 @@ class OwnDirectory:
 
     def replace(self, name: str, content: bytes, *, durable: bool) -> None:
         """Give the file this content, or leave it as it is and raise StoreError. Durable: also over a power failure."""
-        self._find_again()
+        self._reopen_if_replaced()
         new = f"{name}.new"
         try:
             self._write(new, content, durable=durable)
@@ -46,7 +46,7 @@ class OwnDirectory:
             raise StoreError(f"{self.path / name} cannot be written: {error.strerror}") from error
 
     def handle(self) -> int:
-        """Give a descriptor of the directory that is the caller's to close; raises StoreError."""
+        """Give a descriptor of the directory, for the caller to close; raises StoreError."""
         try:
             return os.dup(self._fd)
         except OSError as error:
@@ -61,7 +61,7 @@ class OwnDirectory:
         except OSError as error:
             raise StoreError(f"{self.path / name} cannot be renamed: {error.strerror}") from error
         for old in before[:-_KEPT_ASIDE]:
-            with contextlib.suppress(OSError):  # a folder, say: not made by us
+            with contextlib.suppress(OSError):  # a folder, for instance: not ours
                 old.unlink()
         return aside
 
@@ -95,8 +95,8 @@ class OwnDirectory:
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
-    def _find_again(self) -> None:
-        """Take hold of the directory anew where it has been removed and made again, or was not there."""
+    def _reopen_if_replaced(self) -> None:
+        """Open the directory again where it has been removed and made anew, or was not there."""
         try:
             there, ours = self.path.stat(), os.fstat(self._fd) if self._fd >= 0 else None
         except OSError as error:
@@ -106,7 +106,7 @@ class OwnDirectory:
             self._open()
 
     def _write(self, name: str, content: bytes, *, durable: bool) -> None:
-        with contextlib.suppress(FileNotFoundError):  # of one that was killed as it wrote
+        with contextlib.suppress(FileNotFoundError):  # of a process that was killed as it wrote
             os.unlink(name, dir_fd=self._fd)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         fd = os.open(name, flags, _MODE, dir_fd=self._fd)
@@ -118,14 +118,14 @@ class OwnDirectory:
             if durable:
                 os.fsync(fd)
         finally:
-            os.close(fd)  # NFS tells here that it has no space
+            os.close(fd)  # NFS reports a full disk here
 
 
-def secure(directory: int, name: str, copy: str) -> None:
-    """Let `copy` be the file as it is now, also over a power failure. Waits for the disk; raises OSError.
+def sync_copy(directory: int, name: str, copy: str) -> None:
+    """Let `copy` be the file as it is now, and survive a power failure. Waits for the disk; raises OSError.
 
-    A file that was renamed into its place and not waited for may be empty after one (XFS) until the kernel has written
-    it. The two are one file until `name` is replaced.
+    After a power failure, a file that was renamed into its place and not synced may be empty (XFS). The two are one
+    file until `name` is replaced.
     """
     new = f"{copy}.new"
     with contextlib.suppress(FileNotFoundError):
@@ -143,7 +143,7 @@ def secure(directory: int, name: str, copy: str) -> None:
 
 
 def trusted_owners() -> frozenset[int]:
-    """Give the users whose word counts: root, and our own."""
+    """Give the users whose files we trust: root, and our own."""
     return frozenset({0, os.geteuid()})
 
 

@@ -1,8 +1,8 @@
-"""The wish that llmhost keeps off the driver for a while: the file `release` in the run directory.
+"""A request for a driver pause: the file `release` in the run directory, written by the command `llmhost release`.
 
-Its time is on CLOCK_BOOTTIME, which nobody sets and which counts a suspend, and it holds for the boot that it names:
-after another it is over, also where the run directory is not empty then. The latest wish replaces the one before.
-A file that is neither root's nor of our own user is nobody's wish.
+Its time is on CLOCK_BOOTTIME, which nobody sets and which counts a suspend, and it is valid for the boot that it names:
+after another it is over, also where the run directory is not empty then. The latest request replaces the one before.
+A file that is neither root's nor of our own user is ignored.
 """
 
 import json
@@ -31,7 +31,7 @@ def boottime() -> float:
 
 
 def ask(run_directory: Path, *, boot_id: str, until_boottime_seconds: float) -> None:
-    """Wish it. Raises StoreError."""
+    """Write a request. Raises StoreError."""
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -47,7 +47,7 @@ def ask(run_directory: Path, *, boot_id: str, until_boottime_seconds: float) -> 
 
 
 def withdraw(run_directory: Path) -> bool:
-    """Take the wish back; False where there was none. Raises StoreError."""
+    """Remove the request; False where there was none. Raises StoreError."""
     try:
         with trusted_directory(run_directory) as directory:
             os.unlink(NAME, dir_fd=directory)
@@ -58,8 +58,8 @@ def withdraw(run_directory: Path) -> bool:
     return True
 
 
-class Wish:
-    """The wish as it stands. The file is read only when it has changed: else a look costs one stat(2)."""
+class PauseRequest:
+    """The request that is in force. The file is read only when it has changed: else a check costs one stat(2)."""
 
     def __init__(self, run_directory: Path, *, boot_id: str, boottime: Callable[[], float] = boottime) -> None:
         self._path = run_directory / NAME
@@ -69,7 +69,7 @@ class Wish:
         self._until = -math.inf
 
     def seconds_left(self) -> float:
-        """Say for how long it still holds; 0.0 where there is none."""
+        """Return the rest of the pause; 0.0 where none is requested."""
         try:
             found = self._path.lstat()
         except OSError:
@@ -80,7 +80,7 @@ class Wish:
             self._seen, self._until = seen, -math.inf
             try:
                 self._until = self._read()
-            except FileNotFoundError:  # taken back at this moment
+            except FileNotFoundError:  # withdrawn at this moment
                 self._seen = None
             except (OSError, ValueError) as error:
                 log.warning("%s is no wish that counts: %s", self._path, error)

@@ -1,7 +1,7 @@
 """Records of guard runs: a file for each unit in `guards/` of the run directory, which is empty after a boot.
 
-A guard replaces its unit's file as a whole (rename(2)), counts in it what was counted before, and may do so beside
-others. Files that are neither root's nor of our own user are nobody's word for anything.
+A guard replaces its unit's file as a whole (rename(2)), and adds to its counts. Several guards may do so at once. Files
+of users other than root and our own are ignored.
 """
 
 import contextlib
@@ -19,15 +19,14 @@ from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 from llmhost.state.directory import StoreError, read_file, trusted_owners
-from llmhost.state.encode_cache import Written
-from llmhost.state.json_codec import WrongFormError, form_of
+from llmhost.state.json_codec import DecodeError, EncodeCache, codec_of
 from llmhost.state.run_directory import make_directory, replace_in, trusted_directory
 
 FORMAT = "llmhost guard record"
 VERSION = 1
 FOLDER = "guards"
 _LOCK = ".lock"
-_LOCK_SECONDS = 0.2  # nobody waits longer for a guard that was stopped as it wrote
+_LOCK_SECONDS = 0.2  # a guard that was stopped as it wrote is not waited for any longer
 _LOCK_STEP_SECONDS = 0.01
 _MOST_BYTES = 64 << 10
 _MOST_RECORDS = 1000
@@ -45,7 +44,7 @@ def record(run_directory: Path, unit: UnitId, verdict: GuardVerdict, *, at: floa
         with trusted_directory(folder) as directory, _lock(directory):
             try:
                 before = dict(_read(folder / unit.name).runs_total)
-            except (OSError, ValueError):  # none yet, or nobody's
+            except (OSError, ValueError):  # none yet, or not one of ours
                 before = {}
             before[verdict] = before.get(verdict, 0) + 1
             run = GuardRun(unit=unit, at=at, wait_seconds=wait_seconds, verdict=verdict, runs_total=before)
@@ -59,7 +58,7 @@ class GuardRecords:
 
     def __init__(self, run_directory: Path) -> None:
         self._folder = run_directory / FOLDER
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def read(self, deadline: float) -> tuple[GuardRun, ...]:
         """Read all records. Raises SourceError(NO_PERMISSION, UNKNOWN, TIMEOUT)."""
@@ -77,13 +76,13 @@ class GuardRecords:
             try:
                 run = _read(self._folder / name)
                 if run.unit.name != name:
-                    raise ValueError(f"it is of {run.unit.name[:80]}")  # noqa: TRY301 - as all that is wrong with it
+                    raise ValueError(f"it is of {run.unit.name[:80]}")  # noqa: TRY301 - handled as any other fault of it
                 found.append(run)
             except FileNotFoundError:  # replaced meanwhile
                 continue
             except (OSError, ValueError) as error:
-                if name not in self._told:
-                    self._told.add(name)
+                if name not in self._logged:
+                    self._logged.add(name)
                     log.warning("%s is no record of a guard's that counts: %s", self._folder / name, error)
         return tuple(found)
 
@@ -96,20 +95,20 @@ class GuardRecords:
 
 def _document(run: GuardRun) -> bytes:
     head = json.dumps({"format": FORMAT, "version": VERSION}, separators=(",", ":"))[:-1]
-    return f'{head},"run":{form_of(GuardRun).text(run, Written())}}}\n'.encode("ascii")
+    return f'{head},"run":{codec_of(GuardRun).encode(run, EncodeCache())}}}\n'.encode("ascii")
 
 
 def _read(path: Path) -> GuardRun:
-    """Read a record; raises OSError, or ValueError for what is none, or not of an owner that counts."""
+    """Read a record; raises OSError, or ValueError for a file that is none, or of another user."""
     document = json.loads(read_file(path, _MOST_BYTES, owners=trusted_owners()).decode())
     if not isinstance(document, dict) or document.get("format") != FORMAT or document.get("version") != VERSION:
-        raise WrongFormError(f'it does not say "format": "{FORMAT}", "version": {VERSION}')
-    return cast("GuardRun", form_of(GuardRun).value(document.get("run")))
+        raise DecodeError(f'it does not say "format": "{FORMAT}", "version": {VERSION}')
+    return cast("GuardRun", codec_of(GuardRun).decode(document.get("run")))
 
 
 @contextlib.contextmanager
 def _lock(directory: int) -> Iterator[None]:
-    """Keep other guards of this unit from counting at the same time, but wait for none that does not go on."""
+    """Keep other guards of this unit from counting at the same time, but do not wait for one that is stopped."""
     lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=directory)
     try:
         until = time.monotonic() + _LOCK_SECONDS

@@ -10,8 +10,8 @@ from threading import Lock
 from llmhost import __version__
 from llmhost.derive.history.resume import resumed
 from llmhost.model.history.history import History
-from llmhost.state.directory import OwnDirectory, StoreError, read_file, secure
-from llmhost.state.history_document import MOST_BYTES, document_of, history_of, words
+from llmhost.state.directory import OwnDirectory, StoreError, read_file, sync_copy
+from llmhost.state.history_document import MOST_BYTES, document_of, encode_cache, history_of
 
 HISTORY = "history.json"
 SYNCED = "history.json.synced"  # as it was a while ago, but surely on the disk
@@ -20,16 +20,16 @@ log = logging.getLogger(__name__)
 
 
 class HistoryFile:
-    """Keeps the history of one exporter. Nobody else can have the directory meanwhile; any thread may save."""
+    """Keeps the history of one exporter, which alone has the directory meanwhile. Any thread may save."""
 
     def __init__(
         self, directory: Path, *, most_bytes: int = MOST_BYTES, epoch_seconds: Callable[[], float] = time.time
     ) -> None:
-        """Take hold of the directory; raises StoreError where it cannot be used, or another llmhost uses it."""
+        """Open and lock the directory; raises StoreError where it cannot be used, or another llmhost uses it."""
         self._directory = OwnDirectory(directory)
         self._most_bytes = most_bytes
         self._epoch_seconds = epoch_seconds
-        self._written = words()
+        self._cache = encode_cache()
         self._lock = Lock()
         self._closed = False
 
@@ -38,10 +38,10 @@ class HistoryFile:
         return self._directory.path / HISTORY
 
     def load(self, boot_id: str) -> History | None:
-        """Give what still counts of the history that is there; None where there is none.
+        """Read the history, as it is after a restart; None where there is none.
 
-        A file that is no history of ours is put aside for whoever wants to look at it, and said in the log; the copy of
-        it that is on the disk is taken then.
+        A file that is no history of ours is put aside for later inspection, with a line in the log. Then the synced
+        copy is read.
         """
         try:
             history = history_of(self._directory.read(HISTORY, self._most_bytes))
@@ -60,34 +60,34 @@ class HistoryFile:
         """Write the whole history durably, or leave the file as it is and raise StoreError."""
         with self._lock:
             if self._closed:
-                return  # by somebody who was late: what was saved last, at the end, stands
+                return  # too late: the last saving, at the end of the exporter, stands
             try:
                 content = document_of(
                     history,
                     saved_at=self._epoch_seconds(),
                     llmhost=__version__,
-                    written=self._written,
+                    cache=self._cache,
                     most_bytes=self._most_bytes,
                 )
             except (TypeError, ValueError, AttributeError, LookupError) as error:
                 raise StoreError(f"{self.path} cannot be written, by a bug in llmhost: {error}") from error
             self._directory.replace(HISTORY, content, durable=durable)
 
-    def secure(self) -> None:
-        """Keep a copy of what was saved last, also if the power fails. Waits for the disk; raises StoreError."""
+    def sync(self) -> None:
+        """Make a copy of what was saved last that survives a power failure. Waits for the disk; raises StoreError."""
         with self._lock:
             if self._closed:
                 return
             directory = self._directory.handle()
         try:
-            secure(directory, HISTORY, SYNCED)
+            sync_copy(directory, HISTORY, SYNCED)
         except OSError as error:
             raise StoreError(f"{self._directory.path / SYNCED} cannot be written: {error.strerror}") from error
         finally:
             os.close(directory)
 
     def close(self) -> None:
-        """Let go of the directory; after it nothing is saved."""
+        """Close the directory; nothing is saved after that."""
         with self._lock:
             self._closed = True
             self._directory.close()
@@ -103,14 +103,14 @@ class HistoryFile:
 
 
 class UnreadableHistoryError(StoreError):
-    """There is a history, and it cannot be read: no mistake of whoever named the directory."""
+    """There is a history, and it cannot be read: the directory as such is in order."""
 
 
 def open_for_reading(directory: Path, boot_id: str, *, owners: frozenset[int] | None = None) -> History | None:
-    """Give the history as it was saved last, whoever has the directory, and change nothing; None where there is none.
+    """Read the history that was saved last, also while an exporter runs, and change nothing; None where there is none.
 
-    A start that is not judged yet stays so in the same boot: the exporter that will may be running. Raises StoreError
-    where the directory is none, UnreadableHistoryError where the file is none of ours or not to be read.
+    A start without a verdict keeps none in the same boot: the exporter that will judge it may be running. Raises
+    StoreError where the directory is none, UnreadableHistoryError where the file cannot be read or is none of ours.
     """
     path = directory / HISTORY
     try:

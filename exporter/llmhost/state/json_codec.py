@@ -1,40 +1,38 @@
 """Frozen dataclasses as JSON text and back, by the types of their fields.
 
-A dataclass is an object, one member per field. A mapping is an object where its keys are text, else a list of
-[key, value]. Tuples and frozen sets are lists, enums their values. Other types have no form: TypeError, when the form
-is asked for.
+A dataclass is an object, one member per field: of the field's name, or of the name under "json" in the field's
+metadata. A mapping is an object where its keys are text, else a list of [key, value]. Tuples and frozen sets are lists,
+enums their values. Other types have no codec: TypeError, when it is asked for.
 
-Reading is strict in what is there, and open to time: a field that is not there takes its default (the file is from
-before the field), one that nobody knows is left out (the file is from after it). Everything else that does not fit is
-a WrongFormError, which names the place: wrong types, members twice, numbers that are none or cannot be, and numbers
-below 0 where the name of the field says that they count (`_total`, `state_seconds`).
+Decoding is strict in what is there, and open to other versions: a field that is missing takes its default (the file is
+older than the field), an unknown member is left out (the file is newer). All else that does not fit is a DecodeError
+that names the place: wrong types, keys twice, numbers that are not finite or too large, and numbers below 0 where the
+name of the field says that they count (`_total`, `state_seconds`).
 """
 
 import dataclasses
+import functools
 import math
 import types
 import typing
 from collections.abc import Mapping
 from enum import Enum
-from functools import cache
 from json.encoder import encode_basestring_ascii  # what json.dumps writes text with
 from typing import Protocol
-
-from llmhost.state.encode_cache import Written
 
 _COUNTS = ("_total", "state_seconds")
 _TOO_LARGE = 1 << 64  # inode numbers reach up to it
 
 
-class WrongFormError(ValueError):
-    """What was read is not of the form; str() names the place in the document and what is wrong there."""
+class DecodeError(ValueError):
+    """A value does not fit its type; str() names the place in the document and what is wrong there."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
         self.what = what
         self.place = ""
 
-    def within(self, step: str) -> "WrongFormError":
+    def within(self, step: str) -> "DecodeError":
         self.place = step + self.place
         return self
 
@@ -42,37 +40,66 @@ class WrongFormError(ValueError):
         return f"{self.place.removeprefix('.')}: {self.what}" if self.place else self.what
 
 
-class Form(Protocol):
-    def text(self, value: object, written: Written) -> str:
-        """Give JSON text; TypeError or ValueError for what has none."""
+class EncodeCache:
+    """Texts of frozen dataclasses of some kinds, each kept from one document to the next: most do not change.
+
+    Encoding 20 units of 50 starts takes 1 ms with it, and 36 ms without.
+    """
+
+    def __init__(self, *kinds: type) -> None:
+        self._kinds = frozenset(kinds)
+        self._before: dict[int, tuple[object, str]] = {}
+        self._now: dict[int, tuple[object, str]] = {}
+
+    def keeps(self, kind: type) -> bool:
+        return kind in self._kinds
+
+    def get(self, value: object) -> str | None:
+        found = self._now.get(id(value)) or self._before.get(id(value))
+        if found is None:
+            return None
+        self._now[id(value)] = found
+        return found[1]
+
+    def put(self, value: object, text: str) -> None:
+        self._now[id(value)] = (value, text)  # the object too: its id is its own only while it lives
+
+    def drop_unused(self) -> None:
+        """Keep what has been used since the last call."""
+        self._before, self._now = self._now, {}
+
+
+class Codec(Protocol):
+    def encode(self, value: object, cache: EncodeCache) -> str:
+        """Give JSON text; TypeError or ValueError for a value of another type."""
         ...
 
-    def value(self, read: object) -> object:
-        """Turn what json.loads gave into a value; raises WrongFormError."""
+    def decode(self, read: object) -> object:
+        """Turn what json.loads gave into a value; raises DecodeError."""
         ...
 
 
 class _Text:
-    def text(self, value: object, _written: Written) -> str:
+    def encode(self, value: object, _cache: EncodeCache) -> str:
         if not isinstance(value, str):
             raise TypeError(f"{value!r} is no text")
         return encode_basestring_ascii(value)
 
-    def value(self, read: object) -> object:
+    def decode(self, read: object) -> object:
         if not isinstance(read, str):
-            raise WrongFormError(f"is {_kind(read)}, not text")
+            raise DecodeError(f"is {_kind(read)}, not text")
         return read
 
 
 class _Flag:
-    def text(self, value: object, _written: Written) -> str:
+    def encode(self, value: object, _cache: EncodeCache) -> str:
         if not isinstance(value, bool):
             raise TypeError(f"{value!r} is neither true nor false")
         return "true" if value else "false"
 
-    def value(self, read: object) -> object:
+    def decode(self, read: object) -> object:
         if not isinstance(read, bool):
-            raise WrongFormError(f"is {_kind(read)}, not true or false")
+            raise DecodeError(f"is {_kind(read)}, not true or false")
         return read
 
 
@@ -81,172 +108,182 @@ class _Number:
         self._whole = whole
         self._counts = counts
 
-    def text(self, value: object, _written: Written) -> str:
+    def encode(self, value: object, _cache: EncodeCache) -> str:
         if isinstance(value, float) and math.isfinite(value):
             return float.__repr__(value)
         if isinstance(value, int):
             return int.__repr__(value)
         raise ValueError(f"{value!r} is no finite number")
 
-    def value(self, read: object) -> object:
+    def decode(self, read: object) -> object:
         kinds = int if self._whole else int | float
         if isinstance(read, bool) or not isinstance(read, kinds):
-            raise WrongFormError(f"is {_kind(read)}, not a {'whole ' if self._whole else ''}number")
+            raise DecodeError(f"is {_kind(read)}, not a {'whole ' if self._whole else ''}number")
         if not -_TOO_LARGE < read < _TOO_LARGE:
-            raise WrongFormError("is a number too large to be true")
+            raise DecodeError("is a number too large to be true")
         if self._counts and read < 0:
-            raise WrongFormError("is below 0")
+            raise DecodeError("is below 0")
         return read if self._whole else float(read)
 
 
-class _OneOf:
+class _Choice:
     def __init__(self, kind: type[Enum]) -> None:
-        self._texts = {one: encode_basestring_ascii(str(one.value)) for one in kind}
-        self._values = {str(one.value): one for one in kind}
+        self._texts = {member: encode_basestring_ascii(str(member.value)) for member in kind}
+        self._values = {str(member.value): member for member in kind}
 
-    def text(self, value: object, _written: Written) -> str:
+    def encode(self, value: object, _cache: EncodeCache) -> str:
         return self._texts[typing.cast("Enum", value)]
 
-    def value(self, read: object) -> object:
+    def decode(self, read: object) -> object:
         found = self._values.get(read) if isinstance(read, str) else None
         if found is None:
             shown = repr(read[:40]) if isinstance(read, str) else _kind(read)
-            raise WrongFormError(f"is {shown}, not one of {', '.join(self._values)}")
+            raise DecodeError(f"is {shown}, not one of {', '.join(self._values)}")
         return found
 
 
-class _OrNone:
-    def __init__(self, form: Form) -> None:
-        self._form = form
+class _Optional:
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
 
-    def text(self, value: object, written: Written) -> str:
-        return "null" if value is None else self._form.text(value, written)
+    def encode(self, value: object, cache: EncodeCache) -> str:
+        return "null" if value is None else self._codec.encode(value, cache)
 
-    def value(self, read: object) -> object:
-        return None if read is None else self._form.value(read)
+    def decode(self, read: object) -> object:
+        return None if read is None else self._codec.decode(read)
 
 
-class _Many:
-    def __init__(self, make: type[tuple[object, ...]] | type[frozenset[object]], item: Form) -> None:
+class _Items:
+    def __init__(self, make: type[tuple[object, ...]] | type[frozenset[object]], item: Codec) -> None:
         self._make = make
         self._item = item
 
-    def text(self, value: object, written: Written) -> str:
+    def encode(self, value: object, cache: EncodeCache) -> str:
         items = typing.cast("tuple[object, ...]", value)
-        return f"[{','.join([self._item.text(item, written) for item in items])}]"
+        return f"[{','.join([self._item.encode(item, cache) for item in items])}]"
 
-    def value(self, read: object) -> object:
+    def decode(self, read: object) -> object:
         return self._make(_each(_list(read), self._item))
 
 
-class _Row:
-    """A tuple of so many, each of its own type."""
+class _Tuple:
+    """A tuple of a fixed length, each item of its own type."""
 
-    def __init__(self, items: tuple[Form, ...]) -> None:
+    def __init__(self, items: tuple[Codec, ...]) -> None:
         self._items = items
 
-    def text(self, value: object, written: Written) -> str:
+    def encode(self, value: object, cache: EncodeCache) -> str:
         pairs = zip(self._items, typing.cast("tuple[object, ...]", value), strict=True)
-        return f"[{','.join([form.text(one, written) for form, one in pairs])}]"
+        return f"[{','.join([codec.encode(item, cache) for codec, item in pairs])}]"
 
-    def value(self, read: object) -> object:
+    def decode(self, read: object) -> object:
         listed = _list(read)
         if len(listed) != len(self._items):
-            raise WrongFormError(f"has {len(listed)} items, not {len(self._items)}")
-        return tuple(_at(f"[{index}]", form, listed[index]) for index, form in enumerate(self._items))
+            raise DecodeError(f"has {len(listed)} items, not {len(self._items)}")
+        return tuple(_at(f"[{index}]", codec, listed[index]) for index, codec in enumerate(self._items))
 
 
 class _Object:
     """A mapping whose keys are text."""
 
-    def __init__(self, key: Form, item: Form) -> None:
+    def __init__(self, key: Codec, item: Codec) -> None:
         self._key = key
         self._item = item
 
-    def text(self, value: object, written: Written) -> str:
+    def encode(self, value: object, cache: EncodeCache) -> str:
         items = typing.cast("Mapping[object, object]", value).items()
-        members = [f"{self._key.text(key, written)}:{self._item.text(one, written)}" for key, one in items]
+        members = [f"{self._key.encode(key, cache)}:{self._item.encode(item, cache)}" for key, item in items]
         return f"{{{','.join(members)}}}"
 
-    def value(self, read: object) -> object:
+    def decode(self, read: object) -> object:
         members = _members(read)
         return {
-            _at(f"[{key[:40]!r}]", self._key, key): _at(f"[{key[:40]!r}]", self._item, one)
-            for key, one in members.items()
+            _at(f"[{key[:40]!r}]", self._key, key): _at(f"[{key[:40]!r}]", self._item, item)
+            for key, item in members.items()
         }
 
 
-class _Pairs:
+class _PairList:
     """A mapping with keys of another kind."""
 
-    def __init__(self, key: Form, item: Form) -> None:
-        self._row = _Row((key, item))
+    def __init__(self, key: Codec, item: Codec) -> None:
+        self._pair = _Tuple((key, item))
 
-    def text(self, value: object, written: Written) -> str:
+    def encode(self, value: object, cache: EncodeCache) -> str:
         items = typing.cast("Mapping[object, object]", value).items()
-        return f"[{','.join([self._row.text(pair, written) for pair in items])}]"
+        return f"[{','.join([self._pair.encode(pair, cache) for pair in items])}]"
 
-    def value(self, read: object) -> object:
+    def decode(self, read: object) -> object:
         found: dict[object, object] = {}
         for index, pair in enumerate(_list(read)):
-            key, one = typing.cast("tuple[object, object]", _at(f"[{index}]", self._row, pair))
+            key, item = typing.cast("tuple[object, object]", _at(f"[{index}]", self._pair, pair))
             if key in found:
-                raise WrongFormError("is there a second time").within(f"[{index}][0]")
-            found[key] = one
+                raise DecodeError("is there a second time").within(f"[{index}][0]")
+            found[key] = item
         return found
 
 
-class _Record:
+class _Dataclass:
     def __init__(self, kind: type) -> None:
         self._kind = kind
         hints = typing.get_type_hints(kind)
         fields = [field for field in dataclasses.fields(kind) if field.init]
-        self._forms = {field.name: form_of(hints[field.name], field.name.endswith(_COUNTS)) for field in fields}
-        self._heads = [(f'"{name}":', name, form) for name, form in self._forms.items()]
+        self._codecs = {
+            field.metadata.get("json", field.name): (
+                field.name,
+                codec_of(hints[field.name], field.name.endswith(_COUNTS)),
+            )
+            for field in fields
+        }
+        self._heads = [(f'"{member}":', name, codec) for member, (name, codec) in self._codecs.items()]
         self._needed = [
-            field.name
+            field.metadata.get("json", field.name)
             for field in fields
             if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         ]
 
-    def text(self, value: object, written: Written) -> str:
-        remembers = written.remembers(self._kind)
-        if remembers and (known := written.text_of(value)) is not None:
+    def encode(self, value: object, cache: EncodeCache) -> str:
+        cached = cache.keeps(self._kind)
+        if cached and (known := cache.get(value)) is not None:
             return known
-        members = [head + form.text(getattr(value, name), written) for head, name, form in self._heads]
+        members = [head + codec.encode(getattr(value, name), cache) for head, name, codec in self._heads]
         text = f"{{{','.join(members)}}}"
-        if remembers:
-            written.remember(value, text)
+        if cached:
+            cache.put(value, text)
         return text
 
-    def value(self, read: object) -> object:
+    def decode(self, read: object) -> object:
         members = _members(read)
-        for name in self._needed:
-            if name not in members:
-                raise WrongFormError("is missing").within(f".{name}")
-        forms = self._forms
-        return self._kind(**{name: _at(f".{name}", forms[name], one) for name, one in members.items() if name in forms})
+        for member in self._needed:
+            if member not in members:
+                raise DecodeError("is missing").within(f".{member}")
+        fields = {}
+        for member, item in members.items():
+            if member in self._codecs:
+                name, codec = self._codecs[member]
+                fields[name] = _at(f".{member}", codec, item)
+        return self._kind(**fields)
 
 
-@cache
-def form_of(hint: object, counts: bool = False) -> Form:
-    """Give the form of a type; `counts` where no number in it may be below 0. TypeError where it has none."""
+@functools.cache
+def codec_of(hint: object, counts: bool = False) -> Codec:
+    """Give the codec of a type; `counts` where no number in it may be below 0. TypeError where it has none."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(hint, typing.NewType):
-        return form_of(hint.__supertype__, counts)
+        return codec_of(hint.__supertype__, counts)
     if origin in (types.UnionType, typing.Union):
         others = [argument for argument in arguments if argument is not types.NoneType]
         if len(others) == 1:
-            return _OrNone(form_of(others[0], counts))
+            return _Optional(codec_of(others[0], counts))
     elif origin is tuple and arguments[1:] == (...,):
-        return _Many(tuple, form_of(arguments[0], counts))
+        return _Items(tuple, codec_of(arguments[0], counts))
     elif origin is tuple:
-        return _Row(tuple(form_of(argument, counts) for argument in arguments))
+        return _Tuple(tuple(codec_of(argument, counts) for argument in arguments))
     elif origin is frozenset:
-        return _Many(frozenset, form_of(arguments[0], counts))
+        return _Items(frozenset, codec_of(arguments[0], counts))
     elif origin is Mapping:
-        key, item = form_of(arguments[0]), form_of(arguments[1], counts)
-        return _Object(key, item) if isinstance(key, _Text | _OneOf) else _Pairs(key, item)
+        key, item = codec_of(arguments[0]), codec_of(arguments[1], counts)
+        return _Object(key, item) if isinstance(key, _Text | _Choice) else _PairList(key, item)
     elif hint is str:
         return _Text()
     elif hint is bool:
@@ -254,32 +291,32 @@ def form_of(hint: object, counts: bool = False) -> Form:
     elif hint in (int, float):
         return _Number(whole=hint is int, counts=counts)
     elif isinstance(hint, type) and issubclass(hint, Enum):
-        return _OneOf(hint)
+        return _Choice(hint)
     elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return _Record(hint)
+        return _Dataclass(hint)
     raise TypeError(f"{hint} has no form in JSON here")
 
 
-def _at(step: str, form: Form, read: object) -> object:
+def _at(step: str, codec: Codec, read: object) -> object:
     try:
-        return form.value(read)
-    except WrongFormError as error:
+        return codec.decode(read)
+    except DecodeError as error:
         raise error.within(step)  # noqa: B904 - the same error, which knows more now
 
 
-def _each(listed: list[object], form: Form) -> list[object]:
-    return [_at(f"[{index}]", form, one) for index, one in enumerate(listed)]
+def _each(listed: list[object], codec: Codec) -> list[object]:
+    return [_at(f"[{index}]", codec, item) for index, item in enumerate(listed)]
 
 
 def _list(read: object) -> list[object]:
     if not isinstance(read, list):
-        raise WrongFormError(f"is {_kind(read)}, not a list")
+        raise DecodeError(f"is {_kind(read)}, not a list")
     return read
 
 
 def _members(read: object) -> dict[str, object]:
     if not isinstance(read, dict):
-        raise WrongFormError(f"is {_kind(read)}, not an object")
+        raise DecodeError(f"is {_kind(read)}, not an object")
     return read
 
 

@@ -1,4 +1,4 @@
-"""Files in the run directory, which several processes write at the same time, as long as its owner is one we trust."""
+"""Files in the run directory, which several processes write at the same time."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from llmhost.state.directory import trusted_owners
 
 
 def make_directory(folder: Path) -> None:
-    """Make it, and those above it, for everybody to look into and us alone to write to, whatever the umask is."""
+    """Make it and its parents, readable by all and writable by us alone, whatever the umask is."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     for path in missing:
@@ -18,7 +18,7 @@ def make_directory(folder: Path) -> None:
 
 @contextlib.contextmanager
 def trusted_directory(folder: Path) -> Iterator[int]:
-    """Open the folder; OSError where somebody else might change what is in it."""
+    """Open the folder; OSError where other users might change what is in it."""
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         if os.fstat(directory).st_uid not in trusted_owners():
@@ -29,7 +29,7 @@ def trusted_directory(folder: Path) -> Iterator[int]:
 
 
 def replace_in(directory: int, name: str, content: bytes) -> None:
-    """Give a file of an open directory this content, for everybody to read, or leave it as it is and raise OSError."""
+    """Give a file of an open directory this content, readable by all, or leave it as it is and raise OSError."""
     new = f".new-{os.getpid()}"
     try:
         with contextlib.suppress(FileNotFoundError):

@@ -10,7 +10,7 @@ from llmhost.config.paths import DEFAULT_STATE
 from llmhost.model.history.history import History
 from llmhost.state.directory import StoreError
 from llmhost.state.history_file import HistoryFile, UnreadableHistoryError, open_for_reading
-from llmhost.state.saving import Saving
+from llmhost.state.saving import HistorySaver
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class SavedHistory:
 
     history: History
     file: HistoryFile | None = None
-    save: Saving | None = None
+    save: HistorySaver | None = None
     fault: str = ""  # why the directory's history is not used
 
     def log_where(self) -> None:
@@ -51,7 +51,7 @@ def open_history(given: Path | None, boot_id: str, environment: Mapping[str, str
         if given is not None:
             raise
         return SavedHistory(history=History(boot_id=boot_id), fault=str(error))
-    return SavedHistory(history=file.load(boot_id) or History(boot_id=boot_id), file=file, save=Saving(file))
+    return SavedHistory(history=file.load(boot_id) or History(boot_id=boot_id), file=file, save=HistorySaver(file))
 
 
 def read_history(

@@ -1,4 +1,4 @@
-"""Saving while the exporter runs: when, and what is said of it."""
+"""Saving the history while the exporter runs: when to do it, and what to log."""
 
 import logging
 import time
@@ -9,20 +9,21 @@ from llmhost.model.history.history import History
 from llmhost.state.directory import StoreError
 from llmhost.state.history_file import HistoryFile
 
-_TRIFLES_SECONDS = 60.0
-_SECURE_SECONDS = 300.0
+_VOLATILE_SECONDS = 60.0  # between savings of what another observation shows again
+_SYNC_SECONDS = 300.0  # between synced copies
 
 log = logging.getLogger(__name__)
 
 
-class Saving:
-    """Saves, and says in the log when that fails and when it works again: once each, not each time.
+class HistorySaver:
+    """Saves, and logs once when that fails and once when it works again.
 
-    What outlives a boot is saved whenever it has changed: counters are in it. The rest, which changes with each look
-    and is seen again by the next, is saved along with it, and by itself once a minute.
+    What outlives a boot, with its counters, is saved whenever it has changed. The rest changes with each observation,
+    and the next shows it again: it is saved along with that, and by itself once a minute.
 
-    A history that cannot be saved is no reason not to serve. The next call tries again. No call waits for the disk but
-    a durable one: every five minutes a thread does, so that a power failure costs no more than those.
+    A history that cannot be saved does not stop the exporter from serving; the next call tries again. Only a durable
+    call waits for the disk. Else a thread makes a synced copy every five minutes, so that a power failure costs no more
+    than that.
     """
 
     def __init__(self, store: HistoryFile, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -31,9 +32,9 @@ class Saving:
         self._saved: History | None = None
         self._saved_at = 0.0
         self._fault = ""
-        self._secured_at: float | None = None
-        self._insecure = ""
-        self._securing: Thread | None = None
+        self._synced_at: float | None = None
+        self._sync_fault = ""
+        self._syncing: Thread | None = None
 
     def __call__(self, history: History, *, durable: bool = False) -> None:
         now = self._monotonic()
@@ -51,35 +52,35 @@ class Saving:
         if self._fault:
             self._fault = ""
             log.info("history is saved again in %s", self._store.path)
-        if not durable and (self._secured_at is None or now - self._secured_at >= _SECURE_SECONDS):
-            self._start_securing(now)
+        if not durable and (self._synced_at is None or now - self._synced_at >= _SYNC_SECONDS):
+            self._start_sync(now)
 
-    def wait_until_secure(self) -> None:
+    def wait_until_synced(self) -> None:
         """Wait for the copy that is being made, if one is."""
-        if self._securing is not None:
-            self._securing.join()
+        if self._syncing is not None:
+            self._syncing.join()
 
     def _is_saved(self, history: History, now: float) -> bool:
-        if self._saved is None or now - self._saved_at >= _TRIFLES_SECONDS:
+        if self._saved is None or now - self._saved_at >= _VOLATILE_SECONDS:
             return False
         return _lasting(history) == _lasting(self._saved)
 
-    def _start_securing(self, now: float) -> None:
-        if self._securing is not None and self._securing.is_alive():
-            return  # on a disk as slow as that
-        self._secured_at = now
-        self._securing = Thread(target=self._secure, name="llmhost-secure", daemon=True)
-        self._securing.start()
+    def _start_sync(self, now: float) -> None:
+        if self._syncing is not None and self._syncing.is_alive():
+            return  # on a slow disk
+        self._synced_at = now
+        self._syncing = Thread(target=self._sync, name="llmhost-secure", daemon=True)
+        self._syncing.start()
 
-    def _secure(self) -> None:
+    def _sync(self) -> None:
         try:
-            self._store.secure()
+            self._store.sync()
         except StoreError as error:
-            if not self._insecure:
-                self._insecure = str(error)
+            if not self._sync_fault:
+                self._sync_fault = str(error)
                 log.info("history may be lost if the power fails: %s", error)
 
 
 def _lasting(history: History) -> tuple[object, ...]:
-    """Take what outlives a boot (derive.history.resume)."""
+    """Give what outlives a boot (derive.history.resume)."""
     return history.units, history.gpu_sets, history.readiness

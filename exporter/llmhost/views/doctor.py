@@ -9,7 +9,7 @@ from llmhost.decide.doctor.finding import Finding, Severity
 from llmhost.views.text import WIDTH, Line, Style, columns, count, folded, plain, rendered
 
 SCHEMA_VERSION: Final = 1
-_STYLES: Mapping[Severity, Style] = {
+SEVERITY_STYLES: Mapping[Severity, Style] = {
     Severity.ERROR: Style.BAD,
     Severity.WARNING: Style.DOUBT,
     Severity.NOTE: Style.PLAIN,
@@ -21,7 +21,7 @@ _GOES_ON = " \\"
 def doctor_text(
     findings: Sequence[Finding], unknowns: Sequence[str], *, width: int = WIDTH, colour: bool = False
 ) -> str:
-    """Give lines of at most that many columns, but for single words that are longer: a command is never cut."""
+    """Write lines of at most that many columns, but for single words that are longer: a command is never cut."""
     return "".join(
         rendered([line], width=max(width, sum(columns(text) for text, _ in line)), colour=colour)
         for line in _lines(findings, unknowns, width)
@@ -41,19 +41,24 @@ def _lines(findings: Sequence[Finding], unknowns: Sequence[str], width: int) -> 
 
 
 def _finding(finding: Finding, width: int) -> Iterator[Line]:
-    first: Line = ((finding.severity, _STYLES[finding.severity]), (": ", Style.PLAIN))
+    first: Line = ((finding.severity, SEVERITY_STYLES[finding.severity]), (": ", Style.PLAIN))
     subject = finding.unit or "host"
     yield from folded(
         f"{subject}: {finding.what} [{finding.check}]", width=width, first=first, indent="  ", whole_words=True
     )
     yield from folded(f"{finding.why}.", width=width, first=plain("  "), indent="  ", whole_words=True)
     if finding.drop_in:
-        edit = f"systemctl edit {shlex.quote(finding.unit)}"  # names have backslashes
-        yield from folded(f"{edit}, and add:", width=width, first=plain("  "), indent=_INDENT, whole_words=True)
+        yield from folded(
+            f"{edit_command(finding)}, and add:", width=width, first=plain("  "), indent=_INDENT, whole_words=True
+        )
         for line in finding.drop_in:
             yield from _setting(line, width)
     if finding.remedy:
         yield from folded(f"{finding.remedy}.", width=width, first=plain("  "), indent="  ", whole_words=True)
+
+
+def edit_command(finding: Finding) -> str:
+    return f"systemctl edit {shlex.quote(finding.unit)}"  # names have backslashes
 
 
 def _setting(text: str, width: int) -> Iterator[Line]:
@@ -69,7 +74,7 @@ def _setting(text: str, width: int) -> Iterator[Line]:
 
 
 def _summary(findings: Sequence[Finding]) -> str:
-    numbers = [(sum(finding.severity is severity for finding in findings), severity) for severity in _STYLES]
+    numbers = [(sum(finding.severity is severity for finding in findings), severity) for severity in SEVERITY_STYLES]
     return ", ".join(count(number, severity) for number, severity in numbers if number) or "nothing found"
 
 

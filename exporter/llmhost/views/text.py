@@ -1,7 +1,7 @@
-"""Lines for a terminal: cut or folded to its width, coloured if it wants colour. Pure.
+"""Lines for a terminal: cut or folded to its width, coloured on request. Pure.
 
-A line is pieces with a style each. What a piece says may come from anybody who can start a process: only printable
-characters get through, so that no name moves the cursor, changes colours or passes for another line.
+A line is pieces with a style each. Any local user can choose the names in a piece: only printable characters get
+through, so that no name moves the cursor, changes colours or passes for another line.
 """
 
 import unicodedata
@@ -34,7 +34,7 @@ Line: TypeAlias = tuple[Piece, ...]
 WIDTH = 80
 NARROWEST = 40
 _ELLIPSIS = "…"
-_TWO_DIGITS = 10  # from there on, a figure behind the point says nothing
+_TWO_DIGITS = 10  # from there on, a decimal adds nothing
 
 
 def plain(text: str) -> Line:
@@ -42,12 +42,12 @@ def plain(text: str) -> Line:
 
 
 def clean(text: str) -> str:
-    """Put a ? for what a terminal would not simply show."""
+    """Replace characters that are not printable by ?."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def columns(text: str) -> int:
-    """Count the columns that a terminal takes for it (Unicode, UAX #11)."""
+    """Count the columns that a text takes on a terminal (Unicode, UAX #11)."""
     if text.isascii():
         return len(text)
     return sum(_columns(character) for character in text)
@@ -60,7 +60,7 @@ def _columns(character: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten to the width, with … for what is left out."""
+    """Shorten a text to a width, ending in … where it was longer."""
     text = clean(text)
     if columns(text) <= width:
         return text
@@ -74,7 +74,7 @@ def cut(text: str, width: int) -> str:
 
 
 def padded(text: str, width: int) -> str:
-    """Make it exactly so wide."""
+    """Cut or fill up a text to exactly that width."""
     text = cut(text, width)
     return text + " " * (width - columns(text))
 
@@ -120,7 +120,7 @@ def _rendered(line: Line, width: int, *, colour: bool) -> str:
 
 
 def gib(count: float) -> str:
-    """Size in GiB, as GPU memory is talked about: 3.3, 91.7, <0.1."""
+    """Size in GiB, the usual unit of GPU memory: 3.3, 91.7, <0.1."""
     return wording.gib(count) if not 0 < count < LEAST_SHOWN_BYTES else "<0.1"
 
 

@@ -1,21 +1,15 @@
 #include "fakenvml.h"
 
 /* ---- init, system ---- */
-static Ret do_init(const char *fn) {
+API Ret nvmlInitWithFlags(u32 flags) {
+    (void)flags;
     Ctx c;
-    Ret r = enter(fn, NULL, &c, -1);
+    Ret r = enter(__func__, NULL, &c, -1);
     if (r) LEAVE(r);
     if (W.init) LEAVE(W.init);
     if (!refs) init_epoch = W.epoch;
     refs++;
     LEAVE(OK);
-}
-
-API Ret nvmlInit_v2(void) { return do_init(__func__); }
-
-API Ret nvmlInitWithFlags(u32 flags) {
-    (void)flags;
-    return do_init(__func__);
 }
 
 API Ret nvmlShutdown(void) {
@@ -47,12 +41,6 @@ API Ret nvmlSystemGetNVMLVersion(char *v, u32 n) {
     LEAVE(put(v, n, W.nvml));
 }
 
-API Ret nvmlSystemGetCudaDriverVersion_v2(int *v) {
-    ENTER(NULL);
-    *v = W.cuda;
-    LEAVE(OK);
-}
-
 /* ---- device lookup and identity ---- */
 API Ret nvmlDeviceGetCount_v2(u32 *n) {
     ENTER(NULL);
@@ -72,21 +60,6 @@ API Ret nvmlDeviceGetHandleByIndex_v2(u32 i, Slot **h) {
     LEAVE(INVAL);
 }
 
-API Ret nvmlDeviceGetHandleByUUID(const char *uuid, Slot **h) {
-    ENTER(NULL);
-    for (int k = 0; k < W.ng; k++)
-        if (!strcmp(W.g[k].uuid, uuid)) {
-            *h = slot(uuid, 0);
-            LEAVE(*h ? OK : UNKNOWN);
-        }
-    for (int k = 0; k < W.nm; k++)
-        if (!strcmp(W.m[k].uuid, uuid)) {
-            *h = slot(uuid, 1);
-            LEAVE(*h ? OK : UNKNOWN);
-        }
-    LEAVE(NOTFOUND);
-}
-
 API Ret nvmlDeviceGetUUID(void *d, char *v, u32 n) {
     DEV(d);
     LEAVE(put(v, n, ((Slot *)d)->uuid));
@@ -98,23 +71,6 @@ API Ret nvmlDeviceGetName(void *d, char *v, u32 n) {
     char name[128];
     snprintf(name, sizeof name, "%s MIG %s", c.g->name, c.m->profile);
     LEAVE(put(v, n, name));
-}
-
-API Ret nvmlDeviceGetSerial(void *d, char *v, u32 n) {
-    DEV(d);
-    LEAVE(c.g->serial[0] ? put(v, n, c.g->serial) : NOSUP);
-}
-
-API Ret nvmlDeviceGetIndex(void *d, u32 *v) {
-    DEV(d);
-    *v = c.g->idx;
-    LEAVE(OK);
-}
-
-API Ret nvmlDeviceGetMinorNumber(void *d, u32 *v) {
-    DEV(d);
-    *v = c.g->idx;
-    LEAVE(OK);
 }
 
 typedef struct {
@@ -138,16 +94,12 @@ typedef struct {
     u32 gpu, mem;
 } Util;
 
-#define GAUGE(fn, field)                                                                                               \
-    API Ret fn(void *d, u32 *v) {                                                                                      \
-        DEV(d);                                                                                                        \
-        if (c.g->field < 0) LEAVE(NOSUP);                                                                              \
-        *v = c.g->field;                                                                                               \
-        LEAVE(OK);                                                                                                     \
-    }
-GAUGE(nvmlDeviceGetPowerUsage, power)
-GAUGE(nvmlDeviceGetEnforcedPowerLimit, limit)
-GAUGE(nvmlDeviceGetPersistenceMode, persist)
+API Ret nvmlDeviceGetPowerUsage(void *d, u32 *v) {
+    DEV(d);
+    if (c.g->power < 0) LEAVE(NOSUP);
+    *v = c.g->power;
+    LEAVE(OK);
+}
 
 API Ret nvmlDeviceGetTemperature(void *d, u32 s, u32 *v) {
     DEV(d);
@@ -161,37 +113,8 @@ API Ret nvmlDeviceGetUtilizationRates(void *d, Util *u) {
     DEV(d);
     if (c.m || c.g->mig || c.g->util < 0) LEAVE(NOSUP);
     u->gpu = c.g->util;
-    u->mem = c.g->memutil;
+    u->mem = 0;
     LEAVE(OK);
-}
-
-API Ret nvmlDeviceGetEccMode(void *d, u32 *cur, u32 *pend) {
-    DEV(d);
-    if (c.g->ecc < 0) LEAVE(NOSUP);
-    *cur = *pend = c.g->ecc;
-    LEAVE(OK);
-}
-
-API Ret nvmlDeviceGetTotalEccErrors(void *d, u32 type, u32 counter, u64 *v) {
-    DEV(d);
-    (void)counter;
-    if (c.g->ecc < 1) LEAVE(NOSUP);
-    *v = type == 1 ? c.g->eccdb : 0;
-    LEAVE(OK);
-}
-
-API Ret nvmlDeviceGetProcessUtilization(void *d, void *s, u32 *n, u64 ts) {
-    DEV(d);
-    (void)s;
-    (void)ts;
-    *n = 0;
-    LEAVE(NOTFOUND);
-}
-
-API Ret nvmlDeviceGetProcessesUtilizationInfo(void *d, void *s) {
-    DEV(d);
-    (void)s;
-    LEAVE(NOTFOUND);
 }
 
 /* ---- MIG ---- */
@@ -216,19 +139,6 @@ API Ret nvmlDeviceGetMigDeviceHandleByIndex(void *d, u32 i, Slot **h) {
             LEAVE(*h ? OK : UNKNOWN);
         }
     LEAVE(NOTFOUND);
-}
-
-API Ret nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *d, Slot **h) {
-    DEV(d);
-    if (!c.m) LEAVE(INVAL);
-    *h = slot(c.g->uuid, 0);
-    LEAVE(OK);
-}
-
-API Ret nvmlDeviceIsMigDeviceHandle(void *d, u32 *v) {
-    DEV(d);
-    *v = c.m != NULL;
-    LEAVE(OK);
 }
 
 API Ret nvmlDeviceGetGpuInstanceId(void *d, u32 *v) {

@@ -37,12 +37,6 @@ API Ret nvmlEventSetFree(EvSet *s) {
     LEAVE(OK);
 }
 
-API Ret nvmlDeviceGetSupportedEventTypes(void *d, u64 *t) {
-    DEV(d);
-    *t = XID_CRITICAL_ERROR;
-    LEAVE(OK);
-}
-
 API Ret nvmlDeviceRegisterEvents(void *d, u64 types, EvSet *s) {
     DEV(d);
     if (types & ~(u64)XID_CRITICAL_ERROR || c.m) LEAVE(NOSUP);

@@ -46,10 +46,9 @@ enum { MAXG = 32, MAXM = 128, MAXP = 2048, MAXR = 128, MAXE = 64, MAXS = 256 };
 
 typedef struct {
     int idx;
-    char uuid[96], name[96], bus[32], serial[32];
+    char uuid[96], name[96], bus[32];
     u64 total, reserved, used, base;
-    int util, memutil, temp, power, limit, ecc, mig, maxmig, persist, fabric_state, fabric_status; /* -1: not there */
-    u64 eccdb;
+    int util, temp, power, mig, maxmig, fabric_state, fabric_status; /* -1: not there */
 } Gpu;
 
 typedef struct {
@@ -71,7 +70,7 @@ typedef struct {
 typedef struct {
     char fn[80], key[160];
     int gpu, err, hang, lock;
-    long ms, after, times;
+    long ms, times;
 } Rule; /* gpu -1: any */
 
 typedef struct {
@@ -82,7 +81,7 @@ typedef struct {
 
 typedef struct {
     char driver[80], nvml[80], trace[256], say[80];
-    int cuda, init, stride;
+    int init, stride;
     u64 epoch;
     Gpu g[MAXG];
     Mig m[MAXM];

@@ -33,8 +33,8 @@ static int resolve(Slot *h, Ctx *c) {
     return c->g ? OK : LOST; /* a GPU taken out of the file has fallen off the bus */
 }
 
-static int rule_hit(Rule *r) { /* after=/times= count calls per process and per line text */
-    if (!r->after && !r->times) return 1;
+static int rule_hit(Rule *r) { /* times= counts calls per process and per line text */
+    if (!r->times) return 1;
     int i;
     for (i = 0; i < nhits && strcmp(hits[i].key, r->key); i++);
     if (i == nhits) {
@@ -42,8 +42,7 @@ static int rule_hit(Rule *r) { /* after=/times= count calls per process and per 
         strcpy(hits[nhits++].key, r->key);
         hits[i].n = 0;
     }
-    long n = hits[i].n++;
-    return n >= r->after && (!r->times || n < r->after + r->times);
+    return hits[i].n++ < r->times;
 }
 
 static void say(void) {

@@ -84,18 +84,6 @@ PROCS(nvmlDeviceGetComputeRunningProcesses_v2, "CM", 24)
 PROCS(nvmlDeviceGetGraphicsRunningProcesses_v2, "G", 24)
 PROCS(nvmlDeviceGetMPSComputeRunningProcesses_v2, "M", 24)
 
-typedef struct {
-    u32 version, mode, n;
-    void *arr;
-} DetailList;
-
-API Ret nvmlDeviceGetRunningProcessDetailList(void *d, DetailList *l) {
-    DEV(d);
-    if (!l || l->version != 0x1000018 || l->mode > 3) LEAVE(l && l->version != 0x1000018 ? BADVER : INVAL);
-    static const char *t[] = {"CM", "G", "M", "CGM"};
-    LEAVE(list_procs(&c, t[l->mode], &l->n, l->arr, 32));
-}
-
 /* ---- memory: v1 used = reserved + allocated; v2 splits them ---- */
 typedef struct {
     u64 total, free, used;

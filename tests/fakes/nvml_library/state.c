@@ -56,7 +56,6 @@ static void parse_line(char *L) {
         str(L, "nvml", W.nvml, sizeof W.nvml, NULL);
         str(L, "trace", W.trace, sizeof W.trace, "");
         str(L, "say", W.say, sizeof W.say, "");
-        W.cuda = num(L, "cuda", W.cuda);
         W.init = num(L, "init", 0);
         W.epoch = num(L, "epoch", 0);
         W.stride = num(L, "procstride", 24);
@@ -68,21 +67,15 @@ static void parse_line(char *L) {
         snprintf(tmp, sizeof tmp, "00000000:%02X:00.0", 0x10 + g->idx);
         str(L, "bus", g->bus, sizeof g->bus, tmp);
         str(L, "name", g->name, sizeof g->name, "NVIDIA Fake GPU");
-        str(L, "serial", g->serial, sizeof g->serial, "");
         g->total = num(L, "total", 80ULL << 30);
         g->reserved = num(L, "reserved", 600ULL << 20);
         g->used = num(L, "used", AUTO);
         g->base = num(L, "base", 0);
         g->util = num(L, "util", 0);
-        g->memutil = num(L, "memutil", 0);
         g->temp = num(L, "temp", 40);
         g->power = num(L, "power", 90000);
-        g->limit = num(L, "limit", 700000);
-        g->ecc = num(L, "ecc", 1);
-        g->eccdb = num(L, "eccdb", 0);
         g->mig = num(L, "mig", 0);
         g->maxmig = num(L, "maxmig", 7);
-        g->persist = num(L, "persist", 1);
         g->fabric_state = g->fabric_status = -1;
         if (kv(L, "fabric", tmp, sizeof tmp)) sscanf(tmp, "%d:%d", &g->fabric_state, &g->fabric_status);
     } else if (!strcmp(a, "mig") && n >= 3 && W.nm < MAXM) { /* mig GPU INDEX gi= ci= total= */
@@ -114,7 +107,6 @@ static void parse_line(char *L) {
         snprintf(r->fn, sizeof r->fn, "%s", b);
         snprintf(r->key, sizeof r->key, "%s", L);
         r->gpu = c[0] == '*' ? -1 : atoi(c);
-        r->after = num(L, "after", 0);
         r->times = num(L, "times", 0);
         r->lock = num(L, "lock", 0);
         if (a[0] == 'f')
@@ -157,7 +149,6 @@ void load(void) { /* caller holds rm */
     memset(&W, 0, sizeof W);
     strcpy(W.driver, "570.86.16");
     strcpy(W.nvml, "12.570.86.16");
-    W.cuda = 12080;
     W.stride = 24;
     W.init = fd < 0 ? 9 : 0; /* no file: DRIVER_NOT_LOADED */
     for (char *save, *L = strtok_r(buf, "\n", &save); L; L = strtok_r(NULL, "\n", &save)) parse_line(L);

@@ -8,7 +8,7 @@ Json = dict[str, Any]
 
 
 def series_frames(ref: str, legend: str, step: float, result: Sequence[Json]) -> list[Json]:
-    """One frame for each series; the step tells how far apart points may be without a gap."""
+    """Return a frame for each series; the step tells how far apart points may be without a gap."""
     return [
         {
             "refId": ref,
@@ -22,69 +22,37 @@ def series_frames(ref: str, legend: str, step: float, result: Sequence[Json]) ->
                 {
                     "name": "Value",
                     "type": "number",
-                    "labels": one["metric"],
+                    "labels": series["metric"],
                     "values": [value for _, value in points],
-                    "config": {"displayNameFromDS": named(legend, one["metric"])},
+                    "config": {"displayNameFromDS": named(legend, series["metric"])},
                 },
             ],
         }
-        for one in result
-        for points in [one.get("values") or [one["value"]]]
+        for series in result
+        for points in [series.get("values") or [series["value"]]]
     ]
 
 
 def table_frame(ref: str, result: Sequence[Json], *, alone: bool) -> Json:
-    """Give one frame of a row for each series: the time, all labels in order, the value."""
-    labels = sorted({label for one in result for label in one["metric"]})
-    points = [(one["metric"], *(one.get("values") or [one["value"]])[-1]) for one in result]
-    return {
-        "refId": ref,
-        "fields": [
-            {"name": "Time", "type": "time", "values": [round(float(at) * 1000) for _, at, _ in points], "config": {}},
-            *(
-                {
-                    "name": label,
-                    "type": "string",
-                    "values": [metric.get(label, "") for metric, _, _ in points],
-                    "config": {"filterable": True},
-                }
-                for label in labels
-            ),
-            {
-                "name": "Value" if alone else f"Value #{ref}",
-                "type": "number",
-                "values": [value for _, _, value in points],
-                "config": {},
-            },
-        ],
-    }
+    """Return one frame with a row for each series: the time, all labels in order, the value."""
+    times = [round(float(series["value"][0]) * 1000) for series in result]
+    fields: list[Json] = [{"name": "Time", "type": "time", "values": times, "config": {}}]
+    for label in sorted({label for series in result for label in series["metric"]}):
+        texts = [series["metric"].get(label, "") for series in result]
+        fields.append({"name": label, "type": "string", "values": texts, "config": {"filterable": True}})
+    name = "Value" if alone else f"Value #{ref}"
+    fields.append({"name": name, "type": "number", "values": [series["value"][1] for series in result], "config": {}})
+    return {"refId": ref, "fields": fields}
 
 
 def named(legend: str, metric: Mapping[str, str]) -> str:
-    if not legend or legend == "__auto":
-        labels = ", ".join(f'{label}="{value}"' for label, value in metric.items() if label != "__name__")
-        return f"{metric.get('__name__', '')}{{{labels}}}"
-    return re.sub(r"\{\{\s*(.+?)\s*\}\}", lambda match: metric.get(match[1], ""), legend)
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: metric.get(match[1], ""), legend)
 
 
-def events(told: Json, result: Sequence[Json], step: float) -> Iterator[Json]:
-    """Moments and spans that an annotation marks: points above 0 that are no more than a step apart are one span."""
-    for one in result:
-        moments = [
-            float(value) if told.get("useValueForTime") else float(at) * 1000
-            for at, value in one["values"]
-            if told.get("useValueForTime") or float(value) > 0
-        ]
-        spans: list[list[float]] = []
-        for moment in moments:
-            if spans and spans[-1][1] + step * 1000 >= moment:
-                spans[-1][1] = moment
-            else:
-                spans.append([moment, moment])
-        for start, end in spans:
-            yield {
-                "from": start,
-                "to": end,
-                "colour": told.get("iconColor", "red"),
-                "title": named(told.get("titleFormat") or " ", one["metric"]),
-            }
+def events(annotation: Json, result: Sequence[Json]) -> Iterator[Json]:
+    """Give the moments that an annotation marks, which its series have as values."""
+    assert annotation["useValueForTime"], "spans are not drawn here"
+    for series in result:
+        for moment in dict.fromkeys(float(value) for _, value in series["values"]):
+            title = named(annotation["titleFormat"], series["metric"])
+            yield {"from": moment, "to": moment, "colour": annotation["iconColor"], "title": title}

@@ -19,13 +19,13 @@ LEFT_OUT = frozenset({"$schema", "description", "deprecated", "required", "defin
 def shrunk(schema: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON
     """Leave out what no dashboard is held to, and give definitions their new names."""
     if isinstance(schema, list):
-        return [shrunk(one, names) for one in schema]
+        return [shrunk(item, names) for item in schema]
     if not isinstance(schema, dict):
         return schema
     kept: dict[str, Any] = {}
     for key, value in schema.items():
         if key == "properties":
-            kept[key] = {name: shrunk(one, names) for name, one in value.items()}
+            kept[key] = {name: shrunk(inner, names) for name, inner in value.items()}
         elif key == "$ref":
             kept[key] = "#/$defs/" + names[value.removeprefix("#/definitions/")]
         elif key not in LEFT_OUT and (key, value) != ("additionalProperties", False):
@@ -39,7 +39,7 @@ def together(schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     for root, schema in schemas.items():
         own = schema["$ref"].removeprefix("#/definitions/")
         names = {name: root if name == own else f"{root}.{name}" for name in schema["definitions"]}
-        found |= {names[name]: shrunk(one, names) for name, one in schema["definitions"].items()}
+        found |= {names[name]: shrunk(definition, names) for name, definition in schema["definitions"].items()}
     return found
 
 
@@ -47,7 +47,9 @@ def main(version: str, folder: str) -> None:
     generated = {path.name: path.read_text(encoding="utf-8") for path in sorted(Path(folder).iterdir())}
     definitions = together({name: json.loads(text) for name, text in generated.items()})
     # One definition a line: small, and a difference can be read.
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(one)}" for name, one in sorted(definitions.items()))
+    lines = ",\n".join(
+        f"{json.dumps(name)}: {json.dumps(definition)}" for name, definition in sorted(definitions.items())
+    )
     print(f'{{"$comment": {json.dumps(NOTICE.format(version=version))},\n"$defs": {{\n{lines}\n}}}}')
 
 

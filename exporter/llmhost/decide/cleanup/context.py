@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from llmhost.decide import process_trees
-from llmhost.decide.cleanup.steps import Condition, Ending, Plan, Removal, Wish
+from llmhost.decide.cleanup.steps import CleanupRequest, Condition, Ending, Plan, Removal
 from llmhost.decide.process_trees import Listening
 from llmhost.derive.host_view import HostView
 from llmhost.derive.orphans import orphan_conditions
-from llmhost.derive.unit_membership import Owner, Owners
+from llmhost.derive.unit_membership import UnitMembership, UnitMemberships
 from llmhost.model.host import Host
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process, ProcessTable
@@ -38,20 +38,20 @@ class Ground:
     table: ProcessTable
     host: Host
     units: Mapping[UnitId, Unit]
-    wish: Wish
+    request: CleanupRequest
     around: Around
     first: "Planned | None"
 
-    def owner_of(self, process: Process) -> Owner | None:
-        belongings = self.view.history.belongings
-        owners = Owners(units=self.units, processes=self.table, host=self.host, belongings=belongings)
+    def owner_of(self, process: Process) -> UnitMembership | None:
+        process_runs = self.view.history.process_runs
+        owners = UnitMemberships(units=self.units, processes=self.table, host=self.host, process_runs=process_runs)
         return owners.of(process)
 
     def unit_of(self, process: Process) -> UnitId | None:
         """Give the unit in which it runs, or was seen to."""
         if process.placement.unit is not None:
             return process.placement.unit
-        known = self.view.history.belongings.get(process.id)
+        known = self.view.history.process_runs.get(process.id)
         return known.unit if known is not None else None
 
     def started_at(self, process: Process) -> float:
@@ -61,11 +61,11 @@ class Ground:
         return booted_at + process.id.start_ticks / self.host.ticks_per_second
 
     def wants(self, process: Process, condition: Condition) -> bool:
-        if self.wish.kinds and condition not in self.wish.kinds:
+        if self.request.kinds and condition not in self.request.kinds:
             return False
-        if self.wish.units and self.unit_of(process) not in self.wish.units:
+        if self.request.units and self.unit_of(process) not in self.request.units:
             return False
-        older = self.wish.older_than_seconds
+        older = self.request.older_than_seconds
         return not older or self.view.snapshot.at - self.started_at(process) >= older
 
     def was_planned(self, process: Process, condition: Condition) -> bool:

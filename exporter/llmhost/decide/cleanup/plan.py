@@ -1,24 +1,24 @@
-"""What is provably dead and can be cleaned up, what is left and why, and what cannot be told. Pure.
+"""The clean-up plan: what is provably dead, what is skipped and why, and what is unknown. Pure.
 
-What cannot be told is never acted on. A plan that acts is made from two looks, the grace time apart: `plan` with the
-first look's plan as `first` takes a step only if that had it too, of the same process or the same unchanged file.
+What is unknown is never acted on. A plan that acts is made from two observations, the grace time apart: `plan` with the
+first observation's plan as `first` takes a step only if that had it too, of the same process or unchanged file.
 """
 
 from collections.abc import Iterator
 
 from llmhost.config.schema import Policy
-from llmhost.decide.cleanup.context import Around as Around  # noqa: PLC0414 - what a plan is asked with
+from llmhost.decide.cleanup.context import Around as Around  # noqa: PLC0414 - an argument of plan()
 from llmhost.decide.cleanup.context import Ground, planned_in, unread
 from llmhost.decide.cleanup.context import to_ask_for_listeners as to_ask_for_listeners  # noqa: PLC0414
 from llmhost.decide.cleanup.processes import ProcessSteps, process_steps
 from llmhost.decide.cleanup.segments import REPORTED_ONLY, SegmentSteps, segment_steps
-from llmhost.decide.cleanup.steps import Condition, Ending, Plan, Wish
+from llmhost.decide.cleanup.steps import CleanupRequest, Condition, Ending, Plan
 from llmhost.derive.host_view import HostView
 from llmhost.model.process import Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.segment import SegmentKind, SharedMemory
 
-# Those of an ended activation that are no orphans are the guard's, which knows that its unit is not up.
+# Leftovers that are no orphans are the guard's: it knows that its unit is not up.
 CLEANED: tuple[SegmentKind | Condition, ...] = (
     Condition.ORPHAN,
     Condition.TRACKER,
@@ -26,8 +26,8 @@ CLEANED: tuple[SegmentKind | Condition, ...] = (
 )
 
 
-def plan(view: HostView, wish: Wish, around: Around, first: Plan | None = None) -> Plan:
-    """Plan what to do on the host as it was seen. See the module for `first`."""
+def plan(view: HostView, request: CleanupRequest, around: Around, first: Plan | None = None) -> Plan:
+    """Plan the clean-up of a host. See the module for `first`."""
     processes, host, units = view.snapshot.processes, view.snapshot.host, view.snapshot.units
     if not isinstance(processes, Ok):
         return Plan(refused=_refusal("processes", processes))
@@ -40,7 +40,7 @@ def plan(view: HostView, wish: Wish, around: Around, first: Plan | None = None) 
         table=processes.value,
         host=host.value,
         units={unit.id: unit for unit in units.value.units},
-        wish=wish,
+        request=request,
         around=around,
         first=planned_in(first) if first is not None else None,
     )
@@ -51,14 +51,14 @@ def plan(view: HostView, wish: Wish, around: Around, first: Plan | None = None) 
         endings=_trackers_last(of_processes),
         removals=tuple(of_segments.ready),
         waiting=(*of_processes.waiting, *of_segments.waiting),
-        left=(*of_processes.left, *of_segments.left),
-        unknowns=tuple(_unknowns(view, wish, of_segments)),
+        skipped=(*of_processes.skipped, *of_segments.skipped),
+        unknowns=tuple(_unknowns(view, request, of_segments)),
     )
 
 
-def seconds_to_wait(wanted: Plan, policy: Policy) -> float:
-    """For how long a plan has to be watched until a second look can confirm it."""
-    steps = (*wanted.steps, *wanted.waiting)
+def seconds_to_wait(first: Plan, policy: Policy) -> float:
+    """Return the time after which a second observation can confirm a plan."""
+    steps = (*first.steps, *first.waiting)
     return max(
         (policy.orphan_grace_seconds if isinstance(step, Ending) else policy.segment_grace_seconds for step in steps),
         default=0.0,
@@ -75,26 +75,26 @@ def _trackers_last(steps: ProcessSteps) -> tuple[Ending, ...]:
     return tuple(sorted(steps.ready, key=lambda step: step.condition is Condition.TRACKER))
 
 
-def _unknowns(view: HostView, wish: Wish, segments: SegmentSteps) -> Iterator[str]:
-    """Say what was asked for and could not be looked at."""
-    if not wish.kinds or not wish.kinds.isdisjoint(SegmentKind):
-        yield from _untold_of_files(view.snapshot.shm, segments)
-    if wish.kinds and wish.kinds.isdisjoint(Condition):
+def _unknowns(view: HostView, request: CleanupRequest, segments: SegmentSteps) -> Iterator[str]:
+    """Yield what was requested and could not be inspected."""
+    if not request.kinds or not request.kinds.isdisjoint(SegmentKind):
+        yield from _unknown_segments(view.snapshot.shm, segments)
+    if request.kinds and request.kinds.isdisjoint(Condition):
         return
     table, trackers = view.snapshot.processes, view.facts.trackers
     if isinstance(table, Ok) and table.value.denied:
         yield f"processes that cannot be read: {len(table.value.denied)}; root can"
     if isinstance(table, Ok) and isinstance(trackers, Ok):
-        found = [
+        unknown = [
             process
             for process in table.value.by_pid.values()
             if process.role is Role.TRACKER and process.id not in trackers.value
         ]
-        if found:
-            yield f"whether trackers are left over, of which the pipes could not be read: {len(found)}"
+        if unknown:
+            yield f"whether trackers are left over, of which the pipes could not be read: {len(unknown)}"
 
 
-def _untold_of_files(shared: Reading[SharedMemory], segments: SegmentSteps) -> Iterator[str]:
+def _unknown_segments(shared: Reading[SharedMemory], segments: SegmentSteps) -> Iterator[str]:
     if isinstance(shared, NotApplicable):
         return  # switched off, and so not missed
     if isinstance(shared, Failed):

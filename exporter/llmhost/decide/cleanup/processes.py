@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from llmhost.decide.cleanup.context import Ground, orphans_in_condition
-from llmhost.decide.cleanup.steps import Condition, Ending, Left
+from llmhost.decide.cleanup.steps import Condition, Ending, Skipped
 from llmhost.decide.process_trees import (
     Tree,
     TreePolicy,
@@ -36,7 +36,7 @@ _ID = 12  # of a container's 64 digits, as its tools show it
 class ProcessSteps:
     ready: list[Ending] = field(default_factory=list)
     waiting: list[Ending] = field(default_factory=list)
-    left: list[Left] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
 
 
 def process_steps(ground: Ground) -> ProcessSteps:
@@ -62,17 +62,17 @@ def process_steps(ground: Ground) -> ProcessSteps:
         _take_tree(tree, ripe, ground, steps)
     _take_trackers(ground, steps)
     planned = {step.process.id for step in (*steps.ready, *steps.waiting)} | {orphan.id for orphan in orphans}
-    steps.left += _leftovers(ground, planned)
+    steps.skipped += _leftovers(ground, planned)
     return steps
 
 
 def _take_tree(tree: Tree, ripe: Collection[ProcessId], ground: Ground, steps: ProcessSteps) -> None:
     asked = [process for process in tree.processes if ground.wants(process, Condition.ORPHAN)]
     if tree.kept:
-        steps.left += [_left(process, tree.why_kept(process), ground) for process in asked]
+        steps.skipped += [_skip(process, tree.why_kept(process), ground) for process in asked]
     elif asked and len(asked) < len(tree.processes):
         why = "not all of its tree is asked for, and that goes as a whole"
-        steps.left += [_left(process, why, ground) for process in asked]
+        steps.skipped += [_skip(process, why, ground) for process in asked]
     elif asked:
         into = steps.ready if all(process.id in ripe for process in asked) else steps.waiting
         into += [_ending(process, Condition.ORPHAN, _ORPHAN, ground) for process in asked]
@@ -90,9 +90,9 @@ def _kept_by(process: Process, inferred: bool, ground: Ground) -> str:
 def _not_ours(process: Process, ground: Ground) -> str:
     if process.uid is None:
         return "nobody knows whose"
-    if process.uid == ground.wish.uid or (ground.wish.uid == 0 and ground.wish.all_users):
+    if process.uid == ground.request.uid or (ground.request.uid == 0 and ground.request.all_users):
         return ""
-    who = "--all-users" if ground.wish.uid == 0 else "root, with --all-users,"
+    who = "--all-users" if ground.request.uid == 0 else "root, with --all-users,"
     return f"user {process.uid}'s: {who} ends it"
 
 
@@ -135,13 +135,13 @@ def _take_trackers(ground: Ground, steps: ProcessSteps) -> None:
         if not why and not ground.was_planned(tracker, Condition.TRACKER):
             why = "not orphaned at the first look: clean again"
         if why:
-            steps.left.append(_left(tracker, why, ground))
+            steps.skipped.append(_skip(tracker, why, ground))
             continue
         into = steps.waiting if tracker_stays(tracker, ready, _WORDS, ground.table) else steps.ready
         into.append(_ending(tracker, Condition.TRACKER, _TRACKER, ground))
 
 
-def _leftovers(ground: Ground, known: Collection[ProcessId]) -> Iterator[Left]:
+def _leftovers(ground: Ground, known: Collection[ProcessId]) -> Iterator[Skipped]:
     for process in ground.table.by_pid.values():
         if process.id in known or process.zombie or process.role is Role.TRACKER:
             continue
@@ -149,11 +149,11 @@ def _leftovers(ground: Ground, known: Collection[ProcessId]) -> Iterator[Left]:
         if owner is None or owner.present is not False or not ground.wants(process, Condition.LEFTOVER):
             continue
         why = f"of an ended run of {owner.unit.name}, but no orphan: for that unit's guard to end, with --reap"
-        yield _left(process, why, ground)
+        yield _skip(process, why, ground)
 
 
-def _left(process: Process, because: str, ground: Ground) -> Left:
-    return Left(subject=process, unit=ground.unit_of(process), because=because)
+def _skip(process: Process, because: str, ground: Ground) -> Skipped:
+    return Skipped(subject=process, unit=ground.unit_of(process), because=because)
 
 
 def _ending(process: Process, condition: Condition, because: str, ground: Ground) -> Ending:

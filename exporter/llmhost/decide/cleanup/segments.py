@@ -1,16 +1,16 @@
-"""Which files of shared memory a clean-up removes: of known kinds, and such as nobody can come for any more. Pure."""
+"""The segments that a clean-up removes: of known kinds, and such that no process can open any more. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from llmhost.decide.cleanup.context import Ground
-from llmhost.decide.cleanup.steps import Left, Removal
+from llmhost.decide.cleanup.steps import Removal, Skipped
 from llmhost.decide.process_trees import named
 from llmhost.derive.activation import activation_began, waits_to_restart
 from llmhost.derive.segments import SegmentState
 from llmhost.model.children import is_bare_child
-from llmhost.model.ids import ProcessId
+from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Ok
 from llmhost.model.segment import Segment, SegmentKind
@@ -19,7 +19,7 @@ REPORTED_ONLY: Mapping[SegmentKind, str] = {
     SegmentKind.CUDA: "files of CUDA and MPS are never removed: a driver may come for them",
     SegmentKind.OTHER: "files of unknown names are never removed: shm.kinds in the config says what they are",
 }
-_CLOCK_SECONDS = 1.0  # what a process's start and a file's change may be apart by their clocks (ticks, jiffies, NTP)
+_CLOCK_SECONDS = 1.0  # by which the clocks of a process's start and a file's change may differ (ticks, jiffies, NTP)
 _UNHELD = "nobody holds them, and nobody is left who may come for them"
 
 
@@ -27,12 +27,12 @@ _UNHELD = "nobody holds them, and nobody is left who may come for them"
 class SegmentSteps:
     ready: list[Removal] = field(default_factory=list)
     waiting: list[Removal] = field(default_factory=list)
-    left: list[Left] = field(default_factory=list)
-    unknown: int = 0  # of kinds that are cleaned, and nobody can tell whether they are held
+    skipped: list[Skipped] = field(default_factory=list)
+    unknown: int = 0  # segments of kinds that are cleaned, of unknown state
 
 
 def segment_steps(ground: Ground, ending: Mapping[ProcessId, bool]) -> SegmentSteps:
-    """Decide on every file that nobody holds. `ending` are the processes of the plan; the value: not waiting."""
+    """Decide on every segment without a holder. `ending`: the processes of the plan, False for those that wait."""
     steps = SegmentSteps()
     shared, states = ground.view.snapshot.shm, ground.view.facts.segments
     if not isinstance(shared, Ok) or not isinstance(states, Ok):
@@ -41,25 +41,19 @@ def segment_steps(ground: Ground, ending: Mapping[ProcessId, bool]) -> SegmentSt
     for segment in shared.value.segments:
         if segment.holders is None:
             steps.unknown += segment.kind not in REPORTED_ONLY
-        if segment.holders is None or segment.holders or not rules.wants(segment):
+        if segment.holders is None or segment.holders or not rules.selects(segment):
             continue
         if segment.kind in REPORTED_ONLY:
             if states.value[segment.id] is SegmentState.STALE:
-                steps.left.append(rules.left(segment, REPORTED_ONLY[segment.kind]))
+                steps.skipped.append(rules.skipped(segment, REPORTED_ONLY[segment.kind]))
             continue
-        ripe, after, why = rules.judged(segment)
+        after, why = rules.judge(segment)
         if why:
-            steps.left.append(rules.left(segment, why))
+            steps.skipped.append(rules.skipped(segment, why))
             continue
-        into = steps.ready if ripe and all(ending[process] for process in after) else steps.waiting
-        into.append(
-            Removal(
-                segment=segment,
-                unit=ground.view.history.segment_units.get(segment.id),
-                because=_UNHELD,
-                after=after,
-            )
-        )
+        ready = rules.grace_elapsed(segment) and all(ending[process] for process in after)
+        into = steps.ready if ready else steps.waiting
+        into.append(Removal(segment=segment, unit=rules.unit_of(segment), because=_UNHELD, after=after))
     return steps
 
 
@@ -69,48 +63,54 @@ class _Rules:
         self._ending = ending
         self._since = ground.view.history.unheld_since
         self._grace_seconds = ground.view.policy.segment_grace_seconds
-        self._owners = _Owners(ground, ending)
-        self._loading = tuple(_loading(ground))
+        self._openers = _PossibleOpeners(ground, ending)
+        self._starting = tuple(_starting_units(ground))
 
-    def wants(self, segment: Segment) -> bool:
-        wish, view = self._ground.wish, self._ground.view
-        if wish.kinds and segment.kind not in wish.kinds:
+    def unit_of(self, segment: Segment) -> UnitId | None:
+        return self._ground.view.history.segment_units.get(segment.id)
+
+    def selects(self, segment: Segment) -> bool:
+        """Tell if a segment is within the request."""
+        request = self._ground.request
+        if request.kinds and segment.kind not in request.kinds:
             return False
-        if wish.units and view.history.segment_units.get(segment.id) not in wish.units:
+        if request.units and self.unit_of(segment) not in request.units:
             return False
-        older = wish.older_than_seconds
-        return not older or view.snapshot.at - segment.changed_at >= older
+        older = request.older_than_seconds
+        return not older or self._ground.view.snapshot.at - segment.changed_at >= older
 
-    def left(self, segment: Segment, because: str) -> Left:
-        return Left(subject=segment, unit=self._ground.view.history.segment_units.get(segment.id), because=because)
+    def skipped(self, segment: Segment, because: str) -> Skipped:
+        return Skipped(subject=segment, unit=self.unit_of(segment), because=because)
 
-    def judged(self, segment: Segment) -> tuple[bool, frozenset[ProcessId], str]:
-        """Say whether it was watched for long enough, what of the plan has to end before, and what keeps it."""
-        ripe = segment.looked_at - self._since.get(segment.id, segment.looked_at) >= self._grace_seconds
-        uid = self._ground.wish.uid
+    def grace_elapsed(self, segment: Segment) -> bool:
+        return segment.inspected_at - self._since.get(segment.id, segment.inspected_at) >= self._grace_seconds
+
+    def judge(self, segment: Segment) -> tuple[frozenset[ProcessId], str]:
+        """Return the processes of the plan that have to end before, and the reason to skip it: "" for none."""
+        uid = self._ground.request.uid
         if uid not in (0, segment.uid):
-            return ripe, frozenset(), f"user {segment.uid}'s: for root to remove"
-        for name, began_at in self._loading:
+            return frozenset(), f"user {segment.uid}'s: for root to remove"
+        for name, began_at in self._starting:
             if segment.changed_at >= began_at:
-                return ripe, frozenset(), f"{name} is starting, and this is no older: clean once that is up"
-        after, why = self._creator(segment)
+                return frozenset(), f"{name} is starting, and this is no older: clean once that is up"
+        after, why = self._judge_creator(segment)
         if not why and segment.kind is SegmentKind.PYTHON_SHM:
-            more, why = self._owners.older_than(segment)
+            more, why = self._openers.as_old_as(segment)
             after |= more
         if not why and not self._ground.was_planned_unchanged(segment):
             why = "in use, or another, at the first look: clean again"
-        return ripe, after, why
+        return after, why
 
-    def _creator(self, segment: Segment) -> tuple[frozenset[ProcessId], str]:
-        """Judge the pid in a name, which is of whichever PID namespace the maker ran in."""
+    def _judge_creator(self, segment: Segment) -> tuple[frozenset[ProcessId], str]:
+        """Judge the pid in a name, which counts in the PID namespace of the creator."""
         if segment.creator_pid is None:
             return frozenset(), ""
         strangers = self._ground.around.strangers
         if not isinstance(strangers, Ok):
             return frozenset(), "whether the pid in its name is a container's cannot be told: root can tell"
         if strangers.value:
-            who = f"process {min(strangers.value)} of another PID namespace shares the tmpfs"
-            return frozenset(), f"{who}, so the pid in its name says nothing: can go after that"
+            stranger = f"process {min(strangers.value)} of another PID namespace shares the tmpfs"
+            return frozenset(), f"{stranger}, so the pid in its name says nothing: can go after that"
         table = self._ground.table
         creator = table.by_pid.get(segment.creator_pid)
         if creator is not None and creator.id in self._ending:
@@ -122,15 +122,15 @@ class _Rules:
         return frozenset(), ""
 
 
-class _Owners:
-    """Who may still come for a file that was made by Python's multiprocessing, by name: there is no maker in it."""
+class _PossibleOpeners:
+    """Processes that may still open a segment of Python's multiprocessing by its name, which names no creator."""
 
     def __init__(self, ground: Ground, ending: Mapping[ProcessId, bool]) -> None:
         self._unreadable = ground.table.unreadable
         self._staying: dict[int, tuple[float, Process]] = {}  # by uid, the oldest that stays
         self._ending: dict[int, list[tuple[float, ProcessId]]] = {}
         for process in ground.table.by_pid.values():
-            if process.zombie or process.uid is None or not _is_of_multiprocessing(process):
+            if process.zombie or process.uid is None or not _uses_multiprocessing(process):
                 continue
             started_at = ground.started_at(process)
             if process.id in ending:
@@ -140,7 +140,8 @@ class _Owners:
         for of_user in self._ending.values():
             of_user.sort()
 
-    def older_than(self, segment: Segment) -> tuple[frozenset[ProcessId], str]:
+    def as_old_as(self, segment: Segment) -> tuple[frozenset[ProcessId], str]:
+        """Return those of the plan that are as old, or the reason why one that stays keeps the segment."""
         if self._unreadable:
             return frozenset(), "not every process can be read, and one may come for it by name: root can tell"
         until = segment.changed_at + _CLOCK_SECONDS
@@ -148,17 +149,17 @@ class _Owners:
         if process is not None and started_at <= until:
             why = f"{named(process)} is as old and its user's, and may come for it by name: can go after that"
             return frozenset(), why
-        older = self._ending.get(segment.uid, [])
-        count = bisect_right(older, until, key=lambda one: one[0])
-        return frozenset(one for _, one in older[:count]), ""
+        ending = self._ending.get(segment.uid, [])
+        count = bisect_right(ending, until, key=lambda entry: entry[0])
+        return frozenset(process_id for _, process_id in ending[:count]), ""
 
 
-def _is_of_multiprocessing(process: Process) -> bool:
+def _uses_multiprocessing(process: Process) -> bool:
     return bool(process.engine) or process.role is Role.TRACKER or is_bare_child(process)
 
 
-def _loading(ground: Ground) -> Iterator[tuple[str, float]]:
-    """Give the units that are starting, and since when at the earliest, in seconds since the epoch.
+def _starting_units(ground: Ground) -> Iterator[tuple[str, float]]:
+    """Yield the units that are starting, with the earliest time at which they began, in seconds since the epoch.
 
     CLOCK_MONOTONIC stands still while the machine is suspended, which it may have been in between.
     """

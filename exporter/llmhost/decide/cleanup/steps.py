@@ -1,4 +1,4 @@
-"""What a clean-up would do, what it leaves, and what became of it. `decide/cleanup` plans, `act/` does it."""
+"""The values of a clean-up: its request, its plan, and the report on what was done. Pure."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,16 +10,16 @@ from llmhost.model.segment import Segment, SegmentKind
 
 
 class Condition(StrEnum):
-    """Why a process is one too many. The values stand in the JSON output, and are kinds that --kind takes."""
+    """The reason to end a process. The values stand in the JSON output, and are kinds that --kind takes."""
 
-    ORPHAN = "orphan"  # an engine's process that has outlived what it belongs to
-    LEFTOVER = "leftover"  # of an ended activation of its unit
+    ORPHAN = "orphan"  # an engine process that outlived its parent
+    LEFTOVER = "leftover"  # of an ended run of its unit
     TRACKER = "tracker"  # a resource tracker whose creator is gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """End this process: exactly this one, by pid and start time."""
+    """A step: end exactly this process, by pid and start time."""
 
     process: Process
     condition: Condition
@@ -30,7 +30,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Unlink this file of shared memory: exactly this one, by device, inode and time of its last change."""
+    """A step: unlink exactly this segment, by device, inode and time of its last change."""
 
     segment: Segment
     unit: UnitId | None  # whose processes were seen to hold it; None where that is not known
@@ -42,12 +42,12 @@ Step: TypeAlias = Ending | Removal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
-    """Something that looks left over, and is left alone."""
+class Skipped:
+    """A process or segment that looks left over, and is not touched."""
 
     subject: Process | Segment
     unit: UnitId | None
-    because: str  # for people: what keeps it, and what would let it go
+    because: str  # for people: the reason, and what has to happen before it can go
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,34 +57,34 @@ class Plan:
     refused: str = ""  # why nothing at all may be done here; then there is no step
     endings: tuple[Ending, ...] = ()
     removals: tuple[Removal, ...] = ()
-    waiting: tuple[Step, ...] = ()  # what lacks nothing but the time for which it has to be watched
-    left: tuple[Left, ...] = ()
-    unknowns: tuple[str, ...] = ()  # what could not be looked at, so that nothing follows about it
+    waiting: tuple[Step, ...] = ()  # candidates whose grace time is not over
+    skipped: tuple[Skipped, ...] = ()
+    unknowns: tuple[str, ...] = ()  # what could not be inspected, so that nothing follows about it
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """In the order in which they are done."""
+        """All steps, in the order in which they are done."""
         return (*self.endings, *self.removals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What somebody asked to have cleaned. Nothing given is everything."""
+class CleanupRequest:
+    """The selection of what to clean. An empty filter selects everything."""
 
-    uid: int  # who asks: effective uid
-    units: frozenset[UnitId] = frozenset()  # known to be theirs
+    uid: int  # effective uid of the requester
+    units: frozenset[UnitId] = frozenset()  # only what is known to belong to these
     kinds: frozenset[SegmentKind | Condition] = field(default_factory=frozenset)
-    older_than_seconds: float = 0.0  # processes by start, files by last change
+    older_than_seconds: float = 0.0  # processes by start, segments by last change
     all_users: bool = False  # processes of other users too; for root alone
 
 
 class Result(StrEnum):
-    """What became of a step. The values stand in the JSON output."""
+    """The result of a step. The values stand in the JSON output."""
 
     DONE = "done"
-    GONE = "gone"  # it went by itself before
-    SPARED = "spared"  # it is in use, or another by now: nothing was done
-    DENIED = "denied"  # we may not
+    GONE = "gone"  # it ended or disappeared by itself before
+    SPARED = "spared"  # it is in use, or another one by now: nothing was done
+    DENIED = "denied"  # no permission
     STUCK = "stuck"  # it does not die: it hangs in the kernel
 
 
@@ -94,3 +94,35 @@ class Outcome:
     result: Result
     detail: str  # one line for people, without a full stop
     seconds: float = 0.0  # that an ending took
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanupReport:
+    """The outcomes of a plan that was carried out."""
+
+    plan: Plan
+    outcomes: tuple[Outcome, ...] = ()
+    interrupted_by: int = 0  # the number of the signal that ended it early; 0: it was carried out to its end
+
+    @property
+    def not_begun(self) -> tuple[Step, ...]:
+        begun = {id(outcome.step) for outcome in self.outcomes}
+        return tuple(step for step in self.plan.steps if id(step) not in begun)
+
+    @property
+    def complete(self) -> bool:
+        """True if every step was done, or rightly spared: what is in use should stay."""
+        failed = {Result.DENIED, Result.STUCK}
+        return not self.not_begun and not any(outcome.result in failed for outcome in self.outcomes)
+
+    @property
+    def freed_gpu_bytes(self) -> int:
+        """GPU memory of the processes that were ended, as far as the driver reported it."""
+        return sum(step.gpu_bytes or 0 for step in self._steps_done() if isinstance(step, Ending))
+
+    @property
+    def freed_shm_bytes(self) -> int:
+        return sum(step.segment.allocated_bytes for step in self._steps_done() if isinstance(step, Removal))
+
+    def _steps_done(self) -> tuple[Step, ...]:
+        return tuple(outcome.step for outcome in self.outcomes if outcome.result is Result.DONE)

@@ -1,8 +1,8 @@
-"""The doctor's checks, in order: settings and host conditions that will go wrong, with figures. Pure."""
+"""The doctor's checks of units and the host, in the order of its report. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 
-from llmhost.decide.doctor.environment import hidden_devices, plain_numbers, removed_ipc, small_shm
+from llmhost.decide.doctor.environment import hidden_devices, plain_numbers, small_shm
 from llmhost.decide.doctor.fabric import FABRIC_MANAGER, fabric_manager, fabric_order
 from llmhost.decide.doctor.finding import Case, Finding, Severity
 from llmhost.decide.doctor.guard import guard, guard_blinded
@@ -34,7 +34,6 @@ _OF_UNIT: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     hidden_devices,
     fabric_order,
     small_shm,
-    removed_ipc,
     memory_limit,
     file_limit,
     guard,
@@ -72,7 +71,6 @@ def not_checked(view: HostView, units: Sequence[UnitId] = ()) -> Iterator[str]:
         (view.snapshot.units, "the units' settings: systemd cannot be read"),
         (view.snapshot.nvml, "GPUs: what units need, which they use, the driver's library"),
         (view.snapshot.shm, "the size of shared memory"),
-        (view.snapshot.processes, "users of processes"),
     ):
         if not isinstance(reading, Ok):
             yield f"{what} ({_why(reading)})"

@@ -1,4 +1,4 @@
-"""Checks of a unit against the host around it: GPUs, their devices, shared memory, users. Pure."""
+"""Checks of a unit against the host around it: GPUs, their devices, shared memory. Pure."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -7,7 +7,6 @@ from llmhost.decide.doctor.finding import Case, Finding, Severity
 from llmhost.derive.command import expand_variables
 from llmhost.model.engine_arguments import parse_engine_arguments
 from llmhost.model.engine_command import is_engine_command
-from llmhost.model.gpu import Gpu
 from llmhost.model.reading import Ok
 from llmhost.model.wording import GIB
 
@@ -17,19 +16,15 @@ _MIB = 1 << 20
 _REQUEST_RING_BYTES = 160 * _MIB
 _ANSWER_RING_BYTES = 240 * _MIB
 _GROUP_RING_BYTES = 24 * _MIB
-_FIRST_PERSON = 1000  # login.defs(5): UID_MIN; below are system users
-_NOBODY = 65534
-_DYNAMIC_USERS = range(61184, 65520)  # systemd.exec(5), DynamicUser=
-_LONGEST_UID = 10
 _NODES = "/dev/nvidia"
 _SHM = "/dev/shm"  # noqa: S108 - a text
 
 
 def plain_numbers(case: Case) -> Iterator[Finding]:
-    """CUDA counts the fastest GPU first, the driver and everybody else by PCI address."""
+    """Find GPU numbers that may be other GPUs: CUDA numbers by speed, nvidia-smi by PCI address."""
     environment = dict(case.settings.environment)
     visible = environment.get("CUDA_VISIBLE_DEVICES", "")
-    names = sorted({gpu.name for gpu in _gpus(case)})
+    names = sorted({gpu.name for gpu in case.view.snapshot.gpus})
     if len(names) <= 1 or environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return
     if not any(entry.strip().isdigit() for entry in visible.split(",")):
@@ -46,7 +41,7 @@ def plain_numbers(case: Case) -> Iterator[Finding]:
 
 
 def small_shm(case: Case) -> Iterator[Finding]:
-    """Shared memory that is too small for what vLLM may use of it, by its tensor parallel size."""
+    """Find shared memory that is too small for vLLM's rings, by its tensor parallel size."""
     shared = case.view.snapshot.shm
     size = shared.value.size_bytes if isinstance(shared, Ok) else None
     workers = _tensor_parallel(case)
@@ -66,44 +61,13 @@ def small_shm(case: Case) -> Iterator[Finding]:
     )
 
 
-def removed_ipc(case: Case) -> Iterator[Finding]:
-    """Tell of users whose shared memory logind removes with their last session (logind.conf(5), RemoveIPC=)."""
-    sandbox, units = case.settings.sandbox, case.view.snapshot.units
-    logind = units.value.logind if isinstance(units, Ok) else None
-    uid = _uid(case)
-    if not case.facts.engine or uid is None or (logind is not None and not logind.removes_ipc):
-        return
-    if uid < (_FIRST_PERSON if logind is None else logind.first_person_uid) or uid == _NOBODY or uid in _DYNAMIC_USERS:
-        return
-    if (logind is not None and sandbox.user in logind.lingering) or _SHM in sandbox.hidden_paths:
-        return
-    who = sandbox.user or str(uid)
-    remedy = f"RemoveIPC=no in /etc/systemd/logind.conf, a system user for the service, or loginctl enable-linger {who}"
-    if logind is None:
-        yield case.finding(
-            "remove-ipc",
-            Severity.NOTE,
-            f"runs as user {who}, who is no system user: logind may remove its shared memory",
-            "unless logind.conf says RemoveIPC=no, that happens when the last session of that user ends",
-            remedy=remedy,
-        )
-        return
-    yield case.finding(
-        "remove-ipc",
-        Severity.WARNING,
-        f"runs as user {who}, who is no system user: logind will remove its shared memory",
-        "RemoveIPC=yes is in force, and does that when the last session of that user ends",
-        remedy=remedy,
-    )
-
-
 def hidden_devices(case: Case) -> Iterator[Finding]:
     """Find a unit that may not open NVIDIA's devices, unless it is active and so needs none.
 
     The policy is of the whole cgroup: neither does a guard get by it with "+" (systemd.service(5)).
     """
     sandbox = case.settings.sandbox
-    if not case.facts.engine or case.facts.unit.active_state == "active" or not _gpus(case):
+    if not case.facts.engine or case.facts.unit.active_state == "active" or not case.view.snapshot.gpus:
         return
     closed = sandbox.device_policy in {"closed", "strict"} or (sandbox.device_policy == "auto" and sandbox.device_allow)
     denied = closed and not any(_is_nvidias(entry) for entry in sandbox.device_allow)
@@ -136,19 +100,6 @@ def _is_nvidias(entry: str) -> bool:
             fnmatchcase(name, group) for name in ("nvidia", "nvidia-frontend", "195")
         )
     return entry.startswith(_NODES)
-
-
-def _uid(case: Case) -> int | None:
-    """Find the uid of its main process, or a numeric User= of its settings; None where neither is known."""
-    table, user = case.view.snapshot.processes, case.settings.sandbox.user
-    main = table.value.by_pid.get(case.facts.unit.main_pid) if isinstance(table, Ok) else None
-    if main is not None and main.uid is not None and main.placement.unit == case.facts.unit.id:
-        return main.uid
-    return int(user) if user.isascii() and user.isdigit() and len(user) <= _LONGEST_UID else None
-
-
-def _gpus(case: Case) -> tuple[Gpu, ...]:
-    return case.view.snapshot.gpus
 
 
 def _tensor_parallel(case: Case) -> int | None:

@@ -75,11 +75,10 @@ def _finding(severity: Severity, what: str, why: str, remedy: str) -> Finding:
 
 
 def _fabric(view: HostView) -> tuple[Gpu, ...]:
-    gpus = view.snapshot.gpus
-    return tuple(gpu for gpu in gpus if gpu.fabric_ready is not None)
+    return tuple(gpu for gpu in view.snapshot.gpus if gpu.fabric_ready is not None)
 
 
 def _manager(view: HostView) -> Unit | None:
-    """Find the fabric manager's unit; None where it was not read."""
+    """Return the fabric manager's unit; None where it was not read."""
     units = view.snapshot.watched_units
     return next((unit for unit in units if unit.id == FABRIC_MANAGER), None)

@@ -1,4 +1,4 @@
-"""One finding of the doctor, and what a check has to go by."""
+"""A finding of the doctor, and the unit that a check examines."""
 
 import shlex
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ class Finding:
     unit: str  # "" for the host
     what: str
     why: str
-    drop_in: tuple[str, ...] = ()  # the exact lines, sections among them
-    remedy: str = ""  # what helps where no drop-in does, or which of several ways
+    drop_in: tuple[str, ...] = ()  # the exact lines, with section headers
+    remedy: str = ""  # a fix that is no drop-in, or an alternative to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One unit that systemd has loaded."""
+    """A unit that systemd has loaded, with all that is known of it."""
 
     facts: UnitFacts
     settings: UnitSettings
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def command(self) -> tuple[str, tuple[str, ...]]:
-        """The engine of ExecStart= and its own command line, variables of Environment= put in; "" where it has none."""
+        """The engine of ExecStart= and its command line, with variables of Environment= expanded; "" for no engine."""
         environment: Mapping[str, str] = dict(self.settings.environment)
         for argv in self.settings.exec_start:
             engine, own = engine_command(expand_variables(argv, environment))
@@ -73,5 +73,5 @@ class Case:
 
 
 def guard_drop_in(unit: str) -> str:
-    """Say by which command the guard is put before a service."""
+    """Name the command that installs the guard for a service."""
     return f"llmhost guard --install {shlex.quote(unit)} puts the guard before it"  # names have backslashes

@@ -38,7 +38,7 @@ def guard(case: Case) -> Iterator[Finding]:
 
 
 def guard_blinded(case: Case) -> Iterator[Finding]:
-    """Find a guard that the unit's sandbox applies to, as "+" does not stand before it (systemd.service(5)).
+    """Find a guard without the prefix "+", so that the unit's sandbox restricts it (systemd.service(5)).
 
     systemd reports the prefix since 243. Devices are the check hidden-devices: the engine needs them too.
     """
@@ -55,14 +55,14 @@ def guard_blinded(case: Case) -> Iterator[Finding]:
     others = [*_without_processes(sandbox), *_without_records(sandbox, elevated="!" in prefix)]
     if not by_bus and not others:
         return
-    deaf = (
+    without_bus = (
         [f"{by_bus} keeps it from asking systemd what the unit needs, so it lets every start go on"] if by_bus else []
     )
     yield case.finding(
         "guard-blinded",
         Severity.WARNING if by_bus else Severity.NOTE,
         "its guard runs within the service's own sandbox, which keeps things from it",
-        "; ".join([*deaf, *others]),
+        "; ".join([*without_bus, *others]),
         *_with_plus(case),
         remedy="" if _with_plus(case) else 'write "+" before the guard: ExecStartPre=+…',
     )
@@ -95,8 +95,8 @@ def _without_processes(sandbox: Sandbox) -> Iterator[str]:
 
 def _without_records(sandbox: Sandbox, *, elevated: bool) -> Iterator[str]:
     if not _is_root(sandbox) and not elevated:
-        who = f"User={sandbox.user}" if sandbox.user else "DynamicUser=yes"
-        yield f"{who} may not write to {_RECORDS}, so its runs leave no record for metrics"
+        user = f"User={sandbox.user}" if sandbox.user else "DynamicUser=yes"
+        yield f"{user} may not write to {_RECORDS}, so its runs leave no record for metrics"
     elif sandbox.protect_system == "strict" and not any(_covers(path, _RECORDS) for path in sandbox.read_write_paths):
         yield f"ProtectSystem=strict makes {_RECORDS} read-only, so its runs leave no record for metrics"
 

@@ -67,7 +67,7 @@ def _overcommitted(
 
 
 def _needs(facts: UnitFacts, gpu: Gpu) -> int:
-    if facts.wanted != Ok(True) or not isinstance(facts.needed, Ok):
+    if facts.should_run != Ok(True) or not isinstance(facts.needed, Ok):
         return 0
     return facts.needed.value.get(gpu.uuid, 0)
 

@@ -14,13 +14,15 @@ _ROOM = 1.5  # on intervals and time-outs: the next run may take longer
 # What systemd/guard.conf sets and alerts/README.md advises: a service that fails so often in two hours is broken.
 ADVISED_BURST = 5
 ADVISED_INTERVAL_SECONDS = 7200
-_ASSUMED_RUN_SECONDS = 300.0  # how long a run takes to fail, without a recorded one
-_READY_IS_TOLD = frozenset({"notify", "notify-reload", "dbus", "forking", "oneshot"})  # TimeoutStartSec= spans the load
+_ASSUMED_RUN_SECONDS = 300.0  # the length of a failing run, where none is recorded
+_NOTIFYING_TYPES = frozenset(
+    {"notify", "notify-reload", "dbus", "forking", "oneshot"}
+)  # TimeoutStartSec= spans the load
 _MAIN_ONLY = frozenset({"process", "none"})
 
 
 def restart_delay(case: Case) -> Iterator[Finding]:
-    """RestartSec= shorter than memory takes to come back: the restart finds it in the way. A guard waits instead."""
+    """Find a RestartSec= shorter than the memory release, so that a restart finds memory in the way; a guard waits."""
     settings, record = case.settings, case.record
     if settings.restart in {"", "no"} or case.facts.guarded or record is None or record.last_release_seconds is None:
         return
@@ -43,7 +45,7 @@ def restart_delay(case: Case) -> Iterator[Finding]:
 def start_limit(case: Case) -> Iterator[Finding]:
     """Find a start limit that is off, or that restarts are too slow to trip (derive/start_limit): it fails for ever."""
     settings = case.settings
-    if case.facts.gives_up != Ok(False):
+    if case.facts.start_limit_can_trip != Ok(False):
         return
     burst, interval, delay = (
         settings.start_limit_burst,
@@ -66,7 +68,9 @@ def start_limit(case: Case) -> Iterator[Finding]:
                 f"{burst} starts within {_seconds(interval)} trip it; with RestartSec={_seconds(delay)}{shortest}, "
                 f"{burst} restarts take at least {_seconds(least)}"
             )
-    run = statistics.median(runs) if runs else _ASSUMED_RUN_SECONDS  # one that served for days says nothing
+    run = (
+        statistics.median(runs) if runs else _ASSUMED_RUN_SECONDS
+    )  # not the mean: a run that served for days says nothing
     needed = ADVISED_BURST * (max(delay or 0.0, _advised_delay(case)) + run) * _ROOM
     hours = _rounded(max(needed, ADVISED_INTERVAL_SECONDS), 3600) // 3600
     yield case.finding(
@@ -108,7 +112,7 @@ def start_timeout(case: Case) -> Iterator[Finding]:
     readiness = case.view.history.readiness.get(case.facts.unit.id)
     loads = readiness.past_seconds if readiness is not None else ()
     timeouts = record.failures_total.get("timeout", 0) if record is not None else 0
-    if settings.service_type in _READY_IS_TOLD and loads and max(loads) * _MARGIN > limit:
+    if settings.service_type in _NOTIFYING_TYPES and loads and max(loads) * _MARGIN > limit:
         yield case.finding(
             "start-timeout",
             Severity.ERROR if max(loads) >= limit else Severity.WARNING,
@@ -117,7 +121,7 @@ def start_timeout(case: Case) -> Iterator[Finding]:
             "[Service]",
             f"TimeoutStartSec={_rounded(max(loads) * 2, 60)}s",
         )
-    elif settings.service_type in _READY_IS_TOLD and not loads and timeouts:
+    elif settings.service_type in _NOTIFYING_TYPES and not loads and timeouts:
         yield case.finding(
             "start-timeout",
             Severity.WARNING,
@@ -139,7 +143,7 @@ def start_timeout(case: Case) -> Iterator[Finding]:
 
 
 def kill_mode(case: Case) -> Iterator[Finding]:
-    """KillMode=process and none leave workers behind, with the weights."""
+    """Find KillMode=process and none, which leave workers behind, with the weights."""
     mode = case.settings.kill_mode
     if mode not in _MAIN_ONLY:
         return

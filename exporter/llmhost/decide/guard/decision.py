@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 from llmhost.config.schema import MIB, Config, UnitGpus
 from llmhost.decide.guard.memory_stability import UsageTrends
-from llmhost.derive.need import Need, free_bytes, needed, needed_ratio
-from llmhost.derive.requirements import demand_of
+from llmhost.derive.requirements import Need, free_bytes, needed, needed_ratio, requirements_of
 from llmhost.model.gpu import Gpu
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.history import History
@@ -79,17 +78,19 @@ def rule_of(unit: Unit, options: GuardOptions, snapshot: Snapshot, config: Confi
     if options.gpus:
         named = UnitGpus(pattern="*", gpus=options.gpus)
         config = replace(config, units=replace(config.units, gpus=(named,)))
-    demand = demand_of(unit, (), snapshot, config, history)
+    requirements = requirements_of(unit, (), snapshot, config, history)
     listed = snapshot.gpus
     doubt = ""
     gpus: Reading[tuple[GpuUuid, ...]]
-    if isinstance(demand.gpus, Ok):
-        gpus = Ok(_split(demand.gpus.value, listed))
-    elif not isinstance(snapshot.nvml, Ok) or (isinstance(demand.gpus, Failed) and demand.gpus.cause is Cause.LOST):
-        gpus = demand.gpus
+    if isinstance(requirements.gpus, Ok):
+        gpus = Ok(_split(requirements.gpus.value, listed))
+    elif not isinstance(snapshot.nvml, Ok) or (
+        isinstance(requirements.gpus, Failed) and requirements.gpus.cause is Cause.LOST
+    ):
+        gpus = requirements.gpus
     else:
         gpus = Ok(_split([gpu.uuid for gpu in listed if gpu.parent_uuid is None], listed))
-        doubt = demand.gpus.detail if isinstance(demand.gpus, Failed) else demand.gpus.why
+        doubt = requirements.gpus.detail if isinstance(requirements.gpus, Failed) else requirements.gpus.why
     missing = _missing(gpus, listed, snapshot, config.gpus.expected)
     if missing is not None:
         return Rule(gpus=missing, need=missing)
@@ -98,7 +99,7 @@ def rule_of(unit: Unit, options: GuardOptions, snapshot: Snapshot, config: Confi
     ratio: Reading[float] = (
         Ok(options.free_ratio)
         if options.free_ratio is not None
-        else needed_ratio(demand.run.engine, demand.run.arguments, config.policy)
+        else needed_ratio(requirements.run.engine, requirements.run.arguments, config.policy)
     )
     return Rule(gpus=gpus, doubt=doubt, need=needed(ratio, gpus, listed, snapshot.host))
 

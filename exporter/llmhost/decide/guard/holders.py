@@ -9,8 +9,7 @@ from llmhost.config.schema import Config
 from llmhost.decide.guard.state import GpuHolders, HolderSummary
 from llmhost.derive.attribution import GpuAttribution, Holder
 from llmhost.derive.facts import derive
-from llmhost.derive.history.observations import advance
-from llmhost.derive.in_the_way import shown_command
+from llmhost.derive.history.observations import with_observation
 from llmhost.derive.units_of_interest import units_of_interest as units_of_interest  # noqa: PLC0414 - one lazy import
 from llmhost.model.history.history import History
 from llmhost.model.ids import GpuUuid
@@ -20,7 +19,7 @@ from llmhost.model.snapshot import Snapshot
 
 def attribute(snapshot: Snapshot, config: Config, history: History) -> tuple[History, Mapping[GpuUuid, GpuHolders]]:
     """Give the history with this snapshot, and the holders of each GPU of which they are known."""
-    history = advance(history, snapshot, config.policy)
+    history = with_observation(history, snapshot, config.policy)
     attribution = derive(snapshot, config, history).attribution
     if not isinstance(attribution, Ok):
         return history, {}
@@ -40,8 +39,6 @@ def _of_gpu(gpu: GpuAttribution, snapshot: Snapshot) -> GpuHolders:
 
 
 def _summary(holder: Holder, snapshot: Snapshot) -> HolderSummary:
-    table = snapshot.processes
-    process = table.value.of(holder.process) if isinstance(table, Ok) and holder.process is not None else None
     since = None
     if holder.process is not None and isinstance(snapshot.host, Ok):
         host = snapshot.host.value
@@ -49,7 +46,7 @@ def _summary(holder: Holder, snapshot: Snapshot) -> HolderSummary:
         since = snapshot.at - (now_since_boot - holder.process.start_ticks / host.ticks_per_second)
     return HolderSummary(
         pid=holder.pid,
-        command=shown_command(process) if process is not None else "",
+        command=holder.command,
         kind=holder.kind,
         unit=holder.unit,
         used_bytes=holder.used_bytes,

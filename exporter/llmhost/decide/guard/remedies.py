@@ -11,7 +11,7 @@ from llmhost.config.schema import Policy
 from llmhost.decide import process_trees
 from llmhost.decide.cleanup.context import unread
 from llmhost.decide.cleanup.segments import REPORTED_ONLY
-from llmhost.decide.cleanup.steps import Condition, Ending, Left, Removal
+from llmhost.decide.cleanup.steps import Condition, Ending, Removal, Skipped
 from llmhost.decide.process_trees import (
     Listening,
     TreePolicy,
@@ -24,7 +24,7 @@ from llmhost.decide.process_trees import (
 from llmhost.derive.activation import activation_began, is_up
 from llmhost.derive.parentage import ancestors
 from llmhost.derive.segments import SegmentState, segment_states
-from llmhost.derive.unit_membership import Owners
+from llmhost.derive.unit_membership import UnitMemberships
 from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Home, Process, ProcessTable, Role
@@ -53,7 +53,7 @@ class StartingUnit:
     """The unit whose start is under way, with all by which its processes and segments are known."""
 
     unit: Unit
-    owners: Owners
+    owners: UnitMemberships
     history: History
     at: float  # seconds since the epoch
     at_monotonic: float
@@ -67,7 +67,7 @@ class StartingUnit:
 @dataclass(slots=True)
 class Reaping:
     endings: list[Ending] = field(default_factory=list)  # topmost first, trackers last
-    left: list[Left] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
 
 
 def starting_unit(snapshot: Snapshot, history: History, unit: UnitId, own_pid: int) -> StartingUnit:
@@ -89,7 +89,9 @@ def starting_unit(snapshot: Snapshot, history: History, unit: UnitId, own_pid: i
         raise UnprovenError("systemd does not say that a start is under way")
     return StartingUnit(
         unit=found,
-        owners=Owners(units=by_id, processes=processes.value, host=host.value, belongings=history.belongings),
+        owners=UnitMemberships(
+            units=by_id, processes=processes.value, host=host.value, process_runs=history.process_runs
+        ),
         history=history,
         at=snapshot.at,
         at_monotonic=snapshot.at_monotonic,
@@ -106,7 +108,7 @@ def to_ask_for_listeners(own: StartingUnit) -> tuple[Process, ...]:
 def reaping(own: StartingUnit, listening: Listening, before: Collection[ProcessId]) -> Reaping:
     """Decide on every process of an ended run. `before` were ended, or tried to: never twice the same."""
     steps = Reaping()
-    found = [process for process in _ended(own, steps.left) if process.id not in before]
+    found = [process for process in _ended(own, steps.skipped) if process.id not in before]
     policy = TreePolicy(
         candidates=[process for process in found if process.role is not Role.TRACKER],
         stays=lambda process: stays_as_it_listens(process, listening),
@@ -115,7 +117,7 @@ def reaping(own: StartingUnit, listening: Listening, before: Collection[ProcessI
     )
     for tree in judged_trees(policy, own.table):
         if tree.kept:
-            steps.left += [_left(process, tree.why_kept(process), own) for process in tree.processes]
+            steps.skipped += [_skip(process, tree.why_kept(process), own) for process in tree.processes]
         else:
             steps.endings += [_ending(process, Condition.LEFTOVER, own) for process in tree.processes]
     going = {ending.process.id for ending in steps.endings}
@@ -123,7 +125,7 @@ def reaping(own: StartingUnit, listening: Listening, before: Collection[ProcessI
         if tracker.role is Role.TRACKER:
             why = tracker_stays(tracker, going, _WORDS, own.table)
             if why:
-                steps.left.append(_left(tracker, why, own))
+                steps.skipped.append(_skip(tracker, why, own))
             else:
                 steps.endings.append(_ending(tracker, Condition.TRACKER, own))
     return steps
@@ -150,15 +152,15 @@ def removals(own: StartingUnit, shared: SharedMemory, policy: Policy) -> tuple[t
     )
     if not found:
         return (), ""
-    uncertain: list[Left] = []
-    living = [*_ended(own, uncertain), *(left.subject for left in uncertain if isinstance(left.subject, Process))]
+    uncertain: list[Skipped] = []
+    living = [*_ended(own, uncertain), *(entry.subject for entry in uncertain if isinstance(entry.subject, Process))]
     if living:
         return (), f"stale files stay, {len(found)} of them: {named(living[0])} lives, and may come for them"
     return found, ""
 
 
-def _ended(own: StartingUnit, left: list[Left]) -> list[Process]:
-    """Give the living processes of ended runs. Those that may be such, or have moved elsewhere, go into `left`."""
+def _ended(own: StartingUnit, skipped: list[Skipped]) -> list[Process]:
+    """Give the living processes of ended runs. Those that may be such, or have moved elsewhere, go into `skipped`."""
     me = own.table.by_pid.get(own.own_pid)
     above = {own.own_pid, *(ancestor.id.pid for ancestor in (ancestors(me, own.table) if me is not None else ()))}
     found: list[Process] = []
@@ -168,10 +170,10 @@ def _ended(own: StartingUnit, left: list[Left]) -> list[Process]:
             continue
         place = process.placement
         if owner.present is None:
-            left.append(_left(process, "whether it is of an ended run cannot be told by the clocks", own))
+            skipped.append(_skip(process, "whether it is of an ended run cannot be told by the clocks", own))
         elif place.unit not in {None, own.unit.id} or place.home is Home.CONTAINER:
             where = place.unit.name if place.unit is not None else "a container"
-            left.append(_left(process, f"lives in {where} by now", own))
+            skipped.append(_skip(process, f"lives in {where} by now", own))
         else:
             found.append(process)
     return sorted(found, key=lambda process: process.id.pid)
@@ -187,8 +189,8 @@ def missing_history(recorded: History, *, reap: bool, clean_shm: bool) -> str:
     return f"the exporter has left no history of this boot: {', and '.join(parts)}" if parts else ""
 
 
-def _left(process: Process, because: str, own: StartingUnit) -> Left:
-    return Left(subject=process, unit=own.unit.id, because=because)
+def _skip(process: Process, because: str, own: StartingUnit) -> Skipped:
+    return Skipped(subject=process, unit=own.unit.id, because=because)
 
 
 def _ending(process: Process, condition: Condition, own: StartingUnit) -> Ending:

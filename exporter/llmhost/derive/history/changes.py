@@ -1,55 +1,55 @@
-"""Changes of a unit's record that more than one module makes."""
+"""Changes of a unit's history that several modules make."""
 
 from dataclasses import replace
 
 from llmhost.model.history.unit_history import STARTS_KEPT, InTheWay, Start, Trigger, UnitHistory, Verdict
 
 
-def with_counted(record: UnitHistory, trigger: Trigger, verdict: Verdict, count: int = 1) -> UnitHistory:
-    total = record.starts_total.get((trigger, verdict), 0) + count
-    return replace(record, starts_total={**record.starts_total, (trigger, verdict): total})
+def with_counted(history: UnitHistory, trigger: Trigger, verdict: Verdict, count: int = 1) -> UnitHistory:
+    total = history.starts_total.get((trigger, verdict), 0) + count
+    return replace(history, starts_total={**history.starts_total, (trigger, verdict): total})
 
 
-def with_started(record: UnitHistory, start: Start) -> UnitHistory:
-    """Put a start at the end; one that is forgotten for it and has no verdict yet gets no other than unknown."""
-    starts = (*record.starts, start)
-    for one in starts[:-STARTS_KEPT]:
-        if one.verdict is None and one.trigger is not None:
-            record = with_counted(record, one.trigger, Verdict.UNKNOWN)
-    return replace(record, starts=starts[-STARTS_KEPT:])
+def with_started(history: UnitHistory, start: Start) -> UnitHistory:
+    """Append a start; one that is dropped for it and has no verdict yet is counted as unknown."""
+    starts = (*history.starts, start)
+    for dropped in starts[:-STARTS_KEPT]:
+        if dropped.verdict is None and dropped.trigger is not None:
+            history = with_counted(history, dropped.trigger, Verdict.UNKNOWN)
+    return replace(history, starts=starts[-STARTS_KEPT:])
 
 
 def with_verdict(
-    record: UnitHistory,
+    history: UnitHistory,
     invocation_id: str,
     verdict: Verdict,
     *,
     in_the_way: tuple[InTheWay, ...] = (),
     unknown_because: str = "",
 ) -> UnitHistory:
-    """Take down what a start found; the first verdict stands."""
-    start = record.start_of(invocation_id)
+    """Give a start its verdict; the first one stands."""
+    start = history.start_of(invocation_id)
     if start is None or start.verdict is not None:
-        return record
+        return history
     start = replace(start, verdict=verdict, in_the_way=in_the_way, unknown_because=unknown_because)
-    record = with_changed(record, start)
+    history = with_changed(history, start)
     if start.trigger is not None:
-        record = with_counted(record, start.trigger, verdict)
+        history = with_counted(history, start.trigger, verdict)
     if verdict is Verdict.RESIDENT:
-        record = replace(record, last_resident_start_at=start.at)
-    return record
+        history = replace(history, last_resident_start_at=start.at)
+    return history
 
 
-def with_changed(record: UnitHistory, start: Start) -> UnitHistory:
-    """Put a start in the place of the one with its InvocationID."""
-    starts = tuple(start if one.invocation_id == start.invocation_id else one for one in record.starts)
-    return replace(record, starts=starts)
+def with_changed(history: UnitHistory, start: Start) -> UnitHistory:
+    """Replace the start that has its InvocationID."""
+    starts = tuple(start if kept.invocation_id == start.invocation_id else kept for kept in history.starts)
+    return replace(history, starts=starts)
 
 
-def with_time(record: UnitHistory, now_monotonic: float) -> UnitHistory:
+def with_time(history: UnitHistory, now_monotonic: float) -> UnitHistory:
     """Count the time in the present state up to now; never backwards."""
-    passed = now_monotonic - record.state_since_monotonic
-    if passed <= 0 or not record.state:
-        return record
-    seconds = {**record.state_seconds, record.state: record.state_seconds.get(record.state, 0.0) + passed}
-    return replace(record, state_seconds=seconds, state_since_monotonic=now_monotonic)
+    passed = now_monotonic - history.state_since_monotonic
+    if passed <= 0 or not history.state:
+        return history
+    seconds = {**history.state_seconds, history.state: history.state_seconds.get(history.state, 0.0) + passed}
+    return replace(history, state_seconds=seconds, state_since_monotonic=now_monotonic)

@@ -1,1 +1,1 @@
-"""The history: what is remembered of units, processes and segments. Values alone."""
+"""The history as values: what is kept of units, processes and segments between observations and over restarts."""

@@ -1,26 +1,36 @@
-"""All that is remembered."""
+"""The history as a whole."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from llmhost.model.history.unit_history import UnitHistory
-from llmhost.model.ids import GpuUuid, ProcessId, UnitId
+from llmhost.model.ids import GpuUuid, ProcessId, RunId, UnitId
 from llmhost.model.segment import SegmentId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """The load times of one unit's engine. `seconds` are of the present activation, by endpoint."""
+    """The load times of one unit's engine. `seconds` are of the present run, by endpoint."""
 
     invocation_id: str
-    start_seen: bool  # a look found this activation without an answer yet
-    seconds: Mapping[str, float | None] = field(default_factory=dict)  # None: its start was not seen
+    start_seen: bool  # the run was observed without an answer yet
+    seconds: Mapping[str, float | None] = field(default_factory=dict)  # None: its start was not observed
     past_seconds: tuple[float, ...] = ()  # of the last starts, the first endpoint of each
+
+    def has_answered(self, invocation_id: str) -> bool:
+        """Say whether the engine has answered in that run."""
+        return self.invocation_id == invocation_id and bool(self.seconds)
+
+    def first_answer_seconds(self, invocation_id: str) -> float | None:
+        """Give the time of that run to its first answer; None where it was not observed, or not timed."""
+        if self.invocation_id != invocation_id:
+            return None
+        return min((seconds for seconds in self.seconds.values() if seconds is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntGpus:
-    """On which GPUs a ready activation of a unit held memory."""
+    """The GPUs on which a ready run of a unit held memory."""
 
     invocation_id: str
     uuids: tuple[GpuUuid, ...]
@@ -28,41 +38,36 @@ class LearntGpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """What a unit held at the last look at it while it was up, and what all others had in use beside it."""
+    """The memory of a unit at its last observation while it was up, and what all others had in use beside it."""
 
     invocation_id: str
-    own_bytes: Mapping[GpuUuid, int]  # of GPUs whose memory and holders were told
-    others_bytes: Mapping[GpuUuid, int]  # of the same: other holders; with its own, what nobody holds too
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Belonging:
-    """Which activation of which unit a process was seen in."""
-
-    unit: UnitId
-    invocation_id: str
+    own_bytes: Mapping[GpuUuid, int]  # of GPUs whose memory and holders are known
+    others_bytes: Mapping[GpuUuid, int]  # of the same: other holders; and, where it holds some, what nobody holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Times are seconds on CLOCK_MONOTONIC. What is of one boot says so, and is forgotten with it."""
+    """Units, processes and segments between observations and over restarts; the members of history.json.
+
+    Times are seconds on CLOCK_MONOTONIC.
+    """
 
     boot_id: str = ""
     units: Mapping[UnitId, UnitHistory] = field(default_factory=dict)
     gpu_sets: Mapping[UnitId, LearntGpus] = field(default_factory=dict)
     readiness: Mapping[UnitId, Readiness] = field(default_factory=dict)  # its past_seconds outlive the boot
-    # of one boot
+    # Of one boot, and dropped with it:
     holdings: Mapping[UnitId, Holdings] = field(default_factory=dict)
-    belongings: Mapping[ProcessId, Belonging] = field(default_factory=dict)
+    process_runs: Mapping[ProcessId, RunId] = field(default_factory=dict, metadata={"json": "belongings"})
     segment_units: Mapping[SegmentId, UnitId] = field(default_factory=dict)  # whose processes held it last
-    shm_at: float = 0.0  # when the latest reading of shared memory that is in here began
-    unheld_since: Mapping[SegmentId, float] = field(default_factory=dict)  # held by nobody at every look since
+    shm_at: float = 0.0  # start of the latest reading of shared memory in here
+    unheld_since: Mapping[SegmentId, float] = field(default_factory=dict)  # at every observation
     unheld_changed_at: Mapping[SegmentId, float] = field(default_factory=dict)  # their ctime, seconds since the epoch
-    processes_since: float | None = None  # the first look that had processes
-    processes_at: float | None = None  # when the latest reading of processes that is in here began
-    orphan_since: Mapping[ProcessId, float] = field(default_factory=dict)  # like an orphan at every look since
+    processes_since: float | None = None  # the first observation with processes
+    processes_at: float | None = None  # start of the latest reading of processes in here
+    orphan_since: Mapping[ProcessId, float] = field(default_factory=dict)  # looks like one at every observation
 
     def learnt_gpus(self, unit: UnitId) -> tuple[GpuUuid, ...] | None:
-        """GPUs that the unit was seen to use; None where nobody saw it ready."""
+        """Give the GPUs that the unit used; None where it was never observed ready."""
         learnt = self.gpu_sets.get(unit)
         return None if learnt is None else learnt.uuids

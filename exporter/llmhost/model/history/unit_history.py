@@ -1,4 +1,4 @@
-"""What is remembered of one unit. Times in seconds: `_at` since the epoch, `_monotonic` on CLOCK_MONOTONIC."""
+"""The history of one unit. Times in seconds: `_at` since the epoch, `_monotonic` on CLOCK_MONOTONIC."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,18 +10,18 @@ STARTS_KEPT = 50
 
 
 class Trigger(StrEnum):
-    """Who wanted a start. The values are label values."""
+    """The origin of a start. The values are label values."""
 
     AUTO = "auto"  # systemd scheduled it after the run before
     MANUAL = "manual"  # a person, a script, the boot, another unit
 
 
 class Verdict(StrEnum):
-    """What a start found on the unit's GPUs. The values are label values."""
+    """The verdict on a start, by the memory on the unit's GPUs. The values are label values."""
 
     CLEAN = "clean"
-    RESIDENT = "resident"  # memory of others, of ended runs or of nobody, above policy.resident
-    UNKNOWN = "unknown"  # it could not be told in time
+    RESIDENT = "resident"  # more than policy.resident of memory was in the way
+    UNKNOWN = "unknown"  # there were not enough readings in time
     NOT_STARTED = "not_started"  # the attempt ended before its main process
 
 
@@ -41,12 +41,12 @@ class InTheWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """How a run, or an attempt at one, ended."""
+    """The end of a run, or of an attempt at one."""
 
     at: float
-    result: str  # Result, as systemd spells it; "" where nobody saw it
+    result: str  # Result, as systemd spells it; "" where the end was not observed
     exec_main_status: int | None
-    asked: bool | None  # a job of systemd's asked for it; None where nobody watched
+    asked: bool | None  # a job of systemd's asked for it; None where the unit was not watched
     seconds: float  # from the start of the attempt
 
 
@@ -54,8 +54,8 @@ class End:
 class Start:
     """One start attempt.
 
-    `trigger` is None for a run that was under way when the unit was first seen: it is counted nowhere. `verdict` is
-    None until it is known. `main_monotonic` is when its main process started; None before that.
+    `trigger` is None for a run that was under way when the history of the unit began: it is counted nowhere. `verdict`
+    is None until it is known. `main_monotonic` is the start of its main process; None before that.
     """
 
     invocation_id: str
@@ -69,7 +69,7 @@ class Start:
     in_the_way: tuple[InTheWay, ...] = ()
     ready_seconds: float | None = None  # until its engine's first answer
     end: End | None = None
-    # systemd first shows a start's InvocationID in the state of before; this and when that began tell it from an end.
+    # systemd first shows a start's InvocationID in the state of before; these two fields distinguish that from an end.
     seen_in_state_before: bool = False
     state_before_monotonic: float | None = None
     start_job: int = 0
@@ -78,7 +78,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitHistory:
-    """Of one unit. Counters never go back; what is systemd's, from `invocation_id` to `loaded`, is of this boot."""
+    """Counters never go back. The fields from `invocation_id` to `loaded` are systemd's, of this boot."""
 
     last_seen_at: float
     invocation_id: str = ""  # the latest; "" while it has not been started in this boot
@@ -104,7 +104,7 @@ class UnitHistory:
 
     @property
     def last_judged(self) -> Start | None:
-        """The last start of which is known what was in the way."""
+        """The last start whose verdict is not unknown."""
         known = (Verdict.CLEAN, Verdict.RESIDENT)
         return next((start for start in reversed(self.starts) if start.verdict in known), None)
 

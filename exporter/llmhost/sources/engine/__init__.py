@@ -1,1 +1,1 @@
-"""Engines' own metrics: find where a server is to be asked, ask it, read what it says."""
+"""Engines' own metrics: discover a server's endpoint, fetch its page, parse it."""

@@ -7,6 +7,7 @@ looked up but that of a configured URL.
 
 import errno
 import http.client
+import io
 import socket
 import ssl
 import threading
@@ -24,16 +25,16 @@ from llmhost import __version__
 from llmhost.model.endpoint import DEFAULT_PATH, parse_metrics_url
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
-from llmhost.sources.engine.stream import Deadline, Stream
 
 LONGEST_TOKEN_BYTES: Final = 16 * 1024
+_MOST_FRAMING_BYTES: Final = 256 * 1024  # beside a body: headers, chunk sizes, 100 Continue, trailers
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _UNREACHABLE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.ENOENT, errno.ENOTDIR})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """What to connect to, and what to say there."""
+class HttpTarget:
+    """An address to connect to, and the request to send there."""
 
     endpoint: str  # "http://127.0.0.1:8000", "unix:/run/vllm.sock": as it is reported
     address: tuple[str, int] | str  # host and port; the path of a socket
@@ -42,7 +43,9 @@ class Target:
     tls: bool = False
     configured: bool = False  # a name is looked up, and a certificate must be by an authority that we trust
     token_file: PurePath | None = None
-    require: Callable[[socket.socket], None] | None = None  # of who is there, before anything is said; SourceError
+    require: Callable[[socket.socket], None] | None = (
+        None  # checks the peer before anything is sent; raises SourceError
+    )
 
 
 class StatusError(SourceError):
@@ -54,51 +57,92 @@ class StatusError(SourceError):
 
 
 class NoHttpError(SourceError):
-    """What is said there is not HTTP, or not with TLS, or not without."""
+    """The peer speaks no HTTP, or speaks it with TLS instead of without, or the other way round."""
 
 
-class Line:
-    """The connection that a fetch has open, so that another thread can cut it."""
+class CancellableConnection:
+    """The connection that a fetch has open, for another thread to cancel."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._cut = False
+        self._cancelled = False
 
-    def take(self, connection: socket.socket | None) -> None:
+    def hold(self, connection: socket.socket | None) -> None:
         with self._lock:
             self._socket = connection
-            if self._cut and connection is not None:
+            if self._cancelled and connection is not None:
                 _shut(connection)
 
-    def cut(self) -> None:
-        """End what is under way, and let nothing start any more."""
+    def cancel(self) -> None:
+        """End the fetch that is under way, and let none start any more."""
         with self._lock:
-            self._cut = True
+            self._cancelled = True
             if self._socket is not None:
                 _shut(self._socket)
 
 
+class _Deadline:
+    def __init__(self, at: float, monotonic: Callable[[], float]) -> None:
+        self._at = at
+        self._monotonic = monotonic
+
+    def left(self) -> float:
+        """Seconds. Raises TimeoutError when there are none."""
+        left = self._at - self._monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+
+class _Stream(io.RawIOBase):
+    """The bytes that come over a socket, counted and by one deadline; http.client wants them from makefile().
+
+    http.client itself bounds nothing: it takes a chunk of -1 bytes for "all that comes", and skips as many
+    "100 Continue" as there are. Raises TimeoutError, and SourceError with TOO_LARGE.
+    """
+
+    def __init__(self, connection: socket.socket, deadline: _Deadline, max_bytes: int) -> None:
+        self._connection = connection
+        self._deadline = deadline
+        self._max_bytes = max_bytes
+        self._left = max_bytes + _MOST_FRAMING_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
+        self._connection.settimeout(self._deadline.left())
+        count = self._connection.recv_into(buffer)
+        self._left -= count
+        if self._left < 0:
+            raise SourceError(Cause.TOO_LARGE, f"more than {self._max_bytes} bytes")
+        return count
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+
 def fetch(
-    target: Target,
+    target: HttpTarget,
     *,
     deadline: float,
     max_bytes: int,
-    line: Line,
+    cancellable: CancellableConnection,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> bytes:
     """Get the body; follow at most one redirect, to the same scheme, host and port.
 
     Raises SourceError: REFUSED, TIMEOUT, TLS, UNAUTHORIZED, NOT_FOUND, HTTP_STATUS, TOO_LARGE, MALFORMED,
-    NO_PERMISSION or UNKNOWN; StatusError where there was an answer, NoHttpError where it may be spoken otherwise.
+    NO_PERMISSION or UNKNOWN; StatusError where there was an answer, NoHttpError where the other scheme may be spoken.
     """
-    deadline_of = Deadline(deadline, monotonic)
+    by = _Deadline(deadline, monotonic)
     try:
         authorization = _authorization(target.token_file)
-        location, body = _exchange(target, authorization, deadline_of, max_bytes, line)
+        location, body = _exchange(target, authorization, by, max_bytes, cancellable)
         if location is not None:
             moved = replace(target, path=_same_place(target, location))
-            location, body = _exchange(moved, authorization, deadline_of, max_bytes, line)
+            location, body = _exchange(moved, authorization, by, max_bytes, cancellable)
             if location is not None:
                 raise StatusError(Cause.HTTP_STATUS, "redirects more than once", HTTPStatus.FOUND)
     except TimeoutError:
@@ -125,42 +169,42 @@ def _cause_of(error: OSError) -> Cause:
 
 
 def _exchange(
-    target: Target, authorization: str, deadline: Deadline, max_bytes: int, line: Line
+    target: HttpTarget, authorization: str, deadline: _Deadline, max_bytes: int, cancellable: CancellableConnection
 ) -> tuple[str | None, bytes]:
     """Ask and read: (where it is instead, b"") or (None, body)."""
-    connection: socket.socket = _connected(target, deadline, line)
+    connection: socket.socket = _connected(target, deadline, cancellable)
     try:
         if target.require is not None:
             target.require(connection)
         if target.tls:
             connection = _wrapped(connection, target)
-            line.take(connection)
+            cancellable.hold(connection)
             connection.settimeout(deadline.left())
             connection.do_handshake()
         connection.settimeout(deadline.left())
         connection.sendall(_request(target, authorization))
-        stream = cast("socket.socket", Stream(connection, deadline, max_bytes))
+        stream = cast("socket.socket", _Stream(connection, deadline, max_bytes))
         with http.client.HTTPResponse(stream, method="GET") as answer:
             answer.begin()
-            return _taken(answer, target, max_bytes)
+            return _body_or_redirect(answer, target, max_bytes)
     except OSError:  # of which some are ValueErrors: a certificate's
         raise
     except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
         # http.client believes what it reads: a chunk of -5 bytes is a ValueError of read()
         raise SourceError(Cause.MALFORMED, f"{target.endpoint}: {type(error).__name__}") from error
     finally:
-        line.take(None)
+        cancellable.hold(None)
         connection.close()
 
 
-def _connected(target: Target, deadline: Deadline, line: Line) -> socket.socket:
+def _connected(target: HttpTarget, deadline: _Deadline, cancellable: CancellableConnection) -> socket.socket:
     if isinstance(target.address, str):
-        return _connect(socket.AF_UNIX, target.address, deadline, line)
+        return _connect(socket.AF_UNIX, target.address, deadline, cancellable)
     failure: OSError = ConnectionRefusedError(errno.ECONNREFUSED, "no address to connect to")
     flags = 0 if target.configured else socket.AI_NUMERICHOST
     for family, _, _, _, address in socket.getaddrinfo(*target.address, type=socket.SOCK_STREAM, flags=flags):
         try:
-            return _connect(family, address, deadline, line)
+            return _connect(family, address, deadline, cancellable)
         except TimeoutError:
             raise
         except OSError as error:
@@ -171,32 +215,32 @@ def _connected(target: Target, deadline: Deadline, line: Line) -> socket.socket:
 def _connect(
     family: int,
     address: Any,  # noqa: ANN401 - by family
-    deadline: Deadline,
-    line: Line,
+    deadline: _Deadline,
+    cancellable: CancellableConnection,
 ) -> socket.socket:
     connection = socket.socket(family, socket.SOCK_STREAM)
     try:
-        line.take(connection)
+        cancellable.hold(connection)
         connection.settimeout(deadline.left())
         connection.connect(address)
     except BaseException:
-        line.take(None)
+        cancellable.hold(None)
         connection.close()
         raise
     return connection
 
 
-def _wrapped(plain: socket.socket, target: Target) -> ssl.SSLSocket:
+def _wrapped(plain: socket.socket, target: HttpTarget) -> ssl.SSLSocket:
     name = target.address[0] if target.configured else None
     return _tls(verified=target.configured).wrap_socket(plain, server_hostname=name, do_handshake_on_connect=False)
 
 
 @cache
 def _tls(*, verified: bool) -> ssl.SSLContext:
-    """Whose certificate is looked at: a configured URL's.
+    """Make a context that verifies the certificate of a configured URL, and of no discovered server.
 
-    A discovered server's is not. Its certificate is for the name that clients use, not for 127.0.0.1, and who holds the
-    socket tells that it is the right server.
+    A discovered server's certificate is for the name that clients use, not for 127.0.0.1, and the
+    process that holds the socket proves that it is the right server.
     """
     if verified:
         return ssl.create_default_context()
@@ -206,7 +250,7 @@ def _tls(*, verified: bool) -> ssl.SSLContext:
     return context
 
 
-def _request(target: Target, authorization: str) -> bytes:
+def _request(target: HttpTarget, authorization: str) -> bytes:
     lines = (
         f"GET {target.path} HTTP/1.1",
         f"Host: {target.authority}",
@@ -221,7 +265,7 @@ def _request(target: Target, authorization: str) -> bytes:
     return "\r\n".join(lines).encode("ascii")
 
 
-def _taken(answer: http.client.HTTPResponse, target: Target, max_bytes: int) -> tuple[str | None, bytes]:
+def _body_or_redirect(answer: http.client.HTTPResponse, target: HttpTarget, max_bytes: int) -> tuple[str | None, bytes]:
     status = answer.status
     if status in _REDIRECTS:
         return answer.getheader("Location", ""), b""
@@ -236,12 +280,12 @@ def _taken(answer: http.client.HTTPResponse, target: Target, max_bytes: int) -> 
     body = answer.read(max_bytes + 1)
     if len(body) > max_bytes:
         raise SourceError(Cause.TOO_LARGE, f"{target.endpoint}: more than {max_bytes} bytes")
-    if answer.length:  # what was announced and has not come
+    if answer.length:  # announced and not received
         raise SourceError(Cause.MALFORMED, f"{target.endpoint}: closed {answer.length} bytes before the end")
     return None, body
 
 
-def _same_place(target: Target, location: str) -> str:
+def _same_place(target: HttpTarget, location: str) -> str:
     base = f"{'https' if target.tls else 'http'}://{target.authority}{target.path}"
     try:
         there = parse_metrics_url(urljoin(base, location))

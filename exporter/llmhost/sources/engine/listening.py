@@ -1,4 +1,4 @@
-"""Whether somebody may be served by a process: it has a socket on which it listens."""
+"""Processes that may be serving clients: they have a socket on which they listen."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,15 +14,15 @@ _SERVERS = frozenset({Role.API_SERVER, Role.LAUNCHER})
 
 
 def read_listening(procfs: Path, processes: Iterable[Process]) -> Mapping[ProcessId, Reading[bool]]:
-    """Tell of each whether it listens by TCP, and of an engine's server also by a Unix socket.
+    """Read of each process if it listens by TCP, and of an engine's server also by a Unix socket.
 
-    Failed where that cannot be told: in another network namespace, or without the privilege to read descriptors.
+    Failed where that is unknown: in another network namespace, or without the privilege to read descriptors.
     """
     asked = tuple(processes)
     if not asked:
         return {}
     try:
-        tcp = frozenset(read_listener.inode for read_listener in read_listeners(procfs))
+        tcp = frozenset(listener.inode for listener in read_listeners(procfs))
         unix = _unix(procfs) if any(process.role in _SERVERS for process in asked) else frozenset()
     except (OSError, ValueError) as error:
         return {process.id: Failed(Cause.NO_PROCFS, str(error)) for process in asked}
@@ -43,7 +43,7 @@ def _listens(procfs: Path, process: ProcessId, inodes: frozenset[int]) -> Readin
         return Failed(Cause.UNKNOWN, "it has ended")
     if held is None:
         return Failed(Cause.NO_PERMISSION)
-    if not inodes.isdisjoint(one.inode for one in held):
+    if not inodes.isdisjoint(found.inode for found in held):
         return Ok(True)
     ours = in_our_network(procfs, process)
     if ours is None:

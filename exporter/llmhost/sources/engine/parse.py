@@ -1,4 +1,4 @@
-"""What an engine's /metrics say, from the text exposition format. Pure.
+"""Samples from an engine's /metrics, in the text exposition format. Pure.
 
 A body of vLLM 0.32 has 40 to 60 kB in 600 lines, of which 15 per engine are wanted. So lines are picked by name before
 prometheus_client reads them: 0.8 instead of 12 ms. Names by engine and version:
@@ -76,7 +76,7 @@ _SHARE = "kv_cache_usage_ratio"  # never added up
 
 @dataclass(slots=True)
 class _Engine:
-    """One engine of a body, while it is read: name → (labels that tell its series apart, value)."""
+    """One engine of a body, while it is read: name → (labels that distinguish its series, value)."""
 
     series: dict[str, list[tuple[Mapping[str, str], float]]] = field(default_factory=dict)
 
@@ -95,14 +95,14 @@ def parse_metrics(body: bytes, engine: str) -> tuple[EngineSample, ...]:
     except UnicodeDecodeError as error:
         raise SourceError(Cause.MALFORMED, f"no UTF-8 at byte {error.start}") from None
     samples: list[EngineSample] = []
-    for one in (engine,) if engine in ENGINES else sorted(ENGINES):
+    for candidate in (engine,) if engine in ENGINES else sorted(ENGINES):
         found: dict[tuple[str, str], _Engine] = {}
-        for name, labels, value in _series(text, one):
-            whose = labels.get("model_name", ""), labels.get("engine", labels.get("dp_rank", ""))
-            found.setdefault(whose, _Engine()).series.setdefault(name, []).append((labels, value))
+        for name, labels, value in _series(text, candidate):
+            key = labels.get("model_name", ""), labels.get("engine", labels.get("dp_rank", ""))
+            found.setdefault(key, _Engine()).series.setdefault(name, []).append((labels, value))
             if len(found) > MOST_SAMPLES:
                 raise SourceError(Cause.TOO_LARGE, f"more than {MOST_SAMPLES} engines and models in one answer")
-        samples += [_sample(one, whose, found[whose]) for whose in sorted(found, key=_by_number)]
+        samples += [_sample(candidate, key, found[key]) for key in sorted(found, key=_by_number)]
         if samples:
             break  # a server is of one engine, whatever else it repeats
     if not samples:
@@ -135,10 +135,10 @@ def _by_number(whose: tuple[str, str]) -> tuple[str, int, str]:
     return model, int(index) if index.isdecimal() else -1, index
 
 
-def _sample(engine: str, whose: tuple[str, str], told: _Engine) -> EngineSample:
+def _sample(engine: str, key: tuple[str, str], read: _Engine) -> EngineSample:
     values: dict[str, Any] = {}
     for name, what in _NAMES[engine].items():
-        series = _of_lowest_rank(told.series.get(name, []))
+        series = _of_lowest_rank(read.series.get(name, []))
         if not series or what in values:
             continue
         value: Any
@@ -150,13 +150,17 @@ def _sample(engine: str, whose: tuple[str, str], told: _Engine) -> EngineSample:
             value = _share(series) if what == _SHARE else _total(number for _, number in series)
         if value is not None:
             values[what] = value
-    return EngineSample(model=whose[0], engine_index=whose[1], **values)
+    return EngineSample(model=key[0], engine_index=key[1], **values)
 
 
 def _of_lowest_rank(series: list[tuple[Mapping[str, str], float]]) -> list[tuple[Mapping[str, str], float]]:
     ranks = [tuple(_rank(labels.get(name, "")) for name in _RANKS) for labels, _ in series]
     lowest = min(ranks, default=())
-    return [one for one, rank in zip(series, ranks, strict=True) if rank == lowest and not one[0].get("priority")]
+    return [
+        (labels, value)
+        for (labels, value), rank in zip(series, ranks, strict=True)
+        if rank == lowest and not labels.get("priority")
+    ]
 
 
 def _rank(text: str) -> int:

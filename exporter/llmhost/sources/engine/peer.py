@@ -1,4 +1,4 @@
-"""Who is at the other end: before anything is said to it."""
+"""Checks of the process at the other end of a connection, before anything is sent to it."""
 
 import ipaddress
 import os
@@ -12,13 +12,13 @@ from pathlib import Path
 from llmhost.model.ids import ProcessId
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
-from llmhost.sources.engine.sockets import Held, owner_of, read_listeners, sockets_of
+from llmhost.sources.engine.sockets import HeldSocket, owner_of, read_listeners, sockets_of
 
 _ACCEPTS = 0x10000  # include/uapi/linux/net.h: __SO_ACCEPTCON
 _UCRED = struct.Struct("=iII")  # unix(7): pid, uid, gid
 _ROW = re.compile(r"[0-9A-Fa-f]+: [0-9A-F]{8} [0-9A-F]{8} ([0-9A-F]{8}) [0-9A-F]{4} [0-9A-F]{2} +([0-9]+) (.+)")
 _MOST_ROWS = 100_000
-_NOBODY = "nobody is seen to listen there"  # who accepted the connection has gone, or listens in another namespace
+_NOBODY = "nobody is seen to listen there"  # the process that accepted has gone, or listens in another namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class UnixListener:
 def parse_unix_listeners(lines: Iterator[str]) -> Iterator[UnixListener]:
     """Read what accepts connections at a path (proc_pid_net(5): unix).
 
-    A path may have a line in it that looks like a row: what is read here must be borne out by `require_unix_peer`.
+    A path may have a line in it that looks like a row: `require_unix_peer` must confirm what is read here.
     """
     for number, line in enumerate(lines):
         row = _ROW.fullmatch(line.rstrip("\n"))
@@ -41,9 +41,9 @@ def parse_unix_listeners(lines: Iterator[str]) -> Iterator[UnixListener]:
 
 
 def require_unix_listener(procfs: Path, processes: Sequence[ProcessId], path: str) -> None:
-    """See that the processes themselves listen at this path, before anybody connects to whatever it leads to.
+    """Require that the processes themselves listen at this path, before anybody connects to whatever it leads to.
 
-    A command line is written by whoever runs it, and a path in it may be that of a socket that only root may use.
+    The user of a process chooses its command line, and a path in it may be that of a socket that only root may use.
     Raises SourceError: REFUSED when nobody listens there, UNKNOWN when it is another process or cannot be told.
     """
     first = procfs / str(processes[0].pid)
@@ -65,12 +65,12 @@ def require_unix_listener(procfs: Path, processes: Sequence[ProcessId], path: st
     if not there:
         raise SourceError(Cause.REFUSED, "it does not listen at the socket of its arguments")
     held = [sockets for process in processes if (sockets := _sockets_if_alive(procfs, process)) is not None]
-    if held and there.isdisjoint(one.inode for sockets in held for one in sockets):
+    if held and there.isdisjoint(found.inode for sockets in held for found in sockets):
         raise SourceError(Cause.UNKNOWN, "another process listens at the socket of its arguments")
 
 
-def _sockets_if_alive(procfs: Path, process: ProcessId) -> tuple[Held, ...] | None:
-    """None where it takes privilege to see them: then the end of a connection tells alone, once there is one."""
+def _sockets_if_alive(procfs: Path, process: ProcessId) -> tuple[HeldSocket, ...] | None:
+    """Return None where it takes privilege to see them: then only the end of a connection can prove it."""
     try:
         return sockets_of(procfs, process)
     except ProcessLookupError:
@@ -78,14 +78,14 @@ def _sockets_if_alive(procfs: Path, process: ProcessId) -> tuple[Held, ...] | No
 
 
 def require_unix_peer(connection: socket.socket, processes: Sequence[ProcessId]) -> None:
-    """See that one of the processes made the other end listen: the kernel says so. Raises SourceError, UNKNOWN."""
+    """Require that one of the processes made the other end listen: the kernel says so. Raises SourceError, UNKNOWN."""
     pid, _, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     if pid not in {process.pid for process in processes}:
         raise SourceError(Cause.UNKNOWN, "another process listens at the socket of its arguments")
 
 
 def require_trusted_port(procfs: Path, connection: socket.socket, processes: Sequence[ProcessId]) -> None:
-    """See that what listens on this host is root's, or of the user of the unit's process, before it is sent a token.
+    """Require that a listener on this host is root's, or of the user of the unit's process, before it gets a token.
 
     Any user may listen on a port that the server has not taken yet, or has left. Another host is not ours to look into.
     Raises SourceError, NO_PERMISSION.

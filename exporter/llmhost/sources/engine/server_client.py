@@ -1,4 +1,4 @@
-"""One server, visited again and again: where it was found last, and whether it ever answered."""
+"""A client of one server, which remembers where its metrics were found, and that it has answered."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,26 +10,28 @@ from typing import Final
 from llmhost.model.engine import EngineAnswer, EngineSample, EngineServer
 from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.sources.base import SourceError
-from llmhost.sources.engine.discover import Candidate, candidates, configured, expected_endpoint, other_scheme
-from llmhost.sources.engine.fetch import Line, NoHttpError, StatusError, fetch
+from llmhost.sources.engine.discover import Candidate, configured, discover, expected_endpoint, other_scheme
+from llmhost.sources.engine.fetch import CancellableConnection, NoHttpError, StatusError, fetch
 from llmhost.sources.engine.parse import parse_metrics
 from llmhost.sources.engine.sockets import still_holds
 
-PROBE_SECONDS: Final = 2.0  # for a socket that may well be no HTTP server: ZeroMQ's says nothing that has an end
-MOST_PROBED: Final = 4  # sockets of which the arguments say nothing, each of which takes a while to say nothing
+PROBE_SECONDS: Final = 2.0  # for a socket that may be no HTTP server: a ZeroMQ socket never ends its answer
+MOST_PROBED: Final = 4  # sockets that the arguments do not name, each of which may take PROBE_SECONDS
 SETTLED_SECONDS: Final = 60.0  # how long a server that has no metrics anywhere is asked at one place only
 
-# Causes that speak of a server's answer, or of one that is to come; the most telling first.
+# Causes that tell of a server's answer, or of one that is to come; the most telling first.
 _TELLING = (Cause.NO_METRICS, Cause.UNAUTHORIZED, Cause.NOT_FOUND, Cause.HTTP_STATUS, Cause.TOO_LARGE, Cause.TIMEOUT)
 
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
+    """The candidate that is asked alone from now on."""
+
     candidate: Candidate
     until: float | None  # None: its metrics were read there
 
 
-class Visitor:
+class ServerClient:
     """Used by one thread at a time; `endpoint` is read by others."""
 
     def __init__(
@@ -39,20 +41,23 @@ class Visitor:
         procfs: Path,
         timeout_seconds: float,
         max_bytes: int,
-        line: Line,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.endpoint = expected_endpoint(server)
         self._procfs = procfs
         self._timeout_seconds = timeout_seconds
         self._max_bytes = max_bytes
-        self._line = line
+        self._connection = CancellableConnection()
         self._monotonic = monotonic
         self._settled: _Settled | None = None
         self._answered = False
 
-    def visit(self, server: EngineServer) -> EngineAnswer:
-        """Ask it for its metrics; never raises SourceError, that is an answer's reading."""
+    def cancel(self) -> None:
+        """End the request that is under way, and let none start any more; from any thread."""
+        self._connection.cancel()
+
+    def answer(self, server: EngineServer) -> EngineAnswer:
+        """Ask it for its metrics. Never raises SourceError: that is the answer's reading."""
         samples: Reading[tuple[EngineSample, ...]]
         try:
             samples = Ok(self._samples(server))
@@ -62,7 +67,7 @@ class Visitor:
         return EngineAnswer(unit=server.unit, engine=server.engine, endpoint=self.endpoint, samples=samples)
 
     def _cause(self, error: SourceError, server: EngineServer) -> Cause:
-        """Tell loading from a fault. Once it has answered it is no longer loading; llama.cpp answers 503 until then."""
+        """Tell loading from a fault. Once it has answered it is loading no longer; llama.cpp answers 503 until then."""
         unready = error.cause is Cause.REFUSED or (
             isinstance(error, StatusError) and error.status == HTTPStatus.SERVICE_UNAVAILABLE
         )
@@ -74,10 +79,10 @@ class Visitor:
             return self._ask(configured(self._procfs, server), server, deadline)
         settled = self._still_settled()
         if settled is not None:
-            sure = settled.candidate.hinted or settled.until is None
+            sure = settled.candidate.by_arguments or settled.until is None
             return self._ask(settled.candidate, server, deadline if sure else self._soon(deadline))
         self.endpoint = expected_endpoint(server)
-        found = candidates(self._procfs, server)
+        found = discover(self._procfs, server)
         self.endpoint = found[0].target.endpoint
         return self._first_that_answers(found, server, deadline)
 
@@ -94,29 +99,31 @@ class Visitor:
     def _first_that_answers(
         self, found: Sequence[Candidate], server: EngineServer, deadline: float
     ) -> tuple[EngineSample, ...]:
-        """Ask at each until one has the engine's metrics; settle there, or at the most telling of the others.
+        """Ask each until one has the engine's metrics; settle there, or at the one with the most telling failure.
 
-        Whatever the place of the arguments answers is the server's answer, and a busy one has none yet: its other
-        sockets (ZeroMQ's, torch's stores) are not bothered.
+        The answer at the port of the arguments is the server's answer, whatever it is, and a busy server has none yet:
+        its other sockets (ZeroMQ's, torch's stores) are not bothered.
         """
-        failures: list[tuple[int, Candidate, SourceError]] = []
-        hinted = [candidate for candidate in found if candidate.hinted]
-        others = [candidate for candidate in found if not candidate.hinted]
-        for candidate in (*hinted, *others[:MOST_PROBED]):
+        failures: list[tuple[Candidate, SourceError]] = []
+        first = [candidate for candidate in found if candidate.by_arguments]
+        others = [candidate for candidate in found if not candidate.by_arguments]
+        for candidate in (*first, *others[:MOST_PROBED]):
             try:
-                return self._settle(candidate, server, deadline if candidate.hinted else self._soon(deadline))
+                return self._settle(candidate, server, deadline if candidate.by_arguments else self._soon(deadline))
             except SourceError as error:
-                failures.append((_how_telling(error), candidate, error))
-            if isinstance(failures[-1][2], NoHttpError) and (candidate.hinted or len(found) == 1):
+                last = error
+                failures.append((candidate, error))
+            if isinstance(last, NoHttpError) and (candidate.by_arguments or len(found) == 1):
+                other = other_scheme(candidate)
                 try:
-                    return self._settle(other_scheme(candidate), server, self._soon(deadline))
+                    return self._settle(other, server, self._soon(deadline))
                 except SourceError as error:
                     if _is_answer(error):  # else it speaks neither with TLS nor without
-                        failures.append((_how_telling(error), other_scheme(candidate), error))
-            last = failures[-1][2]
-            if candidate.hinted and (_is_answer(last) or last.cause is Cause.TIMEOUT):
+                        last = error
+                        failures.append((other, error))
+            if candidate.by_arguments and (_is_answer(last) or last.cause is Cause.TIMEOUT):
                 break
-        _, likeliest, failure = min(failures, key=lambda failed: failed[0])
+        likeliest, failure = min(failures, key=lambda failed: _rank(failed[1]))
         self.endpoint = likeliest.target.endpoint
         self._settled = _Settled(likeliest, until=self._monotonic() + SETTLED_SECONDS)
         raise failure
@@ -132,17 +139,21 @@ class Visitor:
     def _ask(self, candidate: Candidate, server: EngineServer, deadline: float) -> tuple[EngineSample, ...]:
         self.endpoint = candidate.target.endpoint
         body = fetch(
-            candidate.target, deadline=deadline, max_bytes=self._max_bytes, line=self._line, monotonic=self._monotonic
+            candidate.target,
+            deadline=deadline,
+            max_bytes=self._max_bytes,
+            cancellable=self._connection,
+            monotonic=self._monotonic,
         )
         return parse_metrics(body, server.engine)
 
 
 def _is_answer(error: SourceError) -> bool:
-    """Whether HTTP was spoken."""
+    """Tell if HTTP was spoken."""
     if isinstance(error, NoHttpError):
         return False
     return error.cause is Cause.MALFORMED or (error.cause in _TELLING and error.cause is not Cause.TIMEOUT)
 
 
-def _how_telling(error: SourceError) -> int:
+def _rank(error: SourceError) -> int:
     return _TELLING.index(error.cause) if error.cause in _TELLING else len(_TELLING)

@@ -10,11 +10,12 @@ import ipaddress
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from llmhost.model.ids import ProcessId
-from llmhost.sources.procfs_files import parse_stat, small_file
+from llmhost.sources.procfs_files import DIRECTORY_FLAGS, links_in, opened_process, small_file
 
 _LISTEN = "0A"  # include/net/tcp_states.h: TCP_LISTEN
 _WILDCARDS: Mapping[str, str] = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -35,7 +36,7 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldSocket:
     """A socket as a process's file descriptor."""
 
     process: ProcessId
@@ -76,77 +77,56 @@ def _address(text: str) -> str:
     return str(mapped or address)
 
 
-def sockets_of(procfs: Path, process: ProcessId) -> tuple[Held, ...] | None:
+def sockets_of(procfs: Path, process: ProcessId) -> tuple[HeldSocket, ...] | None:
     """List a process's sockets; None where we may not. Raises ProcessLookupError when it is gone."""
-    directory = _open(procfs, process)
+    with _opened(procfs, process) as directory:
+        try:
+            descriptors = os.open("fd", DIRECTORY_FLAGS, dir_fd=directory)
+        except PermissionError:
+            return None
     try:
-        descriptors = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-    except PermissionError:
-        return None
-    except OSError as error:
-        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from error
-    finally:
-        os.close(directory)
-    try:
-        return tuple(_sockets(process, descriptors))
-    except PermissionError:  # the list may be read, what is behind it may not
+        return tuple(
+            HeldSocket(process, int(name), inode)
+            for name, target in links_in(descriptors, os.listdir(descriptors))  # noqa: PTH208 - of an open directory
+            if (inode := _socket_inode(target)) is not None
+        )
+    except PermissionError:  # the list may be read, the links in it may not
         return None
     finally:
         os.close(descriptors)
 
 
-def _sockets(process: ProcessId, descriptors: int) -> Iterator[Held]:
-    for name in os.listdir(descriptors):
-        inode = _socket_inode(name, descriptors)
-        if inode is not None:
-            yield Held(process, int(name), inode)
+def _socket_inode(target: str) -> int | None:
+    inode = target.removeprefix("socket:[").removesuffix("]")
+    return int(inode) if inode != target and inode.isdecimal() else None
 
 
-def _socket_inode(name: str, directory: int | None) -> int | None:
+def still_holds(procfs: Path, held: HeldSocket) -> bool:
+    """Tell if that descriptor of that process still is that socket: one cheap read."""
     try:
-        link = os.readlink(name, dir_fd=directory)
-    except FileNotFoundError:  # closed meanwhile
-        return None
-    inode = link.removeprefix("socket:[").removesuffix("]")
-    return int(inode) if inode != link and inode.isdecimal() else None
-
-
-def still_holds(procfs: Path, held: Held) -> bool:
-    """Whether that descriptor of that process still is that socket: one cheap look."""
-    try:
-        directory = _open(procfs, held.process)
+        with _opened(procfs, held.process) as directory:
+            return _socket_inode(os.readlink(f"fd/{held.descriptor}", dir_fd=directory)) == held.inode
     except OSError:
         return False
-    try:
-        return _socket_inode(f"fd/{held.descriptor}", directory) == held.inode
-    except OSError:
-        return False
-    finally:
-        os.close(directory)
 
 
-def lives(procfs: Path, process: ProcessId) -> bool:
+def is_alive(procfs: Path, process: ProcessId) -> bool:
     try:
-        os.close(_open(procfs, process))
+        with _opened(procfs, process):
+            return True
     except ProcessLookupError:
         return False
-    return True
 
 
 def owner_of(procfs: Path, process: ProcessId) -> int:
-    """Tell a process's effective uid, with which it makes sockets. Raises ProcessLookupError when it is gone."""
-    directory = _open(procfs, process)
-    try:
+    """Return a process's effective uid, with which it makes sockets. Raises ProcessLookupError when it is gone."""
+    with _opened(procfs, process) as directory:
         status = small_file("status", directory)  # the owner of the directory is root for what may not dump core
         return int(status.split(b"\nUid:", 1)[1].split(None, 2)[1])
-    except (OSError, IndexError) as error:
-        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from error
-    finally:
-        os.close(directory)
 
 
 def in_our_network(procfs: Path, process: ProcessId) -> bool | None:
-    """Whether a process is in our network namespace; None where that cannot be told."""
+    """Tell if a process is in our network namespace; None where that is unknown."""
     try:
         theirs = (procfs / str(process.pid) / "ns/net").readlink()
         ours = (procfs / "self/ns/net").readlink()
@@ -155,16 +135,11 @@ def in_our_network(procfs: Path, process: ProcessId) -> bool | None:
     return theirs == ours
 
 
-def _open(procfs: Path, process: ProcessId) -> int:
-    """Open the directory of exactly this process: with it open, a reused pid is not mixed up with it."""
+@contextmanager
+def _opened(procfs: Path, process: ProcessId) -> Iterator[int]:
+    """Open a process; whatever fails on it but a lack of permission that is handled, it is gone."""
     try:
-        directory = os.open(procfs / str(process.pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
+        with opened_process(procfs / str(process.pid), process.start_ticks) as directory:
+            yield directory
+    except (OSError, ValueError, IndexError) as error:
         raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from error
-    try:
-        if parse_stat(small_file("stat", directory)).start_ticks == process.start_ticks:
-            return directory
-    except (OSError, ValueError, IndexError):
-        pass
-    os.close(directory)
-    raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))

@@ -1,4 +1,4 @@
-"""What every watched unit's engine delivers, from its own /metrics."""
+"""Source of the engines' own metrics."""
 
 import threading
 import time
@@ -12,13 +12,12 @@ from llmhost.model.engine_listen import parse_listen_arguments
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.sources.engine.discover import expected_endpoint
-from llmhost.sources.engine.fetch import Line
-from llmhost.sources.engine.poller import Asker
-from llmhost.sources.engine.server_client import Visitor
+from llmhost.sources.engine.poller import ServerPoller
+from llmhost.sources.engine.server_client import ServerClient
 
 MOST_SERVERS: Final = 64  # threads; a host has a few servers
 MOST_PER_UNIT: Final = 8  # so that a unit that is full of servers, or of what looks like them, costs no other its own
-KNOWN_LATE_SECONDS: Final = 1.0  # how long those are waited for that did not answer in time before
+KNOWN_LATE_SECONDS: Final = 1.0  # the wait for a server that did not answer in time before
 _MARGIN_SECONDS: Final = 0.1  # before a deadline, for what has come by then to be handed over
 _END_SECONDS: Final = 0.8
 
@@ -26,9 +25,9 @@ _Key: TypeAlias = tuple[UnitId, str, str, tuple[ProcessId, ...]]
 
 
 class EngineSource:
-    """Source of the engines' answers. Which servers are asked is said by `aim`, before each read.
+    """Source of the engines' answers; `set_servers` names the servers to ask.
 
-    Each server has a thread of its own for as long as it is aimed at: one that is slow delays only its own answer, and
+    Each server has a thread of its own for as long as it is named: one that is slow delays only its own answer, and
     is itself waited for until the deadline. A fetch may take `timeout_seconds` in all and `max_bytes`. Nothing is asked
     but what configured URLs name and what the servers' own processes listen on, on this host.
     """
@@ -47,79 +46,77 @@ class EngineSource:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._servers: tuple[EngineServer, ...] = ()
-        self._askers: dict[_Key, Asker] = {}
-        self._ending: list[Asker] = []
+        self._pollers: dict[_Key, ServerPoller] = {}
+        self._ending: list[ServerPoller] = []
         self._closed = False
 
-    def aim(self, servers: tuple[EngineServer, ...]) -> None:
-        """Say who is to be asked at the next read; from any thread."""
+    def set_servers(self, servers: tuple[EngineServer, ...]) -> None:
+        """Set the servers that the next read asks; from any thread."""
         with self._lock:
             self._servers = servers
 
     def read(self, deadline: float) -> EnginesReport:
-        """Ask all, at the same time; one that fails or is late is an answer that says so."""
+        """Ask all, at the same time; one that fails or is late gives a Failed answer."""
         with self._lock:
             servers = {_key(server): server for server in self._servers}
-            asked = self._asked(_chosen(servers))
-        for key, asker in asked.items():
-            asker.ask(servers[key])
+            asked = self._matching_pollers(_chosen(servers))
+        for key, poller in asked.items():
+            poller.ask(servers[key])
         now = self._monotonic()
         until = deadline - min(_MARGIN_SECONDS, (deadline - now) / 4)
         if_late = now + KNOWN_LATE_SECONDS
-        answers = [asker.answer(until, if_late=if_late) for asker in asked.values()]
+        answers = [poller.answer(until, if_late=if_late) for poller in asked.values()]
         left_out = {server.unit: server for key, server in servers.items() if key not in asked}
         return EnginesReport(answers=_distinct([*answers, *map(_too_many, left_out.values())]))
 
     def doing(self) -> str:
         with self._lock:
-            busy = sorted(asker.endpoint for asker in self._askers.values() if asker.busy)
+            busy = sorted(poller.endpoint for poller in self._pollers.values() if poller.busy)
         return f"waiting for {', '.join(busy)}" if busy else "idle"
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            ending = [*self._askers.values(), *self._ending]
-            self._askers = {}
+            ending = [*self._pollers.values(), *self._ending]
+            self._pollers = {}
             self._ending = []
-        for asker in ending:
-            asker.end()
+        for poller in ending:
+            poller.end()
         until = time.monotonic() + _END_SECONDS
-        for asker in ending:
-            asker.join(until - time.monotonic())
+        for poller in ending:
+            poller.join(until - time.monotonic())
 
-    def _asked(self, servers: dict[_Key, EngineServer]) -> dict[_Key, Asker]:
+    def _matching_pollers(self, servers: dict[_Key, EngineServer]) -> dict[_Key, ServerPoller]:
         """Match the threads with the servers: end those of servers that are gone, start those of new ones."""
-        for key in self._askers.keys() - servers.keys():
-            asker = self._askers.pop(key)
-            asker.end()
-            self._ending.append(asker)
-        self._ending = [asker for asker in self._ending if asker.alive]
+        for key in self._pollers.keys() - servers.keys():
+            poller = self._pollers.pop(key)
+            poller.end()
+            self._ending.append(poller)
+        self._ending = [poller for poller in self._ending if poller.alive]
         for key, server in servers.items():
-            full = len(self._askers) + len(self._ending) >= MOST_SERVERS
-            if key not in self._askers and not full and not self._closed:
-                self._askers[key] = self._asker(server)
-        return dict(self._askers)
+            full = len(self._pollers) + len(self._ending) >= MOST_SERVERS
+            if key not in self._pollers and not full and not self._closed:
+                self._pollers[key] = self._new_poller(server)
+        return dict(self._pollers)
 
-    def _asker(self, server: EngineServer) -> Asker:
-        line = Line()
-        visitor = Visitor(
+    def _new_poller(self, server: EngineServer) -> ServerPoller:
+        client = ServerClient(
             server,
             procfs=self._procfs,
             timeout_seconds=self._timeout_seconds,
             max_bytes=self._max_bytes,
-            line=line,
             monotonic=self._monotonic,
         )
-        return Asker(server, visitor, line, self._monotonic)
+        return ServerPoller(server, client, self._monotonic)
 
 
 def _key(server: EngineServer) -> _Key:
-    """Tell servers apart; of another one nothing holds that is remembered of the one before it."""
+    """Give the identity of a server; another server gets a thread and a client of its own."""
     return server.unit, f"{server.url} {server.token_file}", server.run, server.processes[:1]
 
 
 def _chosen(servers: dict[_Key, EngineServer]) -> dict[_Key, EngineServer]:
-    """Take no more of a unit, and in all, than are asked; those first that somebody has said the place of."""
+    """Take no more of a unit, and in all, than are asked; first those whose place is given."""
     taken: Counter[UnitId] = Counter()
     chosen: dict[_Key, EngineServer] = {}
     for key, server in sorted(servers.items(), key=lambda item: _preference(item[1])):
@@ -132,8 +129,8 @@ def _chosen(servers: dict[_Key, EngineServer]) -> dict[_Key, EngineServer]:
 def _preference(server: EngineServer) -> int:
     if server.url:
         return 0
-    said = parse_listen_arguments(server.engine, server.argv)
-    return 1 if said.port_given or said.unix_path else 2
+    arguments = parse_listen_arguments(server.engine, server.argv)
+    return 1 if arguments.port_given or arguments.unix_path else 2
 
 
 def _too_many(server: EngineServer) -> EngineAnswer:

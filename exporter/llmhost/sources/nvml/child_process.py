@@ -1,32 +1,25 @@
-"""One NVML child process, seen from the exporter: asked, waited for, killed, and never waited for without a limit."""
+"""NVML child processes, seen from the exporter."""
 
 import json
 import os
-import select
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from llmhost.model.reading import StuckCall
-from llmhost.sources.nvml import current_call as crumbs
-from llmhost.sources.nvml import xid_counters as tallies
-from llmhost.sources.nvml.current_call import Crumb, CrumbReader
+from llmhost.model.reading import Cause, StuckCall
+from llmhost.runtime.line_child import LineChild
+from llmhost.sources.base import SourceError
+from llmhost.sources.nvml import current_call, xid_counters
+from llmhost.sources.nvml.current_call import CurrentCall, CurrentCallReader
 from llmhost.sources.nvml.wire import Question
-from llmhost.sources.nvml.xid_counters import Seen, TallyReader, XidKey
+from llmhost.sources.nvml.xid_counters import XidCount, XidCounterReader, XidKey
 
 _MOST_ANSWER_BYTES = 16 << 20  # 32 GPUs with 2048 processes are 5 MB
-_REAP_STEP_SECONDS = 0.01
+_MOST_ABANDONED = 2  # children that were killed and do not die
 
 
-class ChildEndedError(Exception):
-    """The child is gone; the text says how."""
-
-
-class Child:
-    """A running child. All but `crumb`, `stuck`, `doing` and `kill` are for one thread at a time."""
+class NvmlChild:
+    """A running child. `pid`, `current_call`, `stuck`, `doing` and `kill` are for any thread, all else for one."""
 
     def __init__(
         self,
@@ -35,132 +28,114 @@ class Child:
         procfs: Path,
         environment: Mapping[str, str] | None,
         unsupported_seconds: float,
-        wake: int,
         monotonic: Callable[[], float],
     ) -> None:
-        """Start it. `wake` is a file descriptor that ends any wait when it becomes readable."""
+        """Start it. Raises OSError; ChildEndedError comes of questions and answers."""
         self.has_answered = False
-        self._wake = wake
         self._monotonic = monotonic
-        self._received = bytearray()
-        crumb, tally = crumbs.create(), tallies.create()
+        memory = call_fd, xids_fd = current_call.create(), xid_counters.create()
         options = ["--procfs", str(procfs), "--unsupported-seconds", str(unsupported_seconds)]
-        options += ["--crumb-fd", str(crumb), "--tally-fd", str(tally)]
-        self._crumb = CrumbReader(crumb)
-        self._tally = TallyReader(tally)
+        options += ["--current-call-fd", str(call_fd), "--xid-counters-fd", str(xids_fd)]
+        self._call = CurrentCallReader(call_fd)
+        self._xids = XidCounterReader(xids_fd)
         try:
-            self._process = subprocess.Popen(
+            self._process = LineChild(
                 # -P: the directory that the exporter was started in has no say in what is imported; -I: nor has the
                 # environment, where it has none in ours
                 [python, "-I" if sys.flags.isolated else "-P", "-m", "llmhost.sources.nvml.child.worker", *options],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                bufsize=0,
-                pass_fds=(crumb, tally),
-                env=None if environment is None else {**os.environ, **environment},
-                process_group=0,  # Ctrl-C is for us: the child ends when its stdin does
+                pass_fds=memory,
+                environment=None if environment is None else {**os.environ, **environment},
+                most_answer_bytes=_MOST_ANSWER_BYTES,
+                monotonic=monotonic,
             )
         except OSError:
-            self._crumb.close()
-            self._tally.close()
+            self._close_memory()
             raise
         finally:
-            os.close(crumb)
-            os.close(tally)
-        if self._process.stdin is None or self._process.stdout is None:
-            raise AssertionError
-        self._questions = self._process.stdin
-        self._answers = self._process.stdout
-        os.set_blocking(self._answers.fileno(), False)
+            for descriptor in memory:
+                os.close(descriptor)
+        self.alive = self._process.alive
+        self.kill = self._process.kill
+        self.ended = self._process.ended
+        self.abandon = self._process.abandon
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def crumb(self) -> Crumb | None:
-        """Say which call it is in; from any thread."""
+    def current_call(self) -> CurrentCall | None:
+        """Return the call that it is in."""
         try:
-            return self._crumb.read()
-        except ValueError:  # let go of meanwhile
+            return self._call.read()
+        except ValueError:  # closed meanwhile
             return None
 
     def stuck(self) -> StuckCall | None:
-        crumb = self.crumb()
-        if crumb is None:
+        call = self.current_call()
+        if call is None:
             return None
-        return StuckCall(crumb.call, "" if crumb.gpu is None else str(crumb.gpu), self._seconds_in(crumb))
+        return StuckCall(call.name, "" if call.gpu is None else str(call.gpu), self._seconds_in(call))
 
     def doing(self) -> str:
-        crumb = self.crumb()
-        if crumb is None:
+        call = self.current_call()
+        if call is None:
             return "the NVML child is in no call: starting, stopped, or idle"
-        about = "" if crumb.gpu is None else f" on GPU {crumb.gpu}"
-        return f"{crumb.call}{about} for {self._seconds_in(crumb):.1f} s"
+        about = "" if call.gpu is None else f" on GPU {call.gpu}"
+        return f"{call.name}{about} for {self._seconds_in(call):.1f} s"
 
-    def xids(self) -> Mapping[XidKey, Seen]:
+    def xids(self) -> Mapping[XidKey, XidCount]:
         """Return the XID events that it has seen since it started; also when it has ended."""
-        return self._tally.read()
+        return self._xids.read()
 
     def ask(self, question: Question) -> None:
-        """Raise ChildEndedError when nobody is there to be asked."""
-        line = json.dumps(question).encode() + b"\n"
-        try:
-            os.write(self._questions.fileno(), line)  # one question at a time fits into the pipe's buffer
-        except BrokenPipeError:
-            raise ChildEndedError(self._how_it_ended()) from None
+        self._process.ask(json.dumps(question).encode())
 
-    def answer(self, until: float) -> bytes | None:
-        """Wait for one line until then on the clock; None if it has not come, or if the wait was ended by `wake`."""
-        poll = select.poll()
-        poll.register(self._answers.fileno(), select.POLLIN)
-        poll.register(self._wake, select.POLLIN)
-        while b"\n" not in self._received:
-            remaining = until - self._monotonic()
-            ready = [fd for fd, _ in poll.poll(max(0.0, remaining) * 1000)]
-            if self._wake in ready or not ready:
-                return None
-            data = os.read(self._answers.fileno(), 1 << 16)
-            if not data or len(self._received) > _MOST_ANSWER_BYTES:
-                raise ChildEndedError(self._how_it_ended() if not data else "its answer has no end")
-            self._received += data
-        line, _, rest = bytes(self._received).partition(b"\n")
-        self._received = bytearray(rest)
-        self.has_answered = True
+    def answer(self, until: float, wake: int) -> bytes | None:
+        """Wait for one line until then on the clock, or until `wake` is readable; None if none has come."""
+        line = self._process.answer(until, wake)
+        self.has_answered = self.has_answered or line is not None
         return line
 
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def kill(self) -> None:
-        """Kill it without waiting; from any thread."""
-        self._process.kill()
-
-    def reaped(self, within_seconds: float) -> bool:
-        """Wait for the end of a killed child; False for one that the kernel does not let go of (state D)."""
-        until = time.monotonic() + within_seconds
-        while self._process.poll() is None:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(_REAP_STEP_SECONDS)
-        return True
-
-    def let_go(self) -> None:
+    def close(self) -> None:
         """Close what connects us to it."""
-        self._questions.close()
-        self._answers.close()
-        self._crumb.close()
-        self._tally.close()
+        self._process.close()
+        self._close_memory()
 
-    def give_up(self) -> None:
-        """Forget a killed child that cannot be reaped; init will reap it after us."""
-        if self._process.poll() is None:
-            self._process.returncode = -signal.SIGKILL  # or else its finaliser warns of a running process
+    def _close_memory(self) -> None:
+        self._call.close()
+        self._xids.close()
 
-    def _seconds_in(self, crumb: Crumb) -> float:
-        return max(0.0, self._monotonic() - crumb.since)
+    def _seconds_in(self, call: CurrentCall) -> float:
+        return max(0.0, self._monotonic() - call.since)
 
-    def _how_it_ended(self) -> str:
-        if not self.reaped(0.2):
-            return "it closed its end and runs on"
-        status = self._process.returncode
-        return f"it was ended by signal {-status}" if status < 0 else f"it ended with status {status}"
+
+class NvmlChildren:
+    """The children of one source: started one at a time, and those that were killed and do not die."""
+
+    def __init__(self, start: Callable[[], NvmlChild]) -> None:
+        self._start = start
+        self._undead: list[NvmlChild] = []
+
+    def start(self) -> NvmlChild:
+        """Start one. Raises OSError; SourceError(TIMEOUT) where too many hang already."""
+        hanging = self.undead()
+        if len(hanging) >= _MOST_ABANDONED:
+            pids = " and ".join(str(pid) for pid in hanging)
+            raise SourceError(Cause.TIMEOUT, f"NVML children {pids} hang in the driver and cannot be killed")
+        return self._start()
+
+    def end(self, child: NvmlChild, within_seconds: float) -> None:
+        """Kill it, and wait no longer than that for its end."""
+        child.kill()
+        if not child.ended(within_seconds):
+            self._undead.append(child)
+
+    def undead(self) -> tuple[int, ...]:
+        """Reap those that have died at last; give the pids of the others."""
+        self._undead = [child for child in self._undead if not child.ended(0.0)]
+        return tuple(child.pid for child in self._undead)
+
+    def abandon_all(self) -> None:
+        for child in self._undead:
+            child.abandon()
+        self._undead = []

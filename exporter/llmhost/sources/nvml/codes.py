@@ -1,4 +1,4 @@
-"""NVML's return codes, and what each means to us (nvml.h: nvmlReturn_t)."""
+"""NVML's return codes and their causes (nvml.h: nvmlReturn_t). For both processes."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ from llmhost.model.reading import Cause
 
 
 class Code(IntEnum):
-    CHANGING = -2  # ours: a list that was read before, and what it is about has moved since
+    CHANGING = -2  # ours: a list that was read before, and the memory or its processes have changed since
     NO_SENSE = -1  # ours: the call succeeded and its answer cannot be true
     UNINITIALIZED = 1
     INVALID_ARGUMENT = 2
@@ -27,8 +27,8 @@ class Code(IntEnum):
 
 
 LOST = frozenset({Code.GPU_IS_LOST, Code.RESET_REQUIRED})
-# The session as a whole is broken when every GPU says one of these: the driver was reloaded, or a container lost its
-# devices (NVIDIA/nvidia-docker#1730). A new nvmlInit may mend it.
+# The session as a whole is broken when every GPU answers one of these: the driver was reloaded, or a container lost its
+# devices (NVIDIA/nvidia-docker#1730). A new nvmlInit may fix it.
 SESSION_BROKEN = frozenset({Code.UNINITIALIZED, Code.UNKNOWN})
 # Answers about the call, not about the health of the GPU.
 HARMLESS = frozenset(
@@ -56,7 +56,7 @@ _CAUSES: dict[int, Cause] = {
     Code.LIB_RM_VERSION_MISMATCH: Cause.DRIVER_MISMATCH,
     Code.CHANGING: Cause.CHANGING,
 }
-# What may keep a GPU from being up; anything else that one says of itself is of no known kind.
+# Causes for which a GPU is not up; any other answer is an unknown fault.
 _FAULTS = frozenset({Cause.LOST, Cause.RESET_REQUIRED, Cause.TIMEOUT, Cause.NO_PERMISSION})
 _NAMES = {code.value: code.name for code in Code}
 
@@ -75,13 +75,13 @@ def cause_of(code: int) -> Cause:
 
 
 def fault_of(code: int) -> Cause:
-    """Say why a GPU is not up: lost, reset_required, no_permission, or unknown (llmhost_gpu_fault)."""
+    """Map to a cause for a GPU that is not up: lost, reset_required, no_permission, or unknown (llmhost_gpu_fault)."""
     cause = cause_of(code)
     return cause if cause in _FAULTS else Cause.UNKNOWN
 
 
 def described(call: str, code: int) -> str:
-    """Say it as NVIDIA's documentation spells it, with the number that people search for."""
+    """Spell it as NVIDIA's documentation does, with the number that people search for."""
     if code == Code.NO_SENSE:
         return f"{call}: an answer that cannot be true"
     if code == Code.CHANGING:

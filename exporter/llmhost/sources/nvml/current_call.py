@@ -1,7 +1,7 @@
-"""What the NVML child is doing at this moment, in memory that it shares with the exporter.
+"""The NVML call that the child is in, in memory that it shares with the exporter.
 
-A call into a hung driver does not come back, so whoever makes it cannot say so: the child notes each call before it
-makes it. One writer, one reader; a sequence number, odd during a write, tells the reader that it read a half.
+Written by the child before each call, read by the exporter: a call into a hung driver does not come back, so the child
+cannot report it. One writer, one reader; a sequence number, odd during a write, shows the reader that it read a half.
 """
 
 import mmap
@@ -17,21 +17,23 @@ NO_GPU = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Crumb:
-    call: str  # an NVML function
+class CurrentCall:
+    name: str  # of an NVML function
     gpu: int | None  # NVML index; None for a call about no GPU
     since: float  # time.monotonic() seconds; the clock is the same in all processes
-    uuid: str | None = None  # of the GPU, once it has told it: its index is another after a restart of the driver
+    uuid: str | None = None  # of the GPU, once it is known: its index is another after a restart of the driver
 
 
 def create() -> int:
     """Return a memfd to be shared with a child."""
-    fd = os.memfd_create("llmhost-nvml-crumb", os.MFD_CLOEXEC)
+    fd = os.memfd_create("llmhost-nvml-current-call", os.MFD_CLOEXEC)
     os.ftruncate(fd, _SIZE)
     return fd
 
 
-class CrumbWriter:
+class CurrentCallWriter:
+    """The child's end."""
+
     def __init__(self, fd: int) -> None:
         self._map = mmap.mmap(fd, _SIZE)
         self._sequence = 0
@@ -46,19 +48,21 @@ class CrumbWriter:
         self.note("")
 
 
-class CrumbReader:
+class CurrentCallReader:
+    """The exporter's end."""
+
     def __init__(self, fd: int) -> None:
         self._map = mmap.mmap(fd, _SIZE, access=mmap.ACCESS_READ)
 
-    def read(self) -> Crumb | None:
-        """Return the call that is being made, None when there is none (idle, or still starting)."""
+    def read(self) -> CurrentCall | None:
+        """Return the call that is being made; None when there is none (idle, or still starting)."""
         for _ in range(10):
             (before,) = _SEQUENCE.unpack_from(self._map, 0)
             gpu, since, call, uuid = _NOTE.unpack_from(self._map, _SEQUENCE.size)
             (after,) = _SEQUENCE.unpack_from(self._map, 0)
             if before == after and before % 2 == 0:
                 name = _text(call)
-                return Crumb(name, None if gpu == NO_GPU else gpu, since, _text(uuid) or None) if name else None
+                return CurrentCall(name, None if gpu == NO_GPU else gpu, since, _text(uuid) or None) if name else None
         return None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Whether the driver may be touched, and the descriptor that ends a wait for it once it may not be."""
+"""Permission to touch the driver, and the descriptor that ends a wait for it once there is none."""
 
 import contextlib
 import os
@@ -8,33 +8,33 @@ from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 
 
-class Gate:
-    """Open at first. From any thread."""
+class DriverAccess:
+    """Granted at first; withheld during a driver pause, and for good once closed. From any thread."""
 
     def __init__(self) -> None:
-        self.wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # readable: who waits is to wait no longer
+        self.wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # readable: no more waiting
         self._writing = threading.Lock()  # so that nothing is written to the descriptor once it is closed
-        self._released = ""  # why, while the driver is let go of
+        self._paused_why = ""
         self._closed = False
 
     @property
     def closed(self) -> bool:
         return self._closed
 
-    def release(self, why: str) -> None:
+    def pause(self, why: str) -> None:
         with self._writing:
             if not self._closed:
-                self._released = why
+                self._paused_why = why
                 os.eventfd_write(self.wake, 1)
 
-    def calm(self) -> None:
-        """Let waits be possible again; for whoever keeps others from waiting, and from closing `wake`."""
+    def rearm(self) -> None:
+        """Let waits be possible again; for a caller that keeps others from waiting, and from closing `wake`."""
         with self._writing, contextlib.suppress(BlockingIOError):
             if not self._closed:
                 os.eventfd_read(self.wake)
 
     def resume(self) -> None:
-        self._released = ""
+        self._paused_why = ""
 
     def close(self) -> bool:
         """Close for good, but keep the descriptor; False where it was closed before."""
@@ -45,8 +45,8 @@ class Gate:
             return first
 
     def error(self) -> SourceError | None:
-        """Say why there is nothing to be read, for ever or for a while, whatever the driver does."""
+        """Give the reason why nothing can be read, whatever the driver does; None where access is granted."""
         if self._closed:
             return SourceError(Cause.UNKNOWN, "closed")
-        why = self._released
+        why = self._paused_why
         return SourceError(Cause.RELEASED, why) if why else None

@@ -1,4 +1,4 @@
-"""From the NVML child's answer to the model. Pure: what earlier answers said is history's."""
+"""From one answer of the NVML child to the model. Pure: earlier answers are the concern of `known_gpus`."""
 
 import json
 import re
@@ -20,7 +20,7 @@ _INTEGRATED = re.compile(rf"\b(?:{'|'.join(INTEGRATED)})\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class HolderKey:
-    """What makes two entries of consecutive lists the same entry; the instance ids are 2³²−1 without MIG."""
+    """The identity of an entry in consecutive lists; the instance ids are 2³²−1 without MIG."""
 
     pid: int
     gpu_instance: int
@@ -28,8 +28,8 @@ class HolderKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """One list entry: what it says by itself, before it is known whether it was there before."""
+class ListEntry:
+    """One entry of a process list, by itself: it may have been there before."""
 
     key: HolderKey
     used_bytes: int | None
@@ -41,8 +41,8 @@ class ParsedReport:
     """A report of one answer by itself: `listed_most` is what is listed now, and no GPU is missed."""
 
     report: NvmlReport
-    entries: Mapping[GpuUuid, tuple[Listed, ...]]  # of the GPUs that have a list
-    nameless: frozenset[GpuUuid]  # GPUs that failed before they told their UUID, under a stand-in
+    entries: Mapping[GpuUuid, tuple[ListEntry, ...]]  # of the GPUs that have a list
+    nameless: frozenset[GpuUuid]  # GPUs that failed before their UUID was known, under a stand-in
     uuids: Mapping[int, GpuUuid]  # by NVML index, of the others; MIG instances have none
 
 
@@ -53,8 +53,8 @@ def parse_answer(line: bytes, question_id: int) -> ParsedReport:
         parsed = parse_report(answer)
         answered = answer["id"]
     except (KeyError, TypeError, ValueError) as error:
-        told = f"the NVML child's answer is none: {type(error).__name__}: {error}"
-        raise SourceError(Cause.UNKNOWN, told) from error
+        detail = f"the NVML child's answer is none: {type(error).__name__}: {error}"
+        raise SourceError(Cause.UNKNOWN, detail) from error
     if answered != question_id:
         raise SourceError(Cause.UNKNOWN, "the NVML child answered another question")
     return parsed
@@ -64,9 +64,9 @@ def parse_report(answer: Answer) -> ParsedReport:
     """Raise SourceError when NVML as a whole did not work, and KeyError, TypeError or ValueError for another format."""
     failed = answer["failed"]
     if failed is not None:
-        raise SourceError(cause_of(failed["code"]), _told(failed) + _library(answer))
+        raise SourceError(cause_of(failed["code"]), _text(failed) + _library(answer))
     on_disk, driver = answer["library_on_disk_version"], answer["driver_version"]
-    gpus = tuple(_gpu(said) for said in answer["gpus"])
+    gpus = tuple(_gpu(wire) for wire in answer["gpus"])
     return ParsedReport(
         report=NvmlReport(
             driver_version=driver,
@@ -78,64 +78,64 @@ def parse_report(answer: Answer) -> ParsedReport:
             listed_most=answer["listed"],
         ),
         entries={
-            gpu.uuid: tuple(_listed(holder) for holder in said["holders"])
-            for gpu, said in zip(gpus, answer["gpus"], strict=True)
-            if isinstance(said["holders"], list)
+            gpu.uuid: tuple(_listed(holder) for holder in wire["holders"])
+            for gpu, wire in zip(gpus, answer["gpus"], strict=True)
+            if isinstance(wire["holders"], list)
         },
-        nameless=frozenset(_uuid(said) for said in answer["gpus"] if said["uuid"] is None),
+        nameless=frozenset(_uuid(wire) for wire in answer["gpus"] if wire["uuid"] is None),
         uuids={
-            int(said["index"]): _uuid(said)
-            for said in answer["gpus"]
-            if said["uuid"] is not None and said["parent_uuid"] is None
+            int(wire["index"]): _uuid(wire)
+            for wire in answer["gpus"]
+            if wire["uuid"] is not None and wire["parent_uuid"] is None
         },
     )
 
 
-def _gpu(said: WireGpu) -> Gpu:
+def _gpu(wire: WireGpu) -> Gpu:
     fault: Cause | None = None
     detail = ""
-    if said["skipped"]:
+    if wire["skipped"]:
         fault, detail = Cause.TIMEOUT, "not asked, because a call on it hung"
-    elif said["fault"] is not None:
-        fault, detail = fault_of(said["fault"]["code"]), _told(said["fault"])
+    elif wire["fault"] is not None:
+        fault, detail = fault_of(wire["fault"]["code"]), _text(wire["fault"])
     failed = Failed(fault, detail) if fault is not None else None
-    parent = said["parent_uuid"]
+    parent = wire["parent_uuid"]
     return Gpu(
-        uuid=_uuid(said),
-        index=said["index"],
-        name=said["name"],
-        pci_bus_id=said["pci_bus_id"],
+        uuid=_uuid(wire),
+        index=wire["index"],
+        name=wire["name"],
+        pci_bus_id=wire["pci_bus_id"],
         parent_uuid=None if parent is None else GpuUuid(parent),
         fault=fault,
         fault_detail=detail,
-        memory=failed or _memory(said),
-        holders=failed or _holders(said),
-        utilization_ratio=said["utilization_ratio"],
-        temperature_celsius=said["temperature_celsius"],
-        power_watts=said["power_watts"],
-        fabric_ready=said["fabric_ready"],
-        unified_memory=fault is None and _unified(said),
+        memory=failed or _memory(wire),
+        holders=failed or _holders(wire),
+        utilization_ratio=wire["utilization_ratio"],
+        temperature_celsius=wire["temperature_celsius"],
+        power_watts=wire["power_watts"],
+        fabric_ready=wire["fabric_ready"],
+        unified_memory=fault is None and _unified(wire),
     )
 
 
-def _uuid(said: WireGpu) -> GpuUuid:
-    return GpuUuid(said["uuid"] if said["uuid"] is not None else f"INDEX-{said['index']}")
+def _uuid(wire: WireGpu) -> GpuUuid:
+    return GpuUuid(wire["uuid"] if wire["uuid"] is not None else f"INDEX-{wire['index']}")
 
 
-def _unified(said: WireGpu) -> bool:
-    """Only a known name says so, and only if the memory call did not fail for another reason."""
-    memory = said["memory"]
-    if memory is None or not _INTEGRATED.search(said["name"]):
+def _unified(wire: WireGpu) -> bool:
+    """Go by known names, and only if the memory call did not fail for another reason."""
+    memory = wire["memory"]
+    if memory is None or not _INTEGRATED.search(wire["name"]):
         return False
     return "total" in memory or memory["code"] == Code.NO_SENSE or cause_of(memory["code"]) is Cause.NOT_SUPPORTED
 
 
-def _memory(said: WireGpu) -> Reading[GpuMemory]:
-    if said["mig_parent"]:
+def _memory(wire: WireGpu) -> Reading[GpuMemory]:
+    if wire["mig_parent"]:
         return NotApplicable("its MIG instances have it")
-    if _unified(said):
+    if _unified(wire):
         return NotApplicable("unified memory: it is the host's")
-    memory = said["memory"]
+    memory = wire["memory"]
     if memory is None:
         raise ValueError("a GPU without memory, and no reason")
     if "total" not in memory:
@@ -151,10 +151,10 @@ def _memory(said: WireGpu) -> Reading[GpuMemory]:
     )
 
 
-def _holders(said: WireGpu) -> Reading[tuple[GpuHolder, ...]]:
-    if said["mig_parent"]:
+def _holders(wire: WireGpu) -> Reading[tuple[GpuHolder, ...]]:
+    if wire["mig_parent"]:
         return NotApplicable("its MIG instances have them")
-    holders = said["holders"]
+    holders = wire["holders"]
     if holders is None:
         raise ValueError("a GPU without holders, and no reason")
     if not isinstance(holders, list):
@@ -162,7 +162,7 @@ def _holders(said: WireGpu) -> Reading[tuple[GpuHolder, ...]]:
     return Ok(tuple(holder_of(_listed(entry), entry["start_ticks"]) for entry in holders))
 
 
-def holder_of(listed: Listed, start_ticks: int | None) -> GpuHolder:
+def holder_of(listed: ListEntry, start_ticks: int | None) -> GpuHolder:
     pid = listed.key.pid
     return GpuHolder(
         pid=pid,
@@ -172,15 +172,15 @@ def holder_of(listed: Listed, start_ticks: int | None) -> GpuHolder:
     )
 
 
-def _listed(entry: WireHolder) -> Listed:
-    return Listed(HolderKey(entry["pid"], entry["gi"], entry["ci"]), entry["used"], entry["start_ticks"])
+def _listed(entry: WireHolder) -> ListEntry:
+    return ListEntry(HolderKey(entry["pid"], entry["gi"], entry["ci"]), entry["used"], entry["start_ticks"])
 
 
 def _failed(error: WireError) -> Failed:
-    return Failed(cause_of(error["code"]), _told(error))
+    return Failed(cause_of(error["code"]), _text(error))
 
 
-def _told(error: WireError) -> str:
+def _text(error: WireError) -> str:
     return described(error["call"], error["code"])
 
 

@@ -1,7 +1,6 @@
-"""GPUs through NVML, which is asked in a child process.
+"""Source of the GPUs through NVML, which is asked in a child process (see the package).
 
-A call into a sick driver can hang for minutes, in a state in which nothing but the end of the call ends it. So NVML
-runs in a process of its own (worker): a hang costs the GPUs' values, and the child can be killed and replaced.
+The source is in one of three states: `_NoChild`, `_Idle` and `_Waiting`.
 """
 
 import contextlib
@@ -13,31 +12,54 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.reading import Cause, StuckCall
+from llmhost.runtime.backoff import Backoff
+from llmhost.runtime.line_child import ChildEndedError
 from llmhost.sources.base import SourceError
-from llmhost.sources.nvml.child.asking import UNSUPPORTED_SECONDS
-from llmhost.sources.nvml.child_process import Child, ChildEndedError
-from llmhost.sources.nvml.child_processes import Children
-from llmhost.sources.nvml.driver_access import Gate
-from llmhost.sources.nvml.history import History
-from llmhost.sources.nvml.patience import Accused, Backoff, Suspects, Whereabouts
+from llmhost.sources.nvml.child_process import NvmlChild, NvmlChildren
+from llmhost.sources.nvml.driver_access import DriverAccess
+from llmhost.sources.nvml.known_gpus import KnownGpus
 from llmhost.sources.nvml.report import ParsedReport, parse_answer
+from llmhost.sources.nvml.suspects import GpuIndexes, SuspectGpu, Suspects
 from llmhost.sources.nvml.wire import Extent, Question
-from llmhost.sources.nvml.xids import XidCounts
+from llmhost.sources.nvml.xid_counters import XidTotals
 
-_STUCK_WAIT_SECONDS = 0.5  # how long a read waits for an answer that is late already
+_LATE_WAIT_SECONDS = 0.5  # how long a read waits for an answer that is late already
 _END_SECONDS = 0.5  # for a child that ends by itself
-_RELEASE_SECONDS = 3.0  # for the read of another thread that is ending a child
+_PAUSE_SECONDS = 3.0  # for the read of another thread that is ending a child
 _CLOSE_SECONDS = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class _Pending:
+class _NoChild:
+    """No child runs: none was wanted yet, or the last one failed; then none is started before `retry_at`."""
+
+    failure: SourceError | None = None
+    retry_at: float = -math.inf
+    child: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """A child that owes no answer."""
+
+    child: NvmlChild
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A child that owes an answer. Past the deadline of the read that asked, the answer is late."""
+
+    child: NvmlChild
     question: Question
-    skipped: Collection[Accused]
+    skipped: Collection[SuspectGpu]
     asked_at: float
+
+
+_State: TypeAlias = _NoChild | _Idle | _Waiting
 
 
 class NvmlSource:
@@ -55,7 +77,7 @@ class NvmlSource:
         kill_after_seconds: float = 120.0,
         reap_seconds: float = 2.0,
         list_interval_seconds: float = 1.0,
-        unsupported_seconds: float = UNSUPPORTED_SECONDS,
+        unsupported_seconds: float = 600.0,
         failure_backoff: tuple[float, float] = (1.0, 60.0),
         hang_backoff: tuple[float, float] = (5.0, 300.0),
         monotonic: Callable[[], float] = time.monotonic,
@@ -68,12 +90,14 @@ class NvmlSource:
         support is asked again after `unsupported_seconds`. The backoffs, first and most seconds, are for a child that
         ended (no driver, say) and for one that hung.
         """
-        self._children = Children(
-            python=python,
-            procfs=procfs,
-            environment=environment,
-            unsupported_seconds=unsupported_seconds,
-            monotonic=monotonic,
+        self._children = NvmlChildren(
+            lambda: NvmlChild(
+                python=python,
+                procfs=procfs,
+                environment=environment,
+                unsupported_seconds=unsupported_seconds,
+                monotonic=monotonic,
+            )
         )
         self._kill_after = kill_after_seconds
         self._reap_seconds = reap_seconds
@@ -82,28 +106,25 @@ class NvmlSource:
         self._hangs = Backoff(*hang_backoff)
         self._suspects = Suspects(skip_seconds=hang_backoff[1])
         self._monotonic = monotonic
-        self._whereabouts = Whereabouts()
-        self._history = History()
-        self._xids = XidCounts()
-        self._reading = threading.Lock()
-        self._gate = Gate()
-        self._child: Child | None = None
-        self._pending: _Pending | None = None
+        self._indexes = GpuIndexes()
+        self._known_gpus = KnownGpus()
+        self._xids = XidTotals()
+        self._reading = threading.Lock()  # guards the state; `doing`, `stuck` and `close` read it without
+        self._access = DriverAccess()
+        self._state: _State = _NoChild()
         self._question_number = 0
         self._lists_due_at = -math.inf
-        self._failure: SourceError | None = None  # why there is no child
-        self._retry_at = 0.0
 
     def read(self, deadline: float) -> NvmlReport:
-        return self._read(deadline, alone=False)
+        return self._read(deadline, memory_alone=False)
 
     def read_memory(self, deadline: float) -> NvmlReport:
         """Read memory and no process list, which takes microseconds a GPU.
 
         Holders are those of the last list where the memory is what it was then and all its processes live; they are
-        Failed(CHANGING) elsewhere. The rest is as the last full read said it, and absent of a GPU that is new.
+        Failed(CHANGING) elsewhere. The rest is as of the last full read, and absent for a GPU that is new.
         """
-        return self._read(deadline, alone=True)
+        return self._read(deadline, memory_alone=True)
 
     def lists_due_in_seconds(self) -> float:
         """Say how long a full read would still give process lists again; 0.0 when the next takes them anew.
@@ -113,187 +134,199 @@ class NvmlSource:
         return max(0.0, self._lists_due_at - self._monotonic())
 
     def doing(self) -> str:
-        child = self._child
+        child = self._state.child
         return "no NVML child runs" if child is None else child.doing()
 
     def stuck(self) -> StuckCall | None:
-        child = self._child
+        child = self._state.child
         return None if child is None else child.stuck()
 
-    def release(self, why: str) -> tuple[int, ...]:
+    def pause(self, why: str) -> tuple[int, ...]:
         """End the child, and have every read raise SourceError(RELEASED, why) until `resume`; from any thread.
 
         A read that waits for the child ends at once. Gives the pids of children that hang in the driver and do not
         die of SIGKILL: as long as there are any, call it again.
         """
-        self._gate.release(why)
-        if not self._reading.acquire(timeout=_RELEASE_SECONDS):
-            child = self._child
+        self._access.pause(why)
+        if not self._reading.acquire(timeout=_PAUSE_SECONDS):
+            child = self._state.child
             return () if child is None else (child.pid,)
         try:
-            if self._gate.closed:
+            if self._access.closed:
                 return ()
-            self._gate.calm()
+            self._access.rearm()
             self._drop_child(self._reap_seconds)
-            return self._children.abandoned()
+            return self._children.undead()
         finally:
             self._reading.release()
 
     def resume(self) -> None:
-        """Read again, and start as if nothing had failed before: a reset or a new driver may have mended it."""
+        """Read again, and start as if nothing had failed before: a reset or a new driver may have fixed it."""
         with self._reading:
-            self._failure = None
+            if isinstance(self._state, _NoChild):
+                self._state = _NoChild()
             self._failures.reset()
             self._hangs.reset()
             self._suspects.forget()
-            self._gate.resume()
+            self._access.resume()
 
     def close(self) -> None:
-        if not self._gate.close():
+        if not self._access.close():
             return
-        child = self._child
+        child = self._state.child
         if child is not None:
             child.kill()
         if not self._reading.acquire(timeout=_CLOSE_SECONDS / 2):
             return  # a read that does not end: its child is killed, and the rest ends with us
         try:
             self._drop_child(_CLOSE_SECONDS / 2)
-            self._children.give_up()
-            os.close(self._gate.wake)
+            self._children.abandon_all()
+            os.close(self._access.wake)
         finally:
             self._reading.release()
 
-    def _read(self, deadline: float, *, alone: bool) -> NvmlReport:
+    def _read(self, deadline: float, *, memory_alone: bool) -> NvmlReport:
         with self._turn(deadline):
-            child = self._living_child()
+            child = self._running_child()
             try:
-                if self._pending is not None:
-                    self._settle(child, self._pending, deadline)
-                return self._fresh(child, deadline, alone=alone)
+                if isinstance(self._state, _Waiting):
+                    self._take_late_answer(self._state, deadline)
+                return self._ask(child, deadline, memory_alone=memory_alone)
             except ChildEndedError as error:
-                raise self._gate.error() or self._failed(
-                    SourceError(Cause.UNKNOWN, f"the NVML child: {error}")
-                ) from None
+                failed = SourceError(Cause.UNKNOWN, f"the NVML child: {error}")
+                raise self._access.error() or self._failed(failed) from None
 
     @contextlib.contextmanager
     def _turn(self, deadline: float) -> Iterator[None]:
         """Wait for the reads of other threads, at most until the deadline: one of them may hang."""
         if not self._reading.acquire(timeout=max(0.0, deadline - self._monotonic())):
             late = SourceError(Cause.TIMEOUT, f"waits for another read: {self.doing()}", self.stuck())
-            raise self._gate.error() or late
+            raise self._access.error() or late
         try:
             yield
         finally:
             self._reading.release()
 
-    def _living_child(self) -> Child:
+    def _running_child(self) -> NvmlChild:
         """Return the child; start one if there is none and it is time to. Raises SourceError if it is not."""
-        if (error := self._gate.error()) is not None:
+        if (error := self._access.error()) is not None:
             raise error
-        self._children.abandoned()
-        child = self._child
-        if child is not None and not child.alive() and child.has_answered and self._pending is None:
+        self._children.undead()
+        state = self._state
+        if isinstance(state, _Idle) and state.child.has_answered and not state.child.alive():
             self._drop_child(0.0)  # ended between two reads, after it had worked: this is no loop, start another
-        if self._child is not None:
-            return self._child
-        now = self._monotonic()
-        if self._failure is not None and now < self._retry_at:
-            raise SourceError(self._failure.cause, self._failure.detail, self._failure.stuck)
+            state = self._state
+        if not isinstance(state, _NoChild):
+            return state.child
+        if state.failure is not None and self._monotonic() < state.retry_at:
+            raise SourceError(state.failure.cause, state.failure.detail, state.failure.stuck)
         try:
-            self._child = self._children.start(self._gate.wake)
+            child = self._children.start()
         except OSError as error:
             raise self._failed(SourceError(Cause.UNKNOWN, f"cannot start the NVML child: {error}")) from error
-        return self._child
+        self._state = _Idle(child)
+        return child
 
-    def _settle(self, child: Child, pending: _Pending, deadline: float) -> None:
+    def _take_late_answer(self, waiting: _Waiting, deadline: float) -> None:
         """Get rid of an answer that is late: it is as old as its question. Raises SourceError while there is none."""
-        line = child.answer(min(deadline, self._monotonic() + _STUCK_WAIT_SECONDS))
+        line = waiting.child.answer(min(deadline, self._monotonic() + _LATE_WAIT_SECONDS), self._access.wake)
         if line is not None:
-            self._parsed(line, pending)
+            self._parsed(line, waiting)
             return
-        if self._gate.error() is None and self._monotonic() - pending.asked_at >= self._kill_after:
-            raise self._replaced(child, deadline)
-        raise self._late(child)
+        if self._access.error() is None and self._monotonic() - waiting.asked_at >= self._kill_after:
+            raise self._hung(waiting.child, deadline)
+        raise self._late(waiting.child)
 
-    def _fresh(self, child: Child, deadline: float, *, alone: bool) -> NvmlReport:
+    def _ask(self, child: NvmlChild, deadline: float, *, memory_alone: bool) -> NvmlReport:
         now = self._monotonic()
         self._question_number += 1
-        extent: Extent = "memory_alone" if alone else "everything" if now >= self._lists_due_at else "memory"
+        extent: Extent = "memory_alone" if memory_alone else "everything" if now >= self._lists_due_at else "memory"
         skipped = self._suspects.to_skip(now)
         question = Question(
             id=self._question_number,
             extent=extent,
-            skip=[self._whereabouts.described(gpu) for gpu in skipped],
-            listed=self._whereabouts.listed,
+            skip=[self._indexes.to_wire(gpu) for gpu in skipped],
+            listed=self._indexes.listed,
         )
-        pending = self._pending = _Pending(question, skipped, now)
+        waiting = self._state = _Waiting(child, question, skipped, now)
         if extent == "everything":
             self._lists_due_at = now + self._list_interval
         try:
-            report = self._history.apply(self._parsed(self._line(child, question, deadline), pending))
+            report = self._known_gpus.apply(self._parsed(self._answer(child, question, deadline), waiting))
         except BaseException:
             if extent == "everything":
                 self._lists_due_at = -math.inf
             raise
-        self._xids.told(child.xids())
+        self._xids.update(child.xids())
         xids = self._xids.by_gpu()
         return replace(report, gpus=tuple(replace(gpu, xids=xids.get(gpu.uuid, ())) for gpu in report.gpus))
 
-    def _line(self, child: Child, question: Question, deadline: float) -> bytes:
+    def _answer(self, child: NvmlChild, question: Question, deadline: float) -> bytes:
         child.ask(question)
-        line = child.answer(deadline)
+        line = child.answer(deadline, self._access.wake)
         if line is None:
             raise self._late(child)
         return line
 
-    def _parsed(self, line: bytes, pending: _Pending) -> ParsedReport:
+    def _parsed(self, line: bytes, waiting: _Waiting) -> ParsedReport:
         """Parse an answer, which shows that the child works. If it shows otherwise: drop it, and raise SourceError."""
-        self._pending = None
+        self._state = _Idle(waiting.child)
         try:
-            parsed = parse_answer(line, pending.question["id"])
+            parsed = parse_answer(line, waiting.question["id"])
         except SourceError as error:
             raise self._failed(error) from error.__cause__
-        if parsed.report.listed == 0 and self._history.listed_most == 0:
-            told = f"the driver {parsed.report.driver_version} lists no GPU"
-            raise self._failed(SourceError(Cause.NO_GPU, told))
-        if pending.question["extent"] != "memory_alone":  # which says nothing of a GPU that hung in another call
-            self._suspects.answered(pending.skipped)
-        self._whereabouts.answered(parsed.report.listed, parsed.uuids)
+        if parsed.report.listed == 0 and self._known_gpus.listed_most == 0:
+            detail = f"the driver {parsed.report.driver_version} lists no GPU"
+            raise self._failed(SourceError(Cause.NO_GPU, detail))
+        if waiting.question["extent"] != "memory_alone":  # which says nothing of a GPU that hung in another call
+            self._suspects.answered(waiting.skipped)
+        self._indexes.answered(parsed.report.listed, parsed.uuids)
         self._failures.reset()
         self._hangs.reset()
-        self._failure = None
         return parsed
 
-    def _late(self, child: Child) -> SourceError:
-        return self._gate.error() or SourceError(Cause.TIMEOUT, child.doing(), child.stuck())
+    def _late(self, child: NvmlChild) -> SourceError:
+        return self._access.error() or SourceError(Cause.TIMEOUT, child.doing(), child.stuck())
 
-    def _replaced(self, child: Child, deadline: float) -> SourceError:
+    def _hung(self, child: NvmlChild, deadline: float) -> SourceError:
         """Kill a child that hung for too long; a later read starts another."""
-        error = self._late(child)
-        crumb = child.crumb()
+        late = self._late(child)
+        call = child.current_call()
         now = self._monotonic()
-        if crumb is not None and crumb.gpu is not None:
-            uuid = crumb.uuid or (self._whereabouts.uuid_of(crumb.gpu) if child.has_answered else None)
-            self._suspects.accuse(Accused(uuid) if uuid else Accused(None, crumb.gpu), now)
-        self._drop_child(min(self._reap_seconds, max(0.0, deadline - now)))
-        self._retry_at = now + self._hangs.next_seconds()
-        self._failure = SourceError(Cause.TIMEOUT, f"killed its child: {error.detail}", error.stuck)
-        return self._failure
+        if call is not None and call.gpu is not None:
+            uuid = call.uuid or (self._indexes.uuid_of(call.gpu) if child.has_answered else None)
+            self._suspects.accuse(SuspectGpu(uuid) if uuid else SuspectGpu(None, call.gpu), now)
+        failure = SourceError(Cause.TIMEOUT, f"killed its child: {late.detail}", late.stuck)
+        self._drop_child(
+            min(self._reap_seconds, max(0.0, deadline - now)), _NoChild(failure, now + self._hangs.next_seconds())
+        )
+        return failure
 
     def _failed(self, error: SourceError) -> SourceError:
         """Drop a child that cannot go on; a later read starts another."""
         self._drop_child(_END_SECONDS)
-        self._retry_at = self._monotonic() + self._failures.next_seconds()
-        self._failure = error
+        self._state = _NoChild(error, self._monotonic() + self._failures.next_seconds())
         return error
 
-    def _drop_child(self, reap_seconds: float) -> None:
-        child, self._child = self._child, None
-        self._pending = None
+    def _drop_child(self, within_seconds: float, then: _NoChild | None = None) -> None:
+        child, self._state = self._state.child, then or _NoChild()
         self._lists_due_at = -math.inf
         if child is None:
             return
-        self._children.end(child, reap_seconds)
-        self._xids.told(child.xids())
+        self._children.end(child, within_seconds)
+        self._xids.update(child.xids())
         self._xids.child_ended()
-        child.let_go()
+        child.close()
+
+
+class NvmlMemorySource:
+    """Source[NvmlReport] by NvmlSource.read_memory: memory at once, from a thread that is in no full read."""
+
+    def __init__(self, nvml: NvmlSource) -> None:
+        self._nvml = nvml
+        self.read = nvml.read_memory
+        self.doing = nvml.doing
+        self.stuck = nvml.stuck
+
+    def close(self) -> None:
+        """Do nothing: the child is the other source's."""

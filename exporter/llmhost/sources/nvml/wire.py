@@ -1,4 +1,4 @@
-"""What the exporter and its NVML child say to each other: one JSON object a line, from the same release on both ends.
+"""Questions of the exporter and answers of its NVML child: one JSON object a line, the same release on both ends.
 
 Bytes, ratios, degrees and watts are already in the model's units. `index` is NVML's, "0", or "0:3" for MIG.
 """
@@ -11,13 +11,17 @@ NO_INSTANCE = 0xFFFFFFFF  # gpuInstanceId and computeInstanceId of a process on 
 class WireSkip(TypedDict):
     """A GPU not to touch. Its index is where it was when that many GPUs were listed: another number, another order."""
 
-    uuid: str | None  # None: it hung before it told, and goes by its index whatever is listed
+    uuid: str | None  # None: it hung before its UUID was known, and goes by its index whatever is listed
     index: int | None  # None: it was not among those listed last
 
 
-# everything: of every GPU, with process lists.
-# memory: the rest is said again as it was, and asked of GPUs of which it was not asked yet or that do not answer.
-# memory_alone: as memory, but what is missing stays so; no list is read.
+# What to ask of the GPUs that are not skipped. Holders are repeated only with unchanged memory and processes, and are
+# CHANGING otherwise. A GPU is new if the last answer did not have it, or it failed or was skipped there.
+#
+#               memory   holders        power and the like   a new GPU
+# everything    read     lists read     read                 everything
+# memory        read     repeated       repeated             everything
+# memory_alone  read     repeated       repeated             identity, memory, fabric; the rest by the next `memory`
 Extent = Literal["everything", "memory", "memory_alone"]
 
 
@@ -25,7 +29,7 @@ class Question(TypedDict):
     id: int
     extent: Extent
     skip: list[WireSkip]
-    listed: int  # as the last answer said; 0 before the first
+    listed: int  # GPUs in the last answer; 0 before the first
 
 
 @final  # so that a key tells it from its alternatives

@@ -1,1 +1,1 @@
-"""Files of shared memory and who holds them."""
+"""Files of shared memory and their holders."""

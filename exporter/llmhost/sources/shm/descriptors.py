@@ -1,6 +1,6 @@
-"""Which files of one device a process has open: /proc/PID/fd (proc(5)), by device and inode.
+"""The files of one device that a process has open: /proc/PID/fd (proc(5)), by device and inode.
 
-What a descriptor is of is asked with statx(2) and AT_STATX_DONT_SYNC, for nothing but device and inode: stat(2) waits
+Descriptors are read with statx(2) and AT_STATX_DONT_SYNC, for device and inode alone: stat(2) waits
 for the server of a file on a dead network mount, and is refused for another user's FUSE mount.
 """
 
@@ -22,17 +22,17 @@ _REFUSED = frozenset({errno.EACCES, errno.EPERM})
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def opened(directory: int, device: int) -> set[int]:
+def open_inodes(directory: int, device: int) -> set[int]:
     """List the inodes of a device that the process of an open /proc/PID has open. Raises OSError."""
     descriptors = os.open("fd", _DIRECTORY, dir_fd=directory)
     try:
         names = os.listdir(descriptors)  # noqa: PTH208 - of an open directory
-        return _asked(descriptors, names, device) if _statx is not None else _stated(descriptors, names, device)
+        return _by_statx(descriptors, names, device) if _statx is not None else _by_stat(descriptors, names, device)
     finally:
         os.close(descriptors)
 
 
-def _asked(descriptors: int, names: list[str], device: int) -> set[int]:
+def _by_statx(descriptors: int, names: list[str], device: int) -> set[int]:
     assert _statx is not None  # noqa: S101 - for the type checker
     answer = ctypes.create_string_buffer(_STATX_BYTES)
     wanted = struct.pack("=II", os.major(device), os.minor(device))
@@ -49,7 +49,7 @@ def _asked(descriptors: int, names: list[str], device: int) -> set[int]:
     return found
 
 
-def _stated(descriptors: int, names: list[str], device: int) -> set[int]:
+def _by_stat(descriptors: int, names: list[str], device: int) -> set[int]:
     """Do the same with stat(2), of what has a path at all: pipes, sockets and the like have none."""
     found = set()
     for name in names:

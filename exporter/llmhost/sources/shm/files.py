@@ -1,4 +1,4 @@
-"""Every file of a tmpfs: names and sizes, without opening one."""
+"""The files of a tmpfs: names and sizes, without opening one."""
 
 import errno
 import os
@@ -35,7 +35,7 @@ _NONE: Final[Mapping[int, File]] = MappingProxyType({})
 class Listing:
     device: int
     files: dict[int, File]  # by inode, in the order of their paths
-    unlisted: int  # files beyond the bound; directories, and files in them, that may not be looked into
+    unlisted: int  # files beyond the bound; directories, and files in them, that may not be listed
 
 
 def list_files(

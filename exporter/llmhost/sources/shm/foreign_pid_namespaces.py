@@ -1,4 +1,4 @@
-"""Who else has the same tmpfs: processes of another PID namespace, in which a pid means another process."""
+"""Processes of other PID namespaces that have the same tmpfs: there, the pid in a file's name is another process."""
 
 import errno
 import os
@@ -10,10 +10,10 @@ from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.sources.procfs_files import GONE
 
 
-def read_strangers(procfs: Path, shm: Path, processes: Iterable[Process]) -> Reading[frozenset[int]]:
-    """Find those that are in another PID namespace than we and have the filesystem of `shm` mounted, by pid.
+def read_foreign_pids(procfs: Path, shm: Path, processes: Iterable[Process]) -> Reading[frozenset[int]]:
+    """Find the processes in another PID namespace than ours that have the filesystem of `shm` mounted, by pid.
 
-    Failed where that cannot be told of a single one. namespaces(7), proc_pid_mountinfo(5).
+    Failed where that cannot be read of a single one. namespaces(7), proc_pid_mountinfo(5).
     """
     try:
         device = shm.stat().st_dev

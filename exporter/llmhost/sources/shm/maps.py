@@ -1,6 +1,6 @@
-"""Which files of one device a process has mapped: /proc/PID/maps, asked (Linux 6.11) or read as text.
+"""The files of one device that a process has mapped: /proc/PID/maps, asked (Linux 6.11) or read as text.
 
-Both tell the same, of shared and private mappings, read-only or not, of deleted files and of files that other mount
+Both give the same, of shared and private mappings, read-only or not, of deleted files and of files that other mount
 namespaces call otherwise: device and inode are compared, never a name.
 """
 

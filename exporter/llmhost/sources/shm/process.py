@@ -1,33 +1,32 @@
-"""What one process holds of a filesystem: what it has open and what it has mapped."""
+"""The files of a filesystem that one process has open or mapped."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from llmhost.model.ids import ProcessId
-from llmhost.sources.procfs import KERNEL_THREAD_FLAG
-from llmhost.sources.procfs_files import GONE, parse_stat, small_file
-from llmhost.sources.shm.descriptors import opened
+from llmhost.sources.procfs_files import GONE, KERNEL_THREAD_FLAG, parse_stat, small_file
+from llmhost.sources.shm.descriptors import open_inodes
 from llmhost.sources.shm.maps import NoQueryError, mapped_by_query, mapped_by_text
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Inodes that a process holds: some of them by a quick look, all by a thorough one."""
+class HeldInodes:
+    """Inodes that a process holds: some of them by a quick inspection, all by a thorough one."""
 
     process: ProcessId
     inodes: frozenset[int]
 
 
 class Inspector:
-    """Looks at processes, through one open directory each: a pid that is reused meanwhile is not mixed up.
+    """Inspects processes, through one open directory each: a pid that is reused meanwhile is not mixed up.
 
-    The quick look takes shared mappings only, where the kernel can be asked for them: 30 µs, or 300 µs where there
-    are 5,000 lines of maps, which take 2.5 ms to read. The thorough one takes everything, descriptors first: a file is
-    opened, mapped and closed, in this order, and what was opened after the descriptors were read is still mapped, or
-    open, when the maps are.
+    The quick inspection takes shared mappings only, where the kernel can be asked for them: 30 µs, or 300 µs where
+    there are 5,000 lines of maps, which take 2.5 ms to read. The thorough one takes everything, descriptors first: a
+    file is opened, mapped and closed, in this order, and what was opened after the descriptors were read is still
+    mapped, or open, when the maps are.
     """
 
     def __init__(self, procfs: Path, *, query: bool = True) -> None:
@@ -38,8 +37,8 @@ class Inspector:
         """List all processes. Raises OSError."""
         return {int(name) for name in os.listdir(self._procfs) if name.isdecimal()}  # noqa: PTH208 - bare names
 
-    def look(self, pid: int, device: int, *, thorough: bool) -> Held | None:
-        """Look at one process; None where there is none, or it is a kernel thread or dead and holds nothing.
+    def inspect(self, pid: int, device: int, *, thorough: bool) -> HeldInodes | None:
+        """Inspect one process; None where there is none, or it is a kernel thread or dead and holds nothing.
 
         Raises OSError where it cannot be inspected.
         """
@@ -59,10 +58,10 @@ class Inspector:
             if error.errno in GONE:
                 return None
             raise
-        return Held(ProcessId(pid, stat.start_ticks), frozenset(inodes)) if inodes is not None else None
+        return HeldInodes(ProcessId(pid, stat.start_ticks), frozenset(inodes)) if inodes is not None else None
 
     def _inodes(self, directory: int, device: int, *, thorough: bool) -> set[int]:
-        inodes = opened(directory, device) if thorough else set()
+        inodes = open_inodes(directory, device) if thorough else set()
         maps = os.open("maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
         try:
             if self._query:
@@ -75,7 +74,7 @@ class Inspector:
             os.close(maps)
 
     def _of_threads(self, pid: int, directory: int, device: int) -> set[int] | None:
-        """Look at a process whose first thread has ended: another may live on, with all that the process holds."""
+        """Inspect a process whose first thread has ended: another may live on, with all that the process holds."""
         for thread in os.listdir(f"{self._procfs}/{pid}/task"):  # noqa: PTH208 - bare names
             if int(thread) == pid:
                 continue

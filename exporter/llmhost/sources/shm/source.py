@@ -1,9 +1,9 @@
-"""The host's shared memory: every file of the tmpfs, and who holds it.
+"""Source of the host's shared memory: every file of the tmpfs, and its holders.
 
 Nothing is opened in there but directories, and nothing through multiprocessing.shared_memory: an attached segment is
 registered with a resource tracker, which unlinks it once we end (python/cpython#82300).
 
-Where the tmpfs of --path.shm is not one, holders cannot be told apart, so there is no reading at all. Other instances
+Where --path.shm is no tmpfs, holders cannot be told apart, so there is no reading at all. Other instances
 of tmpfs, a container's own /dev/shm say, have another device number and are no part of it.
 """
 
@@ -20,18 +20,20 @@ from llmhost.sources.base import SourceError
 from llmhost.sources.procfs import INITIAL_PID_NAMESPACE
 from llmhost.sources.shm.files import File, Listing, list_files
 from llmhost.sources.shm.holders import Claim, Holders
-from llmhost.sources.shm.mountinfo import MEMORY_FILESYSTEMS, filesystem_of
 from llmhost.sources.shm.process import Inspector
 
 MOST_FILES = 100_000
-_SHARE_FOR_LOOKING = 0.9  # of the time there is; the rest is for what was found
+# Kept in memory: one superblock each, so that stat(2) and /proc/PID/maps have the same device and inode. Of btrfs or
+# overlayfs they differ, and every file there would seem unmapped.
+_MEMORY_FILESYSTEMS = frozenset({b"tmpfs", b"ramfs", b"devtmpfs"})
+_SHARE_FOR_SCANNING = 0.9  # of the time there is; the rest is for what was found
 
 
 class ShmSource:
     """Source of shared memory. `names` go before the table of names; `monotonic` is the clock of deadlines.
 
     Outside the host's PID namespace, unless it is trusted, there are processes that we do not see: then no file is
-    told to be held by nobody.
+    claimed to be held by nobody.
     """
 
     def __init__(
@@ -47,26 +49,27 @@ class ShmSource:
     ) -> None:
         self._shm = str(shm)
         self._procfs = procfs
-        self._wanted = (names, grace_seconds)
+        self._configured = (names, grace_seconds)
         self._trust_pid_namespace = trust_pid_namespace
         self._most_files = most_files
         self._monotonic = monotonic
         self._inspector = Inspector(procfs)
         self._holders: Holders | None = None
-        self._files: Mapping[int, File] = {}  # by inode, as last listed
-        self._segments: dict[int, Segment] = {}  # the same, as last told
+        self._last_files: Mapping[int, File] = {}  # by inode, as last listed
+        self._last_segments: dict[int, Segment] = {}  # the same, as last reported
         self._names = names
         self._doing = "idle"
 
     def configure(self, *, names: tuple[NameRow, ...], grace_seconds: float) -> None:
         """Take other names and another grace time from the next read on; may be called from another thread."""
-        self._wanted = (names, grace_seconds)
+        self._configured = (names, grace_seconds)
 
     def read(self, deadline: float) -> SharedMemory:
-        """List all files and look at who may hold them.
+        """List all files and scan for their holders.
 
         Raises SourceError: NO_SHM where there is no such tmpfs, NO_PERMISSION where it may not be listed, NO_PROCFS,
-        TIMEOUT when the deadline comes before the files are listed. Past that, what is not looked at is not known.
+        TIMEOUT when the deadline comes before the files are listed; past that, holders that were not inspected are
+        unknown.
         """
         try:
             return self._read(deadline)
@@ -75,7 +78,7 @@ class ShmSource:
 
     def doing(self) -> str:
         holders = self._holders
-        pid = holders.looking_at if holders is not None else None
+        pid = holders.inspecting if holders is not None else None
         return self._doing if pid is None else f"looking at what process {pid} holds"
 
     def close(self) -> None:
@@ -83,16 +86,16 @@ class ShmSource:
 
     def _read(self, deadline: float) -> SharedMemory:
         began = self._monotonic()
-        names, grace_seconds = self._wanted
+        names, grace_seconds = self._configured
         if names != self._names:
-            self._names, self._segments = names, {}
+            self._names, self._last_segments = names, {}
         size = self._size()
         listing = self._list(deadline)
-        holders = self._holders_on(listing.device)
-        enough = began + _SHARE_FOR_LOOKING * (deadline - began)
+        holders = self._holders_of(listing.device)
+        enough = began + _SHARE_FOR_SCANNING * (deadline - began)
         self._doing = f"listing {self._procfs}"
         try:
-            claims = holders.look(
+            claims = holders.scan(
                 listing.files,
                 now=began,
                 grace_seconds=grace_seconds,
@@ -100,10 +103,10 @@ class ShmSource:
             )
         except OSError as error:
             raise SourceError(Cause.NO_PROCFS, f"{self._procfs}: {error.strerror}") from error
-        self._segments = {
+        self._last_segments = {
             inode: self._segment(listing.device, file, claims[inode]) for inode, file in listing.files.items()
         }
-        self._files = listing.files
+        self._last_files = listing.files
         return SharedMemory(
             read_at=began,
             # mounted with size=0 or nr_inodes=0, a tmpfs says 0 of everything (tmpfs(5))
@@ -111,7 +114,7 @@ class ShmSource:
             used_bytes=(size.f_blocks - size.f_bfree) * size.f_frsize if size.f_blocks else None,
             inodes=size.f_files or None,
             inodes_used=size.f_files - size.f_ffree if size.f_files else None,
-            segments=tuple(self._segments.values()),
+            segments=tuple(self._last_segments.values()),
             unlisted=listing.unlisted,
             uninspected=holders.uninspected,
         )
@@ -130,7 +133,7 @@ class ShmSource:
                 self._shm,
                 self._most_files,
                 lambda: self._monotonic() > deadline,
-                self._files,
+                self._last_files,
                 lambda path: kind_of(path, self._names)[0] is not SegmentKind.OTHER,
             )
         except TimeoutError as error:
@@ -144,11 +147,11 @@ class ShmSource:
             return SourceError(Cause.NO_SHM, detail)
         return SourceError(Cause.NO_PERMISSION if isinstance(error, PermissionError) else Cause.UNKNOWN, detail)
 
-    def _holders_on(self, device: int) -> Holders:
+    def _holders_of(self, device: int) -> Holders:
         if self._holders is None or self._holders.device != device:
             self._check_filesystem(device)
             self._holders = Holders(self._inspector, device, self._unseen)
-            self._segments = {}
+            self._last_segments = {}
         return self._holders
 
     def _check_filesystem(self, device: int) -> None:
@@ -158,7 +161,7 @@ class ShmSource:
             found = filesystem_of(path.read_bytes(), f"{os.major(device)}:{os.minor(device)}")
         except OSError as error:
             raise SourceError(Cause.NO_PROCFS, f"{path}: {error.strerror}") from error
-        if found not in MEMORY_FILESYSTEMS:
+        if found not in _MEMORY_FILESYSTEMS:
             kind = "no mount that we see" if found is None else f"of type {found.decode(errors='replace')}"
             raise SourceError(Cause.NO_SHM, f"{self._shm} is no tmpfs: its filesystem is {kind}")
 
@@ -174,11 +177,11 @@ class ShmSource:
             return 1
 
     def _segment(self, device: int, file: File, claim: Claim) -> Segment:
-        told = self._segments.get(file.inode)
-        if told is not None and self._files[file.inode] is file:
-            if told.holders == claim.holders and told.looked_at == claim.looked_at:
-                return told
-            identity, kind, creator_pid = told.id, told.kind, told.creator_pid
+        before = self._last_segments.get(file.inode)
+        if before is not None and self._last_files[file.inode] is file:
+            if before.holders == claim.holders and before.inspected_at == claim.inspected_at:
+                return before
+            identity, kind, creator_pid = before.id, before.kind, before.creator_pid
         else:
             identity = SegmentId(device, file.inode)
             kind, creator_pid = kind_of(file.path, self._names)
@@ -192,5 +195,15 @@ class ShmSource:
             changed_at=file.changed_ns / 1e9,
             uid=file.uid,
             holders=claim.holders,
-            looked_at=claim.looked_at,
+            inspected_at=claim.inspected_at,
         )
+
+
+def filesystem_of(mountinfo: bytes, device: str) -> bytes | None:
+    """Find the type of the filesystem with a device "MAJOR:MINOR" in a /proc/PID/mountinfo (proc(5))."""
+    wanted = device.encode()
+    for line in mountinfo.splitlines():
+        fields = line.split(b" ")
+        if len(fields) > 2 and fields[2] == wanted and b"-" in fields:  # noqa: PLR2004 - the third field
+            return fields[fields.index(b"-") + 1]
+    return None

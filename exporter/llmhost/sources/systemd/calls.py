@@ -1,11 +1,11 @@
-"""What is asked of systemd, and of the bus about it. Each method is one call; errors are those of SafeBus.call."""
+"""Calls to systemd, and to the bus about it: one per function. Errors are those of BusConnection.call."""
 
 from collections.abc import Callable, Collection
 from typing import Any
 
-from llmhost.sources.systemd.bus import BUS, BUS_DRIVER, Callee, CallFailedError, SafeBus
+from llmhost.sources.systemd.bus.connection import BUS, BUS_DRIVER, BusConnection, Callee, CallFailedError
 from llmhost.sources.systemd.names import matches, wider
-from llmhost.sources.systemd.parse import exec_start
+from llmhost.sources.systemd.properties.unit import exec_start
 
 SYSTEMD = "org.freedesktop.systemd1"
 MANAGER_PATH = "/org/freedesktop/systemd1"
@@ -26,7 +26,7 @@ _NO_OWNER = f"{BUS}.Error.NameHasNoOwner"
 _NOT_LOADED = frozenset({f"{SYSTEMD}.NoSuchUnit", f"{BUS}.Error.InvalidArgs"})
 _NO_FILE = _NOT_LOADED | {f"{BUS}.Error.FileNotFound"}
 _SUBSCRIBED = f"{SYSTEMD}.AlreadySubscribed"
-# What a call gets when its callee leaves the bus.
+# Errors of a call whose callee leaves the bus.
 CALLEE_GONE = frozenset({f"{BUS}.Error.NoReply", f"{BUS}.Error.ServiceUnknown", _NO_OWNER})
 
 
@@ -34,16 +34,16 @@ def unit_rule(path: str) -> str:
     return f"{_CHANGED},path='{path}'"
 
 
-async def add_match(bus: SafeBus, rule: str) -> None:
+async def add_match(bus: BusConnection, rule: str) -> None:
     await bus.call(BUS_DRIVER, "AddMatch", "s", rule)
 
 
-async def remove_match(bus: SafeBus, rule: str) -> None:
+async def remove_match(bus: BusConnection, rule: str) -> None:
     await bus.call(BUS_DRIVER, "RemoveMatch", "s", rule)
 
 
-async def name_owner(bus: SafeBus, on_owner: Callable[[str], None]) -> None:
-    """Tell who owns systemd's name, or "", at the answer's place among the signals that tell of changes."""
+async def name_owner(bus: BusConnection, on_owner: Callable[[str], None]) -> None:
+    """Call `on_owner` with the owner of systemd's name, or "", in order among the signals of its changes."""
     try:
         await bus.call(BUS_DRIVER, "GetNameOwner", "s", SYSTEMD, on_reply=lambda body: on_owner(body[0]))
     except CallFailedError as error:
@@ -55,7 +55,7 @@ async def name_owner(bus: SafeBus, on_owner: Callable[[str], None]) -> None:
 class Systemd:
     """One run of systemd, by its unique name on the bus."""
 
-    def __init__(self, bus: SafeBus, owner: str) -> None:
+    def __init__(self, bus: BusConnection, owner: str) -> None:
         self.bus = bus
         self.owner = owner
         self._manager = Callee(owner, MANAGER_PATH, MANAGER)
@@ -67,7 +67,7 @@ class Systemd:
         await self.bus.call(Callee(self.owner, MANAGER_PATH, PEER), "Ping")
 
     async def subscribe(self) -> None:
-        """Have signals sent at all. A re-executed systemd remembers who did."""
+        """Have systemd send signals at all. A re-executed systemd remembers its subscribers."""
         try:
             await self.bus.call(self._manager, "Subscribe")
         except CallFailedError as error:
@@ -92,7 +92,7 @@ class Systemd:
     async def unit_path(self, name: str, on_none: Callable[[], None] = lambda: None) -> str | None:
         """Object path of a unit, of an alias that of the unit itself; None where it is not loaded. Loads nothing.
 
-        `on_none` is called for the latter at the answer's place among the signals.
+        `on_none` is called for the latter in order among the signals.
         """
 
         def on_error(error: str) -> None:
@@ -120,11 +120,11 @@ class Systemd:
     async def properties(self, path: str, on_reply: Callable[[dict[str, Any]], None]) -> None:
         """Get all properties of all interfaces at once, so that they cannot contradict each other.
 
-        LOADS the unit where it is not loaded, telling everybody with UnitNew: ask for `unit_path` right before.
+        LOADS the unit where it is not loaded, and signals that with UnitNew: ask for `unit_path` right before.
         """
         await self.bus.call(self._properties_of(path), "GetAll", "s", "", on_reply=lambda body: on_reply(body[0]))
 
     async def exec_start(self, path: str) -> tuple[tuple[str, ...], ...]:
-        """Like `properties`, for the argument vectors of a service."""
+        """Get the argument vectors of a service. LOADS it, like `properties`."""
         (value,) = await self.bus.call(self._properties_of(path), "Get", "ss", SERVICE, "ExecStart")
         return exec_start(value)

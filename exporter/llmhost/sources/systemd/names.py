@@ -14,12 +14,12 @@ _ESCAPED = re.compile(r"_([0-9a-f]{2})")
 
 
 def is_unit_name(name: str) -> bool:
-    """Whether systemd may be asked about it: version 252 dies of GetUnit("") from another PID namespace."""
+    """Check that systemd may be asked about it: version 252 dies of GetUnit("") from another PID namespace."""
     return len(name) <= _MAX_NAME_BYTES and _NAME.fullmatch(name) is not None and name[0] not in "@."
 
 
 def is_service(name: str) -> bool:
-    """Whether this names a service that can run; a template like `vllm@.service` cannot."""
+    """Check that it names a service that can run; a template like `vllm@.service` cannot."""
     return is_unit_name(name) and name.endswith(SERVICE) and not name.endswith(f"@{SERVICE}")
 
 

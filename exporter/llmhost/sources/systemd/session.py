@@ -1,7 +1,7 @@
-"""One connection to the system bus, from connecting until it breaks; what was known through it goes with it.
+"""One connection to the system bus, until it breaks, and the runs of systemd that are seen through it.
 
-The order is: match rules, owner, and then for each run of systemd Subscribe and snapshots. Every signal is held against
-the owner of systemd's name: any user may send one straight to us, and the bus delivers it whatever our match rules say.
+First come match rules and the owner of systemd's name, then for each run of systemd Subscribe and reads. The sender of
+each signal is compared with that owner: any user may send us a signal, and the bus delivers it whatever our rules say.
 """
 
 import asyncio
@@ -9,10 +9,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from llmhost.model.unit import Logind
-from llmhost.sources.systemd.bus import BUS, CallFailedError, SafeBus
+from llmhost.runtime.log_throttle import ThrottledLog
+from llmhost.sources.systemd.bus.connection import BUS, BusConnection, CallFailedError
+from llmhost.sources.systemd.bus.message import Received
 from llmhost.sources.systemd.calls import (
     CALLEE_GONE,
     MANAGER_RULES,
@@ -22,58 +22,46 @@ from llmhost.sources.systemd.calls import (
     add_match,
     name_owner,
 )
-from llmhost.sources.systemd.logind import read_logind
-from llmhost.sources.systemd.progress import Progress
-from llmhost.sources.systemd.seldom import Seldom
-from llmhost.sources.systemd.units import Units
-from llmhost.sources.systemd.wire import Received
-
-log = logging.getLogger(__name__)
+from llmhost.sources.systemd.units.units import Units
+from llmhost.sources.systemd.units.waiting import Changed
 
 OWNER_GRACE_SECONDS = 2.0  # daemon-reexec leaves the bus without systemd for 0.2 to 1.1 s
 
 
 class Session:
-    """Used from the source's event loop. `run` ends only by raising why."""
+    """Used from the source's event loop. `run` ends only by raising the reason."""
 
     def __init__(
         self,
         make_units: Callable[[Systemd], Units],
-        progress: Progress,
+        changed: Changed,
         *,
         expects_systemd: bool,
         call_timeout_seconds: float,
         ping_seconds: float,
-        seldom: Seldom,
-        logind_root: Path | None = None,
+        throttled_log: ThrottledLog,
     ) -> None:
-        """`expects_systemd`: it was there a moment ago, so after a restart of the bus it is waited for.
-
-        `logind_root`: where logind's files are; None: it is not asked.
-        """
+        """`expects_systemd`: it was there a moment ago, so it is waited for after a restart of the bus."""
         self._make_units = make_units
-        self._progress = progress
+        self._changed = changed
         self._call_timeout_seconds = call_timeout_seconds
         self._ping_seconds = ping_seconds
-        self._seldom = seldom
-        self._logind_root = logind_root
-        self.asks_logind = logind_root is not None  # and it has not answered yet
-        self.logind: Logind | None = None
+        self._log = throttled_log
         self._owner = ""
-        self._turn = 0  # of owners, and of nobody
+        self._turn = 0  # counts the changes of the owner
         self._expects_systemd = expects_systemd
         self.no_systemd = False  # systemd is not on the bus, and not just being re-executed either
         self.units: Units | None = None  # of the present owner
-        self.bus: SafeBus | None = None
+        self.bus: BusConnection | None = None
         self.forged_signals = 0
 
     async def run(self, address: str) -> None:
-        bus = self.bus = await SafeBus.connect(
+        bus = self.bus = await BusConnection.connect(
             address,
             on_signal=self._on_signal,
             on_skipped=self._on_skipped,
             call_timeout_seconds=self._call_timeout_seconds,
-            seldom=self._seldom,
+            throttled_log=self._log,
         )
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -83,53 +71,46 @@ class Session:
                 await name_owner(bus, self._set_owner)
                 self.no_systemd = not self._owner and not self._expects_systemd
                 tasks.create_task(self._ping(bus))
-                if self._logind_root is not None:
-                    tasks.create_task(self._ask_logind(bus, self._logind_root))
                 while True:
                     await self._one_owner(bus)
         finally:
             self._end_units()
             await bus.close()
 
-    async def _one_owner(self, bus: SafeBus) -> None:
+    async def _one_owner(self, bus: BusConnection) -> None:
         """Follow one run of systemd until another takes its name."""
         if not self._owner:
-            self._progress.made()
+            self._changed.notify()
             try:
                 async with asyncio.timeout(None if self.no_systemd else OWNER_GRACE_SECONDS):
-                    await self._progress.until(lambda: self._owner != "")
+                    await self._changed.wait_for(lambda: self._owner != "")
             except TimeoutError:
                 self.no_systemd = True
                 return
         self.no_systemd = False
-        turn = self._turn  # the name of who follows may be the same
+        turn = self._turn  # the next owner may have the same name
         systemd = Systemd(bus, self._owner)
         self.units = self._make_units(systemd)
-        self._progress.made()
+        self._changed.notify()
         following = asyncio.create_task(self.units.run(), name="llmhost-systemd-units")
-        following.add_done_callback(lambda _: self._progress.made())
+        following.add_done_callback(lambda _: self._changed.notify())
         try:
-            await self._progress.until(lambda: self._turn != turn or following.done())
+            await self._changed.wait_for(lambda: self._turn != turn or following.done())
             if self._turn == turn and _callee_gone(following.exception()):
-                # It left the bus under a call of ours; word of that is under way.
+                # It left the bus during a call of ours; the signal of that is on its way.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(OWNER_GRACE_SECONDS):
-                        await self._progress.until(lambda: self._turn != turn)
+                        await self._changed.wait_for(lambda: self._turn != turn)
             if self._turn == turn:
                 await following
         finally:
             following.cancel()
             await asyncio.wait([following])
             if not following.cancelled():
-                following.exception()  # it ended together with its owner; nobody else needs to know
+                following.exception()  # retrieved, so that asyncio does not log it: it ended with its owner
 
-    async def _ask_logind(self, bus: SafeBus, root: Path) -> None:
-        self.logind = await read_logind(bus, root)
-        self.asks_logind = False
-        self._progress.made()
-
-    async def _ping(self, bus: SafeBus) -> None:
-        """Find out about a bus or a systemd that no longer answers, while nothing happens that would tell."""
+    async def _ping(self, bus: BusConnection) -> None:
+        """Find a bus or a systemd that no longer answers, while there is no other message that would show it."""
         while True:
             await asyncio.sleep(self._ping_seconds)
             owner = self._owner
@@ -145,7 +126,7 @@ class Session:
             self._owner = owner
             self._turn += 1
             self._end_units()  # of another systemd
-            self._progress.made()
+            self._changed.notify()
 
     def _end_units(self) -> None:
         if self.units is not None:
@@ -153,9 +134,9 @@ class Session:
         self.units = None
 
     def _on_skipped(self) -> None:
-        """Look at everything again: what could not be understood may have told of a change."""
+        """Read everything again: the message that could not be decoded may have been a signal."""
         if self.units is not None:
-            self.units.resync(lost=True)
+            self.units.resync(signals_lost=True)
 
     def _on_signal(self, message: Received) -> None:
         if message.sender == BUS:
@@ -164,18 +145,16 @@ class Session:
                 if name == SYSTEMD:
                     self._set_owner(owner)
         elif not self._owner:
-            pass  # before the snapshots, which will be newer
+            pass  # before the reads, which will be newer
         elif message.sender != self._owner:
             self.forged_signals += 1
-            if self._seldom.due("forged signal"):
-                log.warning(
-                    "ignored a signal %s that came from %s, which is not systemd", message.member, message.sender
-                )
+            forged = f"ignored a signal {message.member} that came from {message.sender}, which is not systemd"
+            self._log.log(logging.WARNING, "forged signal", forged)
         elif self.units is not None:
             self.units.on_signal(message)
 
 
-async def _until_closed(bus: SafeBus) -> None:
+async def _until_closed(bus: BusConnection) -> None:
     raise await bus.wait_closed()
 
 

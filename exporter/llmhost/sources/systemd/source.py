@@ -1,4 +1,4 @@
-"""The source of units: a thread of its own, a connection that it keeps, and answers from what signals have told."""
+"""The source of units: a thread with a connection to the system bus, whose signals keep the units up to date."""
 
 import asyncio
 import concurrent.futures
@@ -8,40 +8,45 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from llmhost.model.reading import Cause
 from llmhost.model.unit import Unit, UnitsReport
 from llmhost.model.unit_event import UnitEvent
+from llmhost.runtime.backoff import Backoff
+from llmhost.runtime.log_throttle import ThrottledLog
 from llmhost.sources.base import SourceError
-from llmhost.sources.systemd.bus import CallTimeoutError
+from llmhost.sources.systemd.bus.connection import BusClosedError, CallFailedError, CallTimeoutError
+from llmhost.sources.systemd.bus.transport import BusUnreachableError, system_bus_address
 from llmhost.sources.systemd.calls import Systemd
-from llmhost.sources.systemd.faults import fault_of
-from llmhost.sources.systemd.opening import system_bus_address
-from llmhost.sources.systemd.parse import UnreadableUnitError
-from llmhost.sources.systemd.progress import Progress
-from llmhost.sources.systemd.seldom import Seldom
+from llmhost.sources.systemd.properties.unit import UnreadableUnitError
 from llmhost.sources.systemd.session import Session
-from llmhost.sources.systemd.units import Units
-from llmhost.sources.systemd.watchlist import Watchlist
+from llmhost.sources.systemd.units.units import Units
+from llmhost.sources.systemd.units.waiting import Changed
+from llmhost.sources.systemd.units.watchlist import Watchlist
 
 log = logging.getLogger(__name__)
 
 RESYNC_REASONS = ("bus", "reload", "systemd")  # the connection, a daemon-reload, another owner of systemd's name
 _FIRST_BACKOFF_SECONDS = 0.1
 _MAX_BACKOFF_SECONDS = 5.0
-_DISCOVERY_SECONDS = 1.0  # how long a read waits for a discovery that is going on
+_DISCOVERY_SECONDS = 1.0  # a read waits no longer for a discovery that is going on
 _CLOSE_SECONDS = 1.0
+_CAUSES = (
+    (BusUnreachableError, Cause.NO_BUS),
+    (BusClosedError, Cause.NO_BUS),  # before the others: they follow from it
+    (CallTimeoutError, Cause.TIMEOUT),
+    (CallFailedError, Cause.BUS_ERROR),
+    (UnreadableUnitError, Cause.BUS_ERROR),
+)
 
 
 class SystemdSource:
-    """Reads service units of the system's manager, and tells of each change as it happens.
+    """Reads service units of the system's manager, and reports each change as it happens.
 
-    Thread and connection start with `start` or the first read.
-
-    A read costs no message as long as nothing happened. It waits, within its deadline, for a connection or a resync
-    that is under way, and fails at once while the last attempt has failed and the next is not due.
+    Thread and connection start with `start` or the first read. A read costs no message as long as nothing happened. It
+    waits, within its deadline, for a connection or a resync that is under way, and fails at once after a failed attempt
+    to connect, until the next one.
     """
 
     def __init__(
@@ -55,15 +60,13 @@ class SystemdSource:
         call_timeout_seconds: float = 5.0,
         ping_seconds: float = 30.0,
         on_event: Callable[[UnitEvent], None] | None = None,
-        asks_logind: bool = False,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """`address` None: DBUS_SYSTEM_BUS_ADDRESS, or the usual one. `clock`, in seconds, ages transient units.
 
-        `on_event` is called from the source's thread, in the order of what systemd told, and nothing more is read
-        until it returns: it must only pass on what it is given. With `asks_logind` a report has what logind says, as it
-        was when the connection was made: for a program that looks once.
+        `on_event` is called from the source's thread, in the order of systemd's messages, and nothing more is read
+        until it returns: it must only pass the event on.
         """
         self._address = address
         self._is_engine_command = is_engine_command
@@ -71,18 +74,17 @@ class SystemdSource:
         self._call_timeout_seconds = call_timeout_seconds
         self._ping_seconds = ping_seconds
         self._on_event = on_event
-        self._asks_logind = asks_logind
         self._clock = clock
         self._wall_clock = wall_clock
         self._watchlist = Watchlist(patterns, discover=discover)
         self._resyncs = Counter(dict.fromkeys(RESYNC_REASONS, 0))
-        self._progress = Progress()
+        self._changed = Changed()
         self._session: Session | None = None
         self._fault: SourceError | None = None  # why the last attempt failed, while no other is under way
         self._synced = False  # in this connection
         self._ever_synced = False
-        self._came_back = ""  # what the next first sync means
-        self._seldom = Seldom()
+        self._resync_reason = ""  # of the next first sync; "" for the very first
+        self._log = ThrottledLog(log)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -92,7 +94,7 @@ class SystemdSource:
     # called from any thread
 
     def start(self) -> None:
-        """Have it connect and tell of changes, without waiting for anything. Does nothing if it has, or is closed."""
+        """Connect and report changes, without waiting for anything. Does nothing if it is started or closed."""
         with contextlib.suppress(SourceError):
             self._started()
 
@@ -120,12 +122,12 @@ class SystemdSource:
             units = self._units()
             for name in self._watchlist.ask_for(wanted):
                 if units is not None:
-                    units.watch(name, born=False)  # what holds memory was there before
+                    units.watch(name, has_past=True)  # it holds memory, so it was there before
 
         self._on_loop(ask)
 
     def configure(self, *, patterns: tuple[str, ...], discover: bool) -> None:
-        """Change what is watched, from the next read on."""
+        """Watch other units, from the next read on."""
 
         def change() -> None:
             self._watchlist.configure(patterns, discover=discover)
@@ -170,7 +172,7 @@ class SystemdSource:
             if self._closed:
                 return
             if self._loop is None:
-                function()  # nobody else is there yet
+                function()  # there is no other thread yet
             else:
                 self._loop.call_soon_threadsafe(function)
 
@@ -189,64 +191,62 @@ class SystemdSource:
 
     async def _stay_connected(self) -> None:
         self._main = asyncio.current_task()
-        backoff_seconds = _FIRST_BACKOFF_SECONDS
+        backoff = Backoff(_FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS)
         while not self._closed:
             self._fault = None
             session = self._session = Session(
                 self._make_units,
-                self._progress,
+                self._changed,
                 expects_systemd=self._synced,
                 call_timeout_seconds=self._call_timeout_seconds,
                 ping_seconds=self._ping_seconds,
-                seldom=self._seldom,
-                logind_root=self._root if self._asks_logind else None,
+                throttled_log=self._log,
             )
-            self._came_back = "bus" if self._ever_synced else ""
+            self._resync_reason = "bus" if self._ever_synced else ""
             self._synced = False
             try:
                 await session.run(self._address if self._address is not None else system_bus_address())
-            except Exception as error:  # the next read tells it
-                fault = fault_of(error)
-                if fault.cause is Cause.UNKNOWN and self._seldom.due("bug"):
-                    log.exception("a bug in the systemd source")
+            except Exception as error:  # noqa: BLE001 - the next read raises it
+                fault = _fault_of(error)
+                if fault.cause is Cause.UNKNOWN:
+                    self._log.log(logging.ERROR, "bug", "a bug in the systemd source", exception=error)
             else:
                 fault = SourceError(Cause.UNKNOWN, "the session ended")
             if self._synced:
-                backoff_seconds = _FIRST_BACKOFF_SECONDS
+                backoff.reset()
                 continue  # it has worked until just now, so at once
             self._fault = fault
-            self._progress.made()
-            await asyncio.sleep(backoff_seconds)
-            backoff_seconds = min(_MAX_BACKOFF_SECONDS, backoff_seconds * 2)
+            self._changed.notify()
+            await asyncio.sleep(backoff.next_seconds())
 
     def _make_units(self, systemd: Systemd) -> Units:
         return Units(
             systemd,
             self._watchlist,
-            self._progress,
+            self._changed,
             is_engine_command=self._is_engine_command,
             on_synced=self._on_synced,
             on_reload=lambda: self._resyncs.update(["reload"]),
-            tell=self._tell if self._on_event is not None else None,
+            on_change=self._report_change if self._on_event is not None else None,
             root=self._root,
             clock=self._clock,
         )
 
-    def _tell(self, unit: Unit, gap: bool) -> None:
-        """Tell of a unit. A bug of who is told must cost neither this thread nor a message."""
+    def _report_change(self, unit: Unit, gap: bool) -> None:
+        """Report a unit. A bug in `on_event` must cost neither this thread nor a message."""
         event = UnitEvent(unit=unit, at=self._wall_clock(), at_monotonic=self._clock(), gap=gap)
         try:
             if self._on_event is not None:
                 self._on_event(event)
-        except Exception:
-            if self._seldom.due("event"):
-                log.exception("a bug in who is told of units: an event of %s is lost", unit.id.name)
+        except Exception as error:  # noqa: BLE001 - logged, with its traceback
+            lost = f"a bug in the handler of unit events: an event of {unit.id.name} is lost"
+            self._log.log(logging.ERROR, "event", lost, exception=error)
 
     def _on_synced(self) -> None:
-        """Count what came back; called once for each run of systemd."""
-        if self._came_back:
-            self._resyncs[self._came_back] += 1
-        self._came_back = "systemd"  # if there is a next time within this connection
+        """Count the resync; called once for each run of systemd."""
+        if self._resync_reason:
+            self._resyncs[self._resync_reason] += 1
+        self._resync_reason = "systemd"  # if there is a next time within this connection
         self._synced = self._ever_synced = True
 
     async def _read(self, deadline: float) -> UnitsReport:
@@ -260,39 +260,54 @@ class SystemdSource:
             cause = Cause.TIMEOUT if self._ever_synced else Cause.STARTING
             raise SourceError(cause, self.doing()) from None
         except (CallTimeoutError, UnreadableUnitError) as error:
-            raise fault_of(error) from None
+            raise _fault_of(error) from None
 
     async def _read_once(self) -> UnitsReport | None:
         """Read from one run of systemd; None when it ended meanwhile."""
-        await self._progress.until(lambda: self._fault is not None or self._no_systemd() or self._units() is not None)
+        await self._changed.wait_for(lambda: self._fault is not None or self._no_systemd() or self._units() is not None)
         if self._fault is not None:
             raise SourceError(self._fault.cause, self._fault.detail)
         if self._no_systemd():
             raise SourceError(Cause.NO_SYSTEMD, "nobody owns org.freedesktop.systemd1 on the bus")
-        session, units = self._session, self._units()
-        if session is None or units is None:
+        units = self._units()
+        if units is None:
             return None
 
         def ended() -> bool:
             return self._units() is not units
 
         units.retry()
-        await _until(self._progress, ended, units.caught_up())
+        await _until(self._changed, ended, units.caught_up())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DISCOVERY_SECONDS):
-                await _until(self._progress, ended, units.discovered_all)
-        await _until(self._progress, ended, lambda: not session.asks_logind)
-        await _until(self._progress, ended, units.caught_up())
-        await asyncio.sleep(0)  # let the event loop look at the socket: a bus that is gone by now has no state to tell
+                await _until(self._changed, ended, units.discovered_all)
+        await _until(self._changed, ended, units.caught_up())
+        await asyncio.sleep(0)  # let the event loop poll the socket: if the bus is gone by now, there is no state
         if units.disconnected():
-            await self._progress.until(ended)
+            await self._changed.wait_for(ended)
         if ended():
             return None
-        return replace(units.report(tuple(sorted(self._resyncs.items()))), logind=session.logind)
+        return units.report(tuple(sorted(self._resyncs.items())))
 
     def _no_systemd(self) -> bool:
         return self._session is not None and self._session.no_systemd
 
 
-async def _until(progress: Progress, ended: Callable[[], bool], condition: Callable[[], bool]) -> None:
-    await progress.until(lambda: ended() or condition())
+async def _until(changed: Changed, ended: Callable[[], bool], condition: Callable[[], bool]) -> None:
+    await changed.wait_for(lambda: ended() or condition())
+
+
+def _fault_of(error: BaseException) -> SourceError:
+    """Cause of the end of a session, or of a failed read."""
+    leaves = _leaves(error)
+    for kind, cause in _CAUSES:
+        for leaf in leaves:
+            if isinstance(leaf, kind):
+                return SourceError(cause, str(leaf))
+    return SourceError(Cause.UNKNOWN, repr(leaves[0]))
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]

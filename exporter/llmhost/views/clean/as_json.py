@@ -3,8 +3,7 @@
 import json
 from typing import Any, Final
 
-from llmhost.decide.cleanup.done import Done
-from llmhost.decide.cleanup.steps import Ending, Left, Outcome, Plan, Step
+from llmhost.decide.cleanup.steps import CleanupReport, Ending, Outcome, Plan, Skipped, Step
 from llmhost.model.ids import UnitId
 from llmhost.model.process import Process
 from llmhost.model.segment import Segment
@@ -12,28 +11,28 @@ from llmhost.model.segment import Segment
 SCHEMA_VERSION: Final = 1
 
 
-def clean_json(plan: Plan, done: Done | None = None) -> str:
-    """Write a dry run's plan, or the one that was carried out and what became of it.
+def clean_json(plan: Plan, report: CleanupReport | None = None) -> str:
+    """Write a dry run's plan, or the one that was carried out and its outcomes.
 
     Fields may be added within one schema version.
     """
     whole: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        "applied": done is not None,
+        "applied": report is not None,
         "refused": plan.refused or None,
         "endings": [_step(ending) for ending in plan.endings],
         "removals": [_step(removal) for removal in plan.removals],
         "waiting": [_step(step) for step in plan.waiting],
-        "left": [_left(left) for left in plan.left],
+        "left": [_skipped(skipped) for skipped in plan.skipped],
         "untold": list(plan.unknowns),
     }
-    if done is not None:
+    if report is not None:
         whole |= {
-            "outcomes": [_outcome(outcome) for outcome in done.outcomes],
-            "not_begun": [_step(step) for step in done.not_begun],
-            "complete": done.complete,
-            "interrupted_by": done.interrupted_by or None,
-            "freed": {"gpu_bytes": done.freed_gpu_bytes, "shm_bytes": done.freed_shm_bytes},
+            "outcomes": [_outcome(outcome) for outcome in report.outcomes],
+            "not_begun": [_step(step) for step in report.not_begun],
+            "complete": report.complete,
+            "interrupted_by": report.interrupted_by or None,
+            "freed": {"gpu_bytes": report.freed_gpu_bytes, "shm_bytes": report.freed_shm_bytes},
         }
     return json.dumps(whole, indent=2) + "\n"
 
@@ -57,11 +56,13 @@ def _step(step: Step) -> dict[str, Any]:
     }
 
 
-def _left(left: Left) -> dict[str, Any]:
+def _skipped(skipped: Skipped) -> dict[str, Any]:
     subject = (
-        {"process": _process(left.subject)} if isinstance(left.subject, Process) else {"file": _file(left.subject)}
+        {"process": _process(skipped.subject)}
+        if isinstance(skipped.subject, Process)
+        else {"file": _file(skipped.subject)}
     )
-    return {**subject, **_unit(left.unit), "because": left.because}
+    return {**subject, **_unit(skipped.unit), "because": skipped.because}
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from llmhost.decide.cleanup.steps import Ending, Left, Outcome, Result
+from llmhost.decide.cleanup.steps import Ending, Outcome, Result, Skipped
 from llmhost.decide.guard.decision import Lack
 from llmhost.decide.guard.state import HolderSummary, Say, Topic, WaitStatus
 from llmhost.decide.guard.target import Target
@@ -250,10 +250,10 @@ def step_line(outcome: Outcome) -> str:
     return f"did not remove {what}: {detail}"
 
 
-def left_line(left: Left) -> str:
+def skipped_line(skipped: Skipped) -> str:
     """Write the line for a process or segment that is left alone."""
-    what = clean(named(left.subject)) if isinstance(left.subject, Process) else clean(left.subject.path)
-    return f"leaves {what} alone: {clean(left.because)}"
+    what = clean(named(skipped.subject)) if isinstance(skipped.subject, Process) else clean(skipped.subject.path)
+    return f"leaves {what} alone: {clean(skipped.because)}"
 
 
 def _stuck(process: Process) -> str:

@@ -1,6 +1,6 @@
-"""The exporter's page at `/`: `llmhost status` as HTML, and what of the settings goes wrong. Pure.
+"""The exporter's page at `/`: `llmhost status` and the findings of `llmhost doctor` as HTML. Pure.
 
-It needs nothing from elsewhere and no script: that only fetches the page again and says when what is shown is old.
+The page loads nothing from elsewhere and works without its script, which refreshes it and marks it when it is old.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ _LEVELS: Final[Mapping[Level, str]] = {Level.HEALTHY: "good", Level.FINDINGS: "b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What the page says beside what was looked at."""
+    """Facts on the page that are not of the observation itself."""
 
     host_name: str
     version: str
@@ -111,14 +111,14 @@ def _health(view: HostView, health: Health) -> Markup:
     return tag(
         "section",
         tag("h2", headline, id="headline", class_="level"),
-        tag("ul", [_trouble(finding, keys) for finding in health.findings]) if health.findings else "",
+        tag("ul", [_finding(finding, keys) for finding in health.findings]) if health.findings else "",
         id="health",
         class_=_LEVELS[health.level],
     )
 
 
 def _keys(view: HostView) -> Mapping[str, str]:
-    """Give the ids of what findings are about, by what they call it; not where two are called the same."""
+    """Return the id of each subject of a finding by its name, unless two subjects have the same name."""
     found: list[tuple[str, str]] = []
     if isinstance(view.facts.units, Ok):
         found += [(unit.unit.id.name, unit_key(unit.unit.id)) for unit in view.facts.units.value]
@@ -128,16 +128,16 @@ def _keys(view: HostView) -> Mapping[str, str]:
     return {name: key for name, key in found if known[name] == 1}
 
 
-def _trouble(trouble: HealthFinding, keys: Mapping[str, str]) -> Markup:
-    key = keys.get(trouble.subject)
-    subject = isolated(trouble.subject)
-    part = RUNBOOK_PARTS.get(trouble.kind)
+def _finding(finding: HealthFinding, keys: Mapping[str, str]) -> Markup:
+    key = keys.get(finding.subject)
+    subject = isolated(finding.subject)
+    part = RUNBOOK_PARTS.get(finding.kind)
     return tag(
         "li",
         link(subject, f"#{key}") if key is not None else subject,
-        f": {trouble.what}",
+        f": {finding.what}",
         [" – ", link("what to do", f"{RUNBOOK}#{part}")] if part is not None else "",
-        [" – ", tag("code", "llmhost clean"), " says what can go"] if trouble.kind in _CLEANED else "",
+        [" – ", tag("code", "llmhost clean"), " says what can go"] if finding.kind in _CLEANED else "",
     )
 
 

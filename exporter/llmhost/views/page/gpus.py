@@ -1,14 +1,24 @@
-"""GPUs on the status page: a bar of memory by who holds it, and who that is. Pure."""
+"""GPUs on the status page: a bar of memory by holder, and the holders. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
-from llmhost.derive.attribution import GpuAttribution, HolderKind
+from llmhost.derive.attribution import HolderGroup, HolderKind
 from llmhost.derive.host_view import HostView
 from llmhost.model.gpu import Gpu
-from llmhost.model.reading import Failed, Ok, Reading
+from llmhost.model.reading import Failed, Ok
 from llmhost.views.page.markup import Markup, identity, isolated, styled, tag
-from llmhost.views.status.gpus import Share, notes_of, shares, total_bytes, why_no_memory
+from llmhost.views.status.gpus import (
+    IN_THE_WAY,
+    attribution_of,
+    fault_of,
+    holder_groups,
+    models_of,
+    more_pids,
+    name_of_group,
+    notes_of,
+    total_bytes,
+    why_no_memory,
+)
 from llmhost.views.text import Style, gib
 
 # Each kind of holder, explained.
@@ -23,7 +33,6 @@ _KINDS: Mapping[HolderKind | None, str] = {
     HolderKind.OTHER: "of another program",
     None: "held by nobody that can be seen",
 }
-_IN_THE_WAY: Final = frozenset({HolderKind.LEFTOVER, HolderKind.ORPHAN, HolderKind.GONE})
 _WHOLE = 100.0  # per cent
 
 
@@ -31,10 +40,12 @@ def gpus_section(view: HostView) -> Markup:
     report = view.snapshot.nvml
     if not isinstance(report, Ok):
         return Markup()
-    names = sorted({gpu.name for gpu in report.value.gpus if gpu.name and gpu.parent_uuid is None})
-    about = [*names, *([f"driver {report.value.driver_version}"] if report.value.driver_version else [])]
+    about = [
+        *models_of(report.value),
+        *([f"driver {report.value.driver_version}"] if report.value.driver_version else []),
+    ]
     kinds: set[HolderKind | None] = set()
-    gpus = [_gpu(gpu, _attribution(gpu, view), view, kinds) for gpu in report.value.gpus]
+    gpus = [_gpu(gpu, view, kinds) for gpu in report.value.gpus]
     legend = [
         tag("li", tag("span", class_=f"key {_class(kind)}", aria_hidden="true"), f"{_name(kind)}: {meaning}")
         for kind, meaning in _KINDS.items()
@@ -50,11 +61,6 @@ def gpus_section(view: HostView) -> Markup:
     )
 
 
-def _attribution(gpu: Gpu, view: HostView) -> Reading[GpuAttribution] | None:
-    found = view.facts.attribution
-    return found.value.get(gpu.uuid) if isinstance(found, Ok) else found
-
-
 def _name(kind: HolderKind | None) -> str:
     return "unattributed" if kind is None else str(kind)
 
@@ -63,20 +69,19 @@ def _class(kind: HolderKind | None) -> str:
     return f"kind-{_name(kind)}"
 
 
-def _gpu(
-    gpu: Gpu, attribution: Reading[GpuAttribution] | None, view: HostView, kinds: set[HolderKind | None]
-) -> Markup:
-    found = shares(attribution.value) if isinstance(attribution, Ok) and gpu.up else ()
-    kinds.update(share.kind for share in found)
+def _gpu(gpu: Gpu, view: HostView, kinds: set[HolderKind | None]) -> Markup:
+    attribution = attribution_of(gpu, view)
+    groups = holder_groups(attribution.value) if isinstance(attribution, Ok) and gpu.up else ()
+    kinds.update(group.kind for group in groups)
     name = f"GPU {gpu.index}"
-    held = [_held(share) for share in found]
+    held = [_held(group) for group in groups]
     if isinstance(attribution, Failed) and isinstance(gpu.memory, Ok) and gpu.up:
         why = attribution.cause.words
         held.append(styled("li", (f"who holds what cannot be told: {why}", Style.DOUBT)))
     return tag(
         "li",
         tag("p", tag("strong", name), _memory(gpu, view), class_="figures"),
-        _bar(name, gpu, found, view),
+        _bar(name, gpu, groups, view),
         tag("ul", held, class_="held") if held else "",
         [styled("p", note) for note in notes_of(gpu)],
         id=identity("gpu", gpu.uuid),
@@ -85,8 +90,7 @@ def _gpu(
 
 def _memory(gpu: Gpu, view: HostView) -> Markup:
     if gpu.fault is not None:
-        detail = f": {gpu.fault_detail}" if gpu.fault_detail else ""
-        return styled("span", (f"{gpu.fault.words}{detail}", Style.BAD))
+        return styled("span", (fault_of(gpu), Style.BAD))
     if isinstance(gpu.memory, Ok):
         memory = gpu.memory.value
         free = tag("strong", f"{gib(memory.free_bytes)} GiB free")
@@ -98,46 +102,46 @@ def _memory(gpu: Gpu, view: HostView) -> Markup:
     return styled("span", (why_no_memory(gpu), Style.DOUBT if isinstance(gpu.memory, Failed) else Style.PLAIN))
 
 
-def _held(share: Share) -> Markup:
-    amount = "an untold amount" if share.used_bytes is None else f"{gib(share.used_bytes)} GiB"
-    key = tag("span", class_=f"key {_class(share.kind)}", aria_hidden="true")
-    if share.kind is None:
-        return tag("li", key, f"{amount} unattributed", class_="doubt")
-    pids = share.pids
-    who = share.unit.name if share.unit is not None else f"pid {pids[0]}"
-    more = f" and {len(pids) - 1} more" if share.unit is None and len(pids) > 1 else ""
-    bad = "bad" if share.kind in _IN_THE_WAY else None
-    return tag("li", key, f"{amount} {share.kind} ", isolated(who), more, class_=bad)
+def _held(group: HolderGroup) -> Markup:
+    key = tag("span", class_=f"key {_class(group.kind)}", aria_hidden="true")
+    if group.kind is None:
+        return tag("li", key, f"{_amount(group)} unattributed", class_="doubt")
+    more = f" and {more_pids(group)} more" if more_pids(group) else ""
+    bad = "bad" if group.kind in IN_THE_WAY else None
+    return tag("li", key, f"{_amount(group)} {group.kind} ", isolated(name_of_group(group)), more, class_=bad)
 
 
-def _bar(name: str, gpu: Gpu, found: Sequence[Share], view: HostView) -> Markup:
+def _amount(group: HolderGroup) -> str:
+    return "an untold amount" if group.used_bytes is None else f"{gib(group.used_bytes)} GiB"
+
+
+def _bar(name: str, gpu: Gpu, groups: Sequence[HolderGroup], view: HostView) -> Markup:
     total = total_bytes(gpu, view)
     if gpu.fault is not None or not isinstance(gpu.memory, Ok) or not total:
         return Markup()
     used = gpu.memory.value.used_bytes
-    said = ", ".join(_said(share) for share in found) or "nobody is known to hold any"
+    holders = ", ".join(_description(group) for group in groups) or "nobody is known to hold any"
     return tag(
         "svg",
         tag("rect", class_="free", width="100%", height="100%"),
-        list(_rects(found, used, total)),
+        list(_rects(groups, used, total)),
         class_="bar",
         role="img",
-        aria_label=f"{name}: {gib(used)} of {gib(total)} GiB used; {said}",
+        aria_label=f"{name}: {gib(used)} of {gib(total)} GiB used; {holders}",
     )
 
 
-def _said(share: Share) -> str:
-    amount = "an untold amount" if share.used_bytes is None else f"{gib(share.used_bytes)} GiB"
-    return f"{amount} {_name(share.kind)}" + (f" {share.unit.name}" if share.unit is not None else "")
+def _description(group: HolderGroup) -> str:
+    return f"{_amount(group)} {_name(group.kind)}" + (f" {group.unit.name}" if group.unit is not None else "")
 
 
-def _rects(found: Sequence[Share], used: int, total: int) -> Iterator[Markup]:
+def _rects(groups: Sequence[HolderGroup], used: int, total: int) -> Iterator[Markup]:
     """Draw what is held, then what is in use beside it. Holders that share memory may have more than is in use."""
     at = 0.0
-    for share in found:
-        wide = min(_WHOLE * (share.used_bytes or 0) / total, _WHOLE - at)
+    for group in groups:
+        wide = min(_WHOLE * (group.used_bytes or 0) / total, _WHOLE - at)
         if wide > 0:
-            yield tag("rect", class_=_class(share.kind), x=f"{at:.3f}%", width=f"{wide:.3f}%", height="100%")
+            yield tag("rect", class_=_class(group.kind), x=f"{at:.3f}%", width=f"{wide:.3f}%", height="100%")
         at += wide
     beside = min(_WHOLE * used / total, _WHOLE) - at
     if beside > 0:

@@ -1,4 +1,4 @@
-"""The plain page at `/` for clients that may not see the status: what this is, links, and nothing about the host."""
+"""The plain page at `/` for clients that may not see the status: links, and nothing about the host."""
 
 from html import escape
 

@@ -1,95 +1,68 @@
-"""What is left over on the host, and what is wrong with its settings, on the status page. Pure."""
+"""Leftovers of the host, findings of the doctor, and what cannot be seen, on the status page. Pure."""
 
-import shlex
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from llmhost.decide.doctor.finding import Finding, Severity
+from llmhost.decide.doctor.finding import Finding
 from llmhost.decide.health import Unknown
 from llmhost.derive.host_view import HostView
 from llmhost.derive.orphans import Orphan
-from llmhost.derive.segments import SegmentState
-from llmhost.derive.trackers import TrackerState
 from llmhost.model.reading import Ok
-from llmhost.model.segment import Segment, SegmentKind
+from llmhost.views.doctor import SEVERITY_STYLES, edit_command
 from llmhost.views.page.markup import Markup, identity, isolated, joined, styled, tag
-from llmhost.views.status.text import STATES
-from llmhost.views.text import Style, count, size, span
+from llmhost.views.status.leftovers import (
+    age_of,
+    cause_of,
+    has_processes,
+    orphan_count,
+    orphans_by_age,
+    part_of,
+    segments_by_state,
+    state_rows,
+    style_of,
+    style_of_unknown,
+    tracker_counts,
+    used_shm,
+)
+from llmhost.views.text import size
 
-_MOST: Final = 50  # orphans that are listed
-_SEVERITIES: Final[Mapping[Severity, Style]] = {
-    Severity.ERROR: Style.BAD,
-    Severity.WARNING: Style.DOUBT,
-    Severity.NOTE: Style.PLAIN,
-}
+_ORPHANS_LISTED: Final = 50
 
 
 def processes_section(view: HostView) -> Markup:
-    orphans, trackers = view.facts.orphans, view.facts.trackers
-    if not isinstance(orphans, Ok) and not isinstance(trackers, Ok):
+    if not has_processes(view):
         return Markup()
-    found = sorted(orphans.value, key=lambda orphan: -orphan.seconds) if isinstance(orphans, Ok) else []
-    lines = [styled("p", _orphans(found, known=isinstance(orphans, Ok)))]
-    if found:
-        lines.append(tag("ul", [_orphan(orphan) for orphan in found[:_MOST]]))
-    if len(found) > _MOST:
-        lines.append(tag("p", f"and {len(found) - _MOST} more"))
-    states = Counter(trackers.value.values()) if isinstance(trackers, Ok) else Counter[TrackerState]()
-    counts = ", ".join(f"{states[state]} {state}" for state in TrackerState if states[state])
-    if counts:
-        bad = Style.BAD if states[TrackerState.ORPHANED] else Style.PLAIN
-        lines.append(styled("p", (f"resource trackers: {counts}", bad)))
+    orphans = orphans_by_age(view)
+    lines = [styled("p", orphan_count(view))]
+    if orphans:
+        lines.append(tag("ul", [_orphan(orphan) for orphan in orphans[:_ORPHANS_LISTED]]))
+    if len(orphans) > _ORPHANS_LISTED:
+        lines.append(tag("p", f"and {len(orphans) - _ORPHANS_LISTED} more"))
+    lines += [styled("p", counts) for counts in tracker_counts(view)]
     return tag("section", tag("h2", "Processes"), lines, id="processes")
 
 
-def _orphans(found: Sequence[Orphan], *, known: bool) -> tuple[str, Style]:
-    if not known:
-        return "whether there are orphans cannot be told", Style.DOUBT
-    return (count(len(found), "orphan"), Style.BAD) if found else ("no orphans", Style.PLAIN)
-
-
 def _orphan(orphan: Orphan) -> Markup:
-    part = f"{orphan.engine} {orphan.process.role}" if orphan.engine != "none" else str(orphan.process.role)
-    inferred = ", inferred" if orphan.inferred else ""
-    return tag(
-        "li",
-        f"{orphan.process.id.pid} ",
-        isolated(orphan.process.comm),
-        f": {part}, for {span(orphan.seconds)}{inferred}",
-    )
+    process = orphan.process
+    return tag("li", f"{process.id.pid} ", isolated(process.comm), f": {part_of(orphan)}, {age_of(orphan)}")
 
 
 def shm_section(view: HostView) -> Markup:
-    shared, states = view.snapshot.shm, view.facts.segments
-    if not isinstance(shared, Ok) or not isinstance(states, Ok):
+    shared, found = view.snapshot.shm, segments_by_state(view)
+    if not isinstance(shared, Ok) or found is None:
         return Markup()
-    memory = shared.value
-    found: dict[tuple[SegmentState, SegmentKind], list[Segment]] = {}
-    for segment in memory.segments:
-        found.setdefault((states.value[segment.id], segment.kind), []).append(segment)
-    used = (
-        tag("p", f"{size(memory.used_bytes)} of {size(memory.size_bytes)} used", class_="faint")
-        if memory.used_bytes is not None and memory.size_bytes is not None
-        else ""
-    )
-    rows = [row for state in STATES if (row := _files(state, found))]
+    used = used_shm(shared.value)
+    rows = [
+        styled("li", (f"{state}, {size(total_bytes)}: {kinds}", style_of(state)))
+        for state, total_bytes, kinds in state_rows(found)
+    ]
     return tag(
         "section",
         tag("h2", "Shared memory"),
-        used,
+        tag("p", used, class_="faint") if used else "",
         tag("ul", rows) if rows else tag("p", "no files"),
         id="shared-memory",
     )
-
-
-def _files(state: SegmentState, found: Mapping[tuple[SegmentState, SegmentKind], Sequence[Segment]]) -> Markup:
-    kinds = sorted(kind for other, kind in found if other is state)
-    if not kinds:
-        return Markup()
-    together = size(sum(segment.allocated_bytes for kind in kinds for segment in found[state, kind]))
-    counts = ", ".join(f"{len(found[state, kind])} {kind}" for kind in kinds)
-    return styled("li", (f"{state}, {together}: {counts}", Style.BAD if state is SegmentState.STALE else Style.PLAIN))
 
 
 def settings_section(findings: Sequence[Finding]) -> Markup:
@@ -107,12 +80,11 @@ def settings_section(findings: Sequence[Finding]) -> Markup:
 def _finding(finding: Finding) -> Markup:
     parts = [tag("p", f"{finding.why}.")]
     if finding.drop_in:
-        edit = f"systemctl edit {shlex.quote(finding.unit)}"  # names have backslashes
-        parts.append(tag("p", tag("code", edit), ", and add:"))
+        parts.append(tag("p", tag("code", edit_command(finding)), ", and add:"))
         parts.append(tag("pre", _lines(finding.drop_in)))
     if finding.remedy:
         parts.append(tag("p", f"{finding.remedy}."))
-    severity = styled("span", (finding.severity, _SEVERITIES[finding.severity]))
+    severity = styled("span", (finding.severity, SEVERITY_STYLES[finding.severity]))
     return tag(
         "details",
         tag("summary", severity, " ", isolated(finding.unit or "host"), f": {finding.what}"),
@@ -138,6 +110,4 @@ def unknowns_section(unknowns: Sequence[Unknown]) -> Markup:
 
 
 def _unknown(unknown: Unknown) -> Markup:
-    cause = unknown.cause.replace("_", " ")
-    said = f"{unknown.subject}: {cause} ({unknown.detail})" if unknown.detail else f"{unknown.subject}: {cause}"
-    return styled("li", (said, Style.DOUBT if unknown.matters else Style.PLAIN))
+    return styled("li", (f"{unknown.subject}: {cause_of(unknown)}", style_of_unknown(unknown)))

@@ -1,7 +1,7 @@
-"""HTML by functions: whatever is no Markup is text, and is escaped. Pure.
+"""HTML by functions: what is no Markup is text, and is escaped. Pure.
 
-What a page says may come from anybody who can start a process. Only printable characters get through (views/text), and
-a name that is written from right to left keeps to itself (`isolated`).
+Any local user can choose the names of processes on a page. Only printable characters get through (views/text), and a
+name that is written from right to left does not affect its surroundings (`isolated`).
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from llmhost.views.text import Piece, Style, clean
 
 
 class Markup(str):
-    """HTML that is well-formed, and safe to put between tags. Made here, or of constants."""
+    """Well-formed HTML that is safe between tags. Made here, or of constants."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ def tag(name: str, *children: Child, **attributes: str | float | bool | None) ->
 
 
 def isolated(text: str) -> Markup:
-    """Keep what is written from right to left from reordering what is around it."""
+    """Keep text that is written from right to left from reordering the text around it."""
     return tag("bdi", text)
 
 

@@ -9,6 +9,7 @@ from llmhost.derive.activation import is_up
 from llmhost.derive.facts import UnitFacts
 from llmhost.derive.host_view import HostView
 from llmhost.model.history.unit_history import STARTS_KEPT, Start, UnitHistory, Verdict
+from llmhost.model.wording import words
 from llmhost.views.page.markup import Markup, styled, tag
 from llmhost.views.status.units import start_lines
 from llmhost.views.text import count
@@ -77,7 +78,7 @@ def _counted(verdict: Verdict | None, text: str) -> Markup:
 
 
 def _name(verdict: Verdict | None) -> str:
-    return "not judged" if verdict is None else verdict.replace("_", " ")
+    return "not judged" if verdict is None else words(verdict)
 
 
 def _class(verdict: Verdict | None) -> str:

@@ -1,4 +1,4 @@
-"""Units on the status page: state, what there is to say, and the starts of the last day. Pure."""
+"""Units on the status page: state, details, and the starts of the last day. Pure."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""`llmhost status --json`: the same for programs. Pure.
+"""`llmhost status --json`: the status for programs. Pure.
 
 What could not be read is null, never 0. Sizes are bytes, times seconds, points in time seconds since the epoch. Fields
 may be added within one schema version; one that changes its meaning or goes makes a new one.
@@ -13,13 +13,14 @@ from typing import Any, Final
 from llmhost.decide.health import Health
 from llmhost.derive.facts import UnitFacts
 from llmhost.derive.host_view import HostView
-from llmhost.derive.shortage import shortages
+from llmhost.derive.startable import shortages
 from llmhost.model.engine import EngineAnswer, EngineSample
 from llmhost.model.gpu import Gpu
 from llmhost.model.history.unit_history import Start, UnitHistory
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Failed, NotApplicable, Ok, Reading, value_or_none
-from llmhost.views.status.gpus import shares
+from llmhost.views.status.gpus import attribution_of, holder_groups
+from llmhost.views.status.leftovers import allocated_bytes, segments_by_state
 
 SCHEMA_VERSION: Final = 1
 
@@ -60,8 +61,8 @@ def _finite(value: Any) -> Any:  # noqa: ANN401 - any JSON value
             return value
 
 
-def _told(reading: Reading[Any]) -> dict[str, Any]:
-    """Give a value, or why there is none."""
+def _reading(reading: Reading[Any]) -> dict[str, Any]:
+    """Write a value, or the cause why there is none."""
     match reading:
         case Ok(value):
             return {"value": value}
@@ -73,8 +74,7 @@ def _told(reading: Reading[Any]) -> dict[str, Any]:
 
 def _gpu(gpu: Gpu, view: HostView) -> dict[str, Any]:
     memory = value_or_none(gpu.memory)
-    attribution = value_or_none(view.facts.attribution)
-    of_gpu = attribution.get(gpu.uuid) if attribution is not None else None
+    attribution = attribution_of(gpu, view)
     return {
         "index": gpu.index,
         "uuid": gpu.uuid,
@@ -90,17 +90,19 @@ def _gpu(gpu: Gpu, view: HostView) -> dict[str, Any]:
         "xids": {str(xid.number): xid.count for xid in gpu.xids},
         "holders": [
             {
-                "kind": share.kind,
-                **_unit_id(share.unit),
-                "pids": list(share.pids),
-                "used_bytes": share.used_bytes,
+                "kind": group.kind,
+                **_unit_id(group.unit),
+                "pids": list(group.pids),
+                "used_bytes": group.used_bytes,
             }
-            for share in shares(of_gpu.value)
-            if share.kind is not None
+            for group in holder_groups(attribution.value)
+            if group.kind is not None
         ]
-        if isinstance(of_gpu, Ok)
+        if isinstance(attribution, Ok)
         else None,
-        "unattributed_bytes": value_or_none(of_gpu.value.unattributed_bytes) if isinstance(of_gpu, Ok) else None,
+        "unattributed_bytes": value_or_none(attribution.value.unattributed_bytes)
+        if isinstance(attribution, Ok)
+        else None,
     }
 
 
@@ -125,13 +127,13 @@ def _unit(facts: UnitFacts, view: HostView) -> dict[str, Any]:
         "state_change_at": unit.state_change_at,
         "engine": facts.engine,
         "guarded": facts.guarded,
-        "wanted": value_or_none(facts.wanted),
-        "gives_up": value_or_none(facts.gives_up),
+        "wanted": value_or_none(facts.should_run),
+        "gives_up": value_or_none(facts.start_limit_can_trip),
         "processes": {str(role): number for role, number in facts.processes.value.items()}
         if isinstance(facts.processes, Ok)
         else None,
         "leftover_processes": value_or_none(facts.leftovers),
-        "startable": _told(facts.startable),
+        "startable": _reading(facts.startable),
         "missing": [
             {
                 "gpu": short.gpu,
@@ -241,18 +243,15 @@ def _trackers(view: HostView) -> Mapping[str, int] | None:
 
 
 def _shm(view: HostView) -> Mapping[str, Any] | None:
-    shared, states = view.snapshot.shm, view.facts.segments
-    if not isinstance(shared, Ok) or not isinstance(states, Ok):
+    shared, found = view.snapshot.shm, segments_by_state(view)
+    if not isinstance(shared, Ok) or found is None:
         return None
-    found: dict[tuple[str, str], list[int]] = {}
-    for segment in shared.value.segments:
-        found.setdefault((states.value[segment.id], segment.kind), []).append(segment.allocated_bytes)
     return {
         "size_bytes": shared.value.size_bytes,
         "used_bytes": shared.value.used_bytes,
         "unlisted": shared.value.unlisted,
         "segments": [
-            {"state": state, "kind": kind, "count": len(sizes), "allocated_bytes": sum(sizes)}
-            for (state, kind), sizes in sorted(found.items())
+            {"state": state, "kind": kind, "count": len(segments), "allocated_bytes": allocated_bytes(segments)}
+            for (state, kind), segments in sorted(found.items())
         ],
     }

@@ -1,11 +1,10 @@
 """GPUs in `llmhost status`: a bar of memory by holder, and the holders. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from llmhost.derive.attribution import GpuAttribution, HolderKind
+from llmhost.derive.attribution import GpuAttribution, HolderGroup, HolderKind, grouped
 from llmhost.derive.host_view import HostView
-from llmhost.model.gpu import Gpu, GpuMemory
+from llmhost.model.gpu import Gpu, GpuMemory, NvmlReport
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Failed, Ok, Reading
 from llmhost.views.text import Line, Piece, Style, clean, gib, padded, plain
@@ -23,38 +22,18 @@ _KINDS: Mapping[HolderKind, tuple[str, Style]] = {
     HolderKind.OTHER: ("X", Style.FILLED),
 }
 _UNATTRIBUTED = ("?", Style.DOUBT_FILLED)
-_UNATTRIBUTED_SHOWN = 16 << 20  # bytes; the driver has a little of its own
+_NOTABLE_UNATTRIBUTED_BYTES = 16 << 20  # the driver has a little of its own
+IN_THE_WAY = frozenset(kind for kind, (_, style) in _KINDS.items() if style is Style.BAD_FILLED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """The memory of all holders of one kind and unit on a GPU; None where the driver does not report it."""
-
-    kind: HolderKind | None  # None: unattributed
-    unit: UnitId | None
-    pids: tuple[int, ...]
-    used_bytes: int | None
-
-
-def shares(attribution: GpuAttribution) -> tuple[Share, ...]:
-    """Sum up by kind and unit, largest first; unattributed memory last."""
-    found: dict[tuple[HolderKind, UnitId | None], list[tuple[int, int | None]]] = {}
-    for holder in attribution.holders:
-        found.setdefault((holder.kind, holder.unit), []).append((holder.pid, holder.used_bytes))
-    together = [
-        Share(
-            kind=kind,
-            unit=unit,
-            pids=tuple(sorted(pid for pid, _ in held)),
-            used_bytes=None if any(used is None for _, used in held) else sum(used or 0 for _, used in held),
-        )
-        for (kind, unit), held in found.items()
-    ]
-    together.sort(key=lambda share: (-(share.used_bytes or 0), str(share.kind), share.unit or UnitId(""), share.pids))
+def holder_groups(attribution: GpuAttribution) -> tuple[HolderGroup, ...]:
+    """Sort the holders by kind and unit, largest first; unattributed memory last."""
+    groups = list(grouped(attribution.holders))
+    groups.sort(key=lambda group: (-(group.used_bytes or 0), str(group.kind), group.unit or UnitId(""), group.pids))
     unattributed = attribution.unattributed_bytes
-    if isinstance(unattributed, Ok) and unattributed.value >= _UNATTRIBUTED_SHOWN:
-        together.append(Share(kind=None, unit=None, pids=(), used_bytes=unattributed.value))
-    return tuple(together)
+    if isinstance(unattributed, Ok) and unattributed.value >= _NOTABLE_UNATTRIBUTED_BYTES:
+        groups.append(HolderGroup(kind=None, unit=None, pids=(), used_bytes=unattributed.value))
+    return tuple(groups)
 
 
 def gpu_lines(view: HostView) -> Iterator[Line]:
@@ -62,17 +41,14 @@ def gpu_lines(view: HostView) -> Iterator[Line]:
     if not isinstance(report, Ok):
         return
     driver = f"  driver {report.value.driver_version}" if report.value.driver_version else ""
-    names = sorted({gpu.name for gpu in report.value.gpus if gpu.name and gpu.parent_uuid is None})
-    yield (("GPUS", Style.HEADING), (f"{driver}  {', '.join(names)}", Style.PLAIN))
+    yield (("GPUS", Style.HEADING), (f"{driver}  {', '.join(models_of(report.value))}", Style.PLAIN))
     if not report.value.gpus:
         yield plain("  none")
         return
     yield ((f"  {'':6}{'':{_BAR + 2}} {'used':>7} {'free':>7}  held (GiB)", Style.FAINT),)
     used: list[str] = []
     for gpu in report.value.gpus:
-        by_gpu = view.facts.attribution
-        attribution = by_gpu.value.get(gpu.uuid) if isinstance(by_gpu, Ok) else by_gpu
-        yield from _gpu(gpu, attribution, view, used)
+        yield from _gpu(gpu, view, used)
     if used:
         legend = ", ".join(f"{letter} {name}" for letter, name in _legend() if letter in used)
         yield ((f"  {legend}", Style.FAINT),)
@@ -84,22 +60,31 @@ def _legend() -> Iterator[tuple[str, str]]:
     yield _UNATTRIBUTED[0], "unattributed"
 
 
-def _gpu(gpu: Gpu, attribution: Reading[GpuAttribution] | None, view: HostView, used: list[str]) -> Iterator[Line]:
+def models_of(report: NvmlReport) -> list[str]:
+    return sorted({gpu.name for gpu in report.gpus if gpu.name and gpu.parent_uuid is None})
+
+
+def attribution_of(gpu: Gpu, view: HostView) -> Reading[GpuAttribution] | None:
+    found = view.facts.attribution
+    return found.value.get(gpu.uuid) if isinstance(found, Ok) else found
+
+
+def _gpu(gpu: Gpu, view: HostView, used: list[str]) -> Iterator[Line]:
+    attribution = attribution_of(gpu, view)
     index: Piece = (f"  {padded(gpu.index, 6)}", Style.PLAIN)
     notes: list[Line] = [((" " * 8, Style.PLAIN), note) for note in notes_of(gpu)]
-    found = shares(attribution.value) if isinstance(attribution, Ok) else ()
+    groups = holder_groups(attribution.value) if isinstance(attribution, Ok) else ()
     total = total_bytes(gpu, view)
     if gpu.fault is not None:
-        detail = f": {gpu.fault_detail}" if gpu.fault_detail else ""
-        yield (index, (f"{gpu.fault.words}{detail}", Style.BAD))
+        yield (index, (fault_of(gpu), Style.BAD))
         yield from notes
         return
-    beside = list(_held(found))
+    beside = list(_held(groups))
     if isinstance(attribution, Failed) and isinstance(gpu.memory, Ok):
         beside.append((f"holders: {attribution.cause.words}", Style.DOUBT))
     if isinstance(gpu.memory, Ok) and total:
         memory = gpu.memory.value
-        bar = _bar(found, memory, total, used)
+        bar = _bar(groups, memory, total, used)
         first = (
             index,
             ("[", Style.PLAIN),
@@ -131,6 +116,11 @@ def why_no_memory(gpu: Gpu) -> str:
     return "split into MIG instances"
 
 
+def fault_of(gpu: Gpu) -> str:
+    cause = gpu.fault.words if gpu.fault is not None else ""
+    return f"{cause}: {gpu.fault_detail}" if gpu.fault_detail else cause
+
+
 def notes_of(gpu: Gpu) -> Iterator[Piece]:
     if gpu.fabric_ready is False:
         yield "its NVLink fabric is not ready", Style.BAD
@@ -139,27 +129,38 @@ def notes_of(gpu: Gpu) -> Iterator[Piece]:
         yield f"driver errors (XID): {xids}", Style.DOUBT
 
 
-def _held(found: Sequence[Share]) -> Iterator[Piece]:
-    for share in found:
-        amount = "?" if share.used_bytes is None else gib(share.used_bytes)
-        if share.kind is None:
+def _held(groups: Sequence[HolderGroup]) -> Iterator[Piece]:
+    for group in groups:
+        amount = "?" if group.used_bytes is None else gib(group.used_bytes)
+        if group.kind is None:
             yield f"{amount} unattributed", Style.DOUBT
             continue
-        _, style = _KINDS[share.kind]
-        who = share.unit.name if share.unit is not None else f"pid {share.pids[0]}"
-        more = f" +{len(share.pids) - 1}" if share.unit is None and len(share.pids) > 1 else ""
-        yield clean(f"{amount} {share.kind} {who}{more}"), Style.BAD if style is Style.BAD_FILLED else Style.PLAIN
+        more = f" +{more_pids(group)}" if more_pids(group) else ""
+        style = Style.BAD if group.kind in IN_THE_WAY else Style.PLAIN
+        yield clean(f"{amount} {group.kind} {name_of_group(group)}{more}"), style
 
 
-def _bar(found: Sequence[Share], memory: GpuMemory, total: int, used: list[str]) -> tuple[Piece, ...]:
+def name_of_group(group: HolderGroup) -> str:
+    """Name the unit of holders, or, without one, the first process."""
+    return group.unit.name if group.unit is not None else f"pid {group.pids[0]}"
+
+
+def more_pids(group: HolderGroup) -> int:
+    """Count the processes that the name of the group leaves out."""
+    return len(group.pids) - 1 if group.unit is None else 0
+
+
+def _bar(groups: Sequence[HolderGroup], memory: GpuMemory, total: int, used: list[str]) -> tuple[Piece, ...]:
     """Draw each holder with at least one column, then other memory in use, then free memory."""
     pieces: list[Piece] = []
-    left = filled = min(_BAR, -(-_BAR * memory.used_bytes // total)) if memory.used_bytes >= _UNATTRIBUTED_SHOWN else 0
-    for share in found:
-        letter, style = _UNATTRIBUTED if share.kind is None else _KINDS[share.kind]
+    left = filled = (
+        min(_BAR, -(-_BAR * memory.used_bytes // total)) if memory.used_bytes >= _NOTABLE_UNATTRIBUTED_BYTES else 0
+    )
+    for group in groups:
+        letter, style = _UNATTRIBUTED if group.kind is None else _KINDS[group.kind]
         if letter not in used:
             used.append(letter)
-        wide = min(left, max(1, round(_BAR * (share.used_bytes or 0) / total)))
+        wide = min(left, max(1, round(_BAR * (group.used_bytes or 0) / total)))
         pieces.append((letter * wide, style))
         left -= wide
     if left and pieces:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.derive.facts import UnitFacts
 from llmhost.derive.host_view import HostView
-from llmhost.derive.shortage import Shortage, shortages
+from llmhost.derive.startable import Shortage, shortages
 from llmhost.model.engine import EngineAnswer
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.unit_history import InTheWay, Start, UnitHistory, Verdict
 from llmhost.model.ids import SYSTEM_MANAGER
 from llmhost.model.reading import Failed, NotApplicable, Ok
 from llmhost.model.unit import Unit
+from llmhost.model.wording import words
 from llmhost.views.text import Line, Piece, Style, count, folded, gib, padded, plain, ranges, span
 
 _INDENT = "    "
@@ -68,7 +69,7 @@ def details_of(facts: UnitFacts, view: HostView) -> Iterator[tuple[str, Style]]:
     if facts.engine or facts.guarded:
         yield " · ".join(_about(facts)), Style.PLAIN
     if facts.unit.nrestarts and waits_to_restart(facts.unit):
-        forever = ", and it will never give up" if facts.gives_up == Ok(False) else ""
+        forever = ", and it will never give up" if facts.start_limit_can_trip == Ok(False) else ""
         yield f"systemd has restarted it {count(facts.unit.nrestarts, 'time')}{forever}", Style.DOUBT
     if record is not None:
         yield from _history(record, view)
@@ -84,9 +85,7 @@ def _about(facts: UnitFacts) -> Iterator[str]:
     if facts.engine:
         yield facts.engine
     if isinstance(facts.processes, Ok):
-        found = [
-            count(number, role.replace("_", " ")) for role, number in sorted(facts.processes.value.items()) if number
-        ]
+        found = [count(number, words(role)) for role, number in sorted(facts.processes.value.items()) if number]
         if found:
             yield ", ".join(found)
     if facts.guarded:
@@ -99,7 +98,7 @@ def _history(record: UnitHistory, view: HostView) -> Iterator[tuple[str, Style]]
         verdicts[verdict] += number
     total = sum(verdicts.values())
     if total:
-        counts = ", ".join(f"{verdicts[kind]} {kind.replace('_', ' ')}" for kind in Verdict if verdicts[kind])
+        counts = ", ".join(f"{verdicts[kind]} {words(kind)}" for kind in Verdict if verdicts[kind])
         failures = sum(record.failures_total.values())
         failed = ", ".join(f"{number} {result}" for result, number in sorted(record.failures_total.items()) if number)
         yield (
@@ -121,7 +120,7 @@ def start_lines(name: str, start: Start, view: HostView) -> Iterator[tuple[str, 
     if start.verdict is None:
         yield f"{when}{who}: not judged", Style.PLAIN
         return
-    said = start.verdict.replace("_", " ")
+    said = words(start.verdict)
     if start.unknown_because:
         said += f" ({start.unknown_because})"
     if start.in_the_way:

@@ -54,32 +54,12 @@ const CUSTOM = {
 };
 const COLOUR = { timeseries: 'palette-classic', 'state-timeline': 'palette-classic' };
 
-// What a board may set, by Grafana's code: of any panel, and of one kind under `custom.`. Grafana passes over the rest.
-const STANDARD = [
-  'actions color decimals description displayName fieldMinMax filterable links mappings max min noValue thresholds unit',
-].flatMap((one) => one.split(' '));
-const AXES =
-  'axisBorderShow axisCenteredZero axisColorMode axisGridShow axisLabel axisPlacement axisSoftMax axisSoftMin axisWidth';
-const OF_KIND = Object.fromEntries(
-  Object.entries({
-    timeseries: `${AXES} barAlignment barMaxWidth barWidthFactor drawStyle fillBelowTo fillOpacity gradientMode hideFrom insertNulls
-      lineInterpolation lineStyle lineWidth pointSize scaleDistribution showPoints showValues spanNulls stacking thresholdsStyle transform`,
-    'state-timeline': `${AXES} fillOpacity hideFrom insertNulls lineWidth spanNulls`,
-    table: 'align cellOptions filterable footer hidden hideFrom hideFrom.viz inspect minWidth sortable width wrapHeaderText wrapText',
-  }).map(([kind, names]) => [kind, names.split(/\s+/).map((name) => `custom.${name}`)])
-);
-
-function registry(panel, defaults, overrides) {
-  const known = [...STANDARD, ...(OF_KIND[panel.type] ?? [])];
+function registry(defaults, overrides) {
   const used = [
     ...Object.keys(defaults).filter((name) => name !== 'custom'),
     ...Object.keys(defaults.custom ?? {}).map((name) => `custom.${name}`),
     ...overrides.flatMap((one) => one.properties.map((property) => property.id)),
   ];
-  const unknown = used.filter((id) => !known.includes(id));
-  if (unknown.length) {
-    throw new Error(`Grafana knows nothing of ${unknown.join(', ')} in a panel of kind ${panel.type}`);
-  }
   return new FieldConfigOptionsRegistry(() =>
     [...new Set(used)].map((id) => ({
       id,
@@ -119,7 +99,7 @@ export async function framesOf(panel, theme) {
   const made = applyFieldOverrides({
     data: frames,
     fieldConfig: { defaults, overrides },
-    fieldConfigRegistry: registry(panel, defaults, overrides),
+    fieldConfigRegistry: registry(defaults, overrides),
     replaceVariables: (text) => text,
     theme,
     timeZone: 'utc',

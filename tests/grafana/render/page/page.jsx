@@ -6,7 +6,6 @@ import { createRoot } from 'react-dom/client';
 import { framesOf, isEmpty } from './data.js';
 import { Head } from './head.jsx';
 import { KINDS, SAY_NOTHING_FOUND } from './panels.jsx';
-import './quantised.js';
 
 setTimeZoneResolver(() => 'utc');
 
@@ -45,19 +44,12 @@ function Panel({ panel, board, theme, say }) {
   React.useEffect(() => {
     framesOf(panel, theme).then(setFrames, wrong);
   }, []);
-  const complaints = panel.asked.filter((one) => one.error);
-  React.useEffect(() => {
-    if (complaints.length) {
-      say('error', complaints.map((one) => `${one.ref}: ${one.error}`).join('\n'));
-    }
-  }, []);
   const { w, h } = panel.place;
   return (
     <PanelChrome title={panel.title} description={panel.description} hoverHeader={!panel.title} width={w} height={h}>
       {(width, height) => (
         <Guarded onError={wrong}>
-          {complaints.length ? <div style={WRONG}>{complaints.map((one) => one.error).join('\n')}</div> : null}
-          {frames && !complaints.length ? <Inside {...{ panel, board, theme, frames, width, height, say }} /> : null}
+          {frames ? <Inside {...{ panel, board, theme, frames, width, height, say }} /> : null}
         </Guarded>
       )}
     </PanelChrome>

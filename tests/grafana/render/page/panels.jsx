@@ -5,9 +5,8 @@ import {
   getDisplayValueAlignmentFactors,
   getFieldDisplayValues,
   renderTextPanelMarkdown,
-  VizOrientation,
 } from '@grafana/data';
-import { BarGauge, BigValue, TimeSeries, VizRepeater } from '@grafana/ui';
+import { BigValue, TimeSeries, VizRepeater } from '@grafana/ui';
 import { TableNG } from '@grafana/ui/unstable';
 import React from 'react';
 import { mark } from './marks.js';
@@ -20,30 +19,29 @@ export const timeRange = (board) => {
   return { from, to, raw: { from, to } };
 };
 
-const valuesOf = ({ frames, panel, theme }, sparkline) =>
+const valuesOf = ({ frames, panel, theme }) =>
   getFieldDisplayValues({
     fieldConfig: { defaults: {}, overrides: [], ...panel.fieldConfig },
     reduceOptions: { calcs: ['lastNotNull'], values: false, ...panel.options.reduceOptions },
     replaceVariables: (text) => text,
     data: frames,
-    sparkline,
+    sparkline: false,
     theme,
     timeZone: 'utc',
   });
 
 function Stat(given) {
-  const { panel, board, width, height, theme, frames } = given;
+  const { panel, width, height, theme, frames } = given;
   const { options } = panel;
   const named = options.textMode === 'auto' && (panel.fieldConfig?.defaults?.displayName || !panel.title);
   return (
     <VizRepeater
-      getValues={() => valuesOf(given, (options.graphMode ?? 'area') !== 'none')}
+      getValues={() => valuesOf(given)}
       getAlignmentFactors={getDisplayValueAlignmentFactors}
       renderValue={({ value, alignmentFactors, width: wide, height: high, count }) => (
         <BigValue
           value={value.display}
           count={count}
-          sparkline={value.sparkline && { ...value.sparkline, timeRange: timeRange(board) }}
           colorMode={options.colorMode ?? 'value'}
           graphMode={options.graphMode ?? 'area'}
           justifyMode={options.justifyMode ?? 'auto'}
@@ -61,47 +59,6 @@ function Stat(given) {
       itemSpacing={3}
       autoGrid
       orientation={options.orientation ?? 'auto'}
-      width={width}
-      height={height}
-    />
-  );
-}
-
-function Bars(given) {
-  const { panel, width, height, theme, frames } = given;
-  const { options } = panel;
-  const { orientation = 'auto', displayMode = 'gradient' } = options;
-  const lies = orientation === 'auto' ? (width > height ? VizOrientation.Vertical : VizOrientation.Horizontal) : orientation;
-  return (
-    <VizRepeater
-      getValues={() => valuesOf(given, false)}
-      getAlignmentFactors={getDisplayValueAlignmentFactors}
-      renderValue={({ value, alignmentFactors, width: wide, height: high }) => (
-        <BarGauge
-          value={value.display}
-          field={value.field}
-          display={value.view?.getFieldDisplayProcessor(value.colIndex)}
-          alignmentFactors={alignmentFactors}
-          displayMode={displayMode}
-          orientation={lies}
-          showUnfilled={options.showUnfilled ?? true}
-          valueDisplayMode={options.valueMode ?? 'color'}
-          namePlacement={options.namePlacement ?? 'auto'}
-          itemSpacing={displayMode === 'lcd' ? 2 : 10}
-          lcdCellWidth={12}
-          text={options.text}
-          width={wide}
-          height={high}
-          theme={theme}
-        />
-      )}
-      source={frames}
-      renderCounter={0}
-      itemSpacing={displayMode === 'lcd' ? 2 : 10}
-      minVizWidth={options.minVizWidth ?? 8}
-      minVizHeight={options.minVizHeight ?? 16}
-      maxVizHeight={options.maxVizHeight ?? 300}
-      orientation={lies}
       width={width}
       height={height}
     />
@@ -159,7 +116,6 @@ function Text({ panel, width, height }) {
 }
 
 export const KINDS = {
-  bargauge: Bars,
   stat: Stat,
   'state-timeline': ({ panel, ...given }) => <StateTimeline options={panel.options} {...given} />,
   table: Rows,
@@ -167,4 +123,4 @@ export const KINDS = {
   timeseries: Lines,
 };
 // These draw something of their own where there is nothing to draw.
-export const SAY_NOTHING_FOUND = ['stat', 'bargauge', 'text'];
+export const SAY_NOTHING_FOUND = ['stat', 'text'];

@@ -2,14 +2,30 @@
 // draws the bars as Grafana does.
 import { colorManipulator, getFieldDisplayName } from '@grafana/data';
 import { AxisPlacement, GraphDrawStyle, ScaleDirection, ScaleOrientation, VisibilityMode } from '@grafana/schema';
-import { Pagination, UPlotChart, UPlotConfigBuilder, VizLayout, VizLegend } from '@grafana/ui';
+import { UPlotChart, UPlotConfigBuilder, VizLayout, VizLegend } from '@grafana/ui';
 import React from 'react';
-import { barsOf } from './bars.js';
 import { mark } from './marks.js';
 
 const PADDING = 4;
 const FONT = 12;
-const PAGES = 32; // pixels below the plot, where there is more than one page
+
+// A value holds until the next point, or for one step where none comes by then: a series that ends is a gap.
+function barsOf(time, field, end) {
+  const step = time.config.interval;
+  const bars = [];
+  field.values.forEach((value, index) => {
+    const from = time.values[index];
+    const next = time.values[index + 1] ?? (from + step > end ? from : Infinity);
+    const to = next - from > step ? from + step : index + 1 < field.values.length ? next : end;
+    const before = bars.at(-1);
+    if (value != null && before?.to === from && before.value === value) {
+      before.to = to;
+    } else if (value != null) {
+      bars.push({ from, to, value });
+    }
+  });
+  return bars;
+}
 
 function rowsOf(frames, end) {
   return frames.flatMap((frame) => {
@@ -102,13 +118,11 @@ function legendOf(rows) {
 }
 
 export function StateTimeline({ frames, options, board, width, height, theme }) {
-  const perPage = options.perPage ?? 20;
-  const [rows, pages, config] = React.useMemo(() => {
+  const [rows, config] = React.useMemo(() => {
     const all = rowsOf(frames, board.to);
-    const page = perPage > 0 ? all.slice(0, perPage) : all;
-    const made = configOf(page, options, board, theme);
+    const made = configOf(all, options, board, theme);
     mark(made, board.events, theme);
-    return [page, Math.ceil(all.length / page.length), made];
+    return [all, made];
   }, [frames]);
   const { legend: shown = {} } = options;
   const legend = shown.showLegend ? (
@@ -121,15 +135,8 @@ export function StateTimeline({ frames, options, board, width, height, theme }) 
     [null, null],
   ];
   return (
-    <>
-      <VizLayout width={width} height={pages > 1 ? height - PAGES : height} legend={legend}>
-        {(inner, high) => <UPlotChart config={config} data={data} width={inner} height={high} />}
-      </VizLayout>
-      {pages > 1 ? (
-        <div style={{ display: 'flex', justifyContent: 'center', height: PAGES }}>
-          <Pagination currentPage={1} numberOfPages={pages} onNavigate={() => {}} />
-        </div>
-      ) : null}
-    </>
+    <VizLayout width={width} height={height} legend={legend}>
+      {(inner, high) => <UPlotChart config={config} data={data} width={inner} height={high} />}
+    </VizLayout>
   );
 }

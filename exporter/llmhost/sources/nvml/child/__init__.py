@@ -1,1 +1,1 @@
-"""The NVML child process: everything here runs in it, and it alone touches the driver."""
+"""The NVML child process: everything in this package runs in it, and nothing else touches the driver."""

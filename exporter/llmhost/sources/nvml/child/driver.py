@@ -1,4 +1,4 @@
-"""NVML's calls, typed: what of them a survey needs, each noted in the crumb before it is made."""
+"""NVML's calls, typed: those that a scan needs, each noted as the current call before it is made."""
 
 import ctypes
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from llmhost.sources.nvml.child.structs import (
     struct_version,
 )
 from llmhost.sources.nvml.codes import Code, NvmlCallError
-from llmhost.sources.nvml.current_call import NO_GPU, CrumbWriter
+from llmhost.sources.nvml.current_call import NO_GPU, CurrentCallWriter
 from llmhost.sources.nvml.wire import WireMemory
 
 Handle = ctypes.c_void_p
@@ -58,18 +58,18 @@ class Driver:
     gives up when a list grew in between, and raises UnicodeDecodeError on names that are not UTF-8.
     """
 
-    def __init__(self, library: Library, crumb: CrumbWriter) -> None:
+    def __init__(self, library: Library, current_call: CurrentCallWriter) -> None:
         self._library = library
-        self._crumb = crumb
+        self._current_call = current_call
         self.about()
 
     def about(self, gpu: int = NO_GPU, uuid: str = "") -> None:
-        """Say which GPU the calls to come are about, for the crumb: its index, and its UUID once that is known."""
+        """Set the GPU that the next calls are about, for `current_call`: its index, and its UUID once that is known."""
         self._gpu = gpu
         self._uuid = uuid
 
     def init(self) -> None:
-        self._crumb.note("nvmlInitWithFlags")
+        self._current_call.note("nvmlInitWithFlags")
         self._library.init()
 
     def shutdown(self) -> None:
@@ -174,7 +174,7 @@ class Driver:
         return bool(info.state == _FABRIC_COMPLETED and info.status == 0)
 
     def _call(self, call: str, *arguments: object) -> None:
-        self._crumb.note(call, self._gpu, self._uuid)
+        self._current_call.note(call, self._gpu, self._uuid)
         code = self._library.function(call)(*arguments)
         if code:
             raise NvmlCallError(call, code)

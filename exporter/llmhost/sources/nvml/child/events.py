@@ -1,7 +1,7 @@
-"""XID events: errors of a GPU that the driver reports once, as they come, to whoever waits for them (nvml.h).
+"""XID events: errors of a GPU that the driver reports once, as they come, to those who wait for them (nvml.h).
 
-A thread of the child waits, and nobody waits for it. It leaves the crumb alone, which says in which call the one hangs
-that answers. A GPU of which it may hear nothing costs the others nothing.
+A thread of the child waits, and nobody waits for it. It leaves `current_call` to the thread that answers. A GPU that
+does not let itself be watched costs the others nothing.
 """
 
 import contextlib
@@ -10,12 +10,12 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from llmhost.sources.nvml.child.asking import NO_SUCH_CALL
+from llmhost.runtime.backoff import Backoff
+from llmhost.sources.nvml.child.checked_calls import NO_SUCH_CALL
 from llmhost.sources.nvml.child.driver import TEXT_BYTES, Handle, Library
 from llmhost.sources.nvml.child.structs import EventData
 from llmhost.sources.nvml.codes import Code, NvmlCallError
-from llmhost.sources.nvml.patience import Backoff
-from llmhost.sources.nvml.xid_counters import TallyWriter, XidKey
+from llmhost.sources.nvml.xid_counters import XidCounterWriter, XidKey
 
 _OLD_WAIT = "nvmlEventSetWait"  # the same but for the MIG instance
 _XID_CRITICAL_ERROR = 8  # nvmlEventTypeXidCriticalError
@@ -29,19 +29,19 @@ _MOST_ERRORS = 3  # in a row, until the event set is replaced: what it still hol
 
 @dataclass(slots=True)
 class _Set:
-    """An nvmlEventSet_t and the GPUs registered in it: UUIDs by handle, as the events tell the handle."""
+    """An nvmlEventSet_t and the GPUs registered in it: UUIDs by handle, as an event has the handle."""
 
     handle: ctypes.c_void_p
     registered: dict[int, str] = field(default_factory=dict)
 
 
 class EventWatch:
-    """One NVML session's events, counted into the tally."""
+    """One NVML session's events, counted into memory that the exporter reads."""
 
-    def __init__(self, library: Library, tally: TallyWriter) -> None:
+    def __init__(self, library: Library, counters: XidCounterWriter) -> None:
         """Start nothing yet."""
         self._library = library
-        self._tally = tally
+        self._counters = counters
         self._lock = threading.Lock()
         self._gpus: dict[str, int] = {}  # UUID to handle
         self._news = threading.Event()
@@ -156,7 +156,7 @@ class EventWatch:
         if event.type != _XID_CRITICAL_ERROR or uuid is None:
             self._stopping.wait(_IDLE_SECONDS)
             return
-        self._tally.add(XidKey(uuid, event.data), time.time())
+        self._counters.add(XidKey(uuid, event.data), time.time())
 
     def _uuid(self, device: int) -> str | None:
         text = ctypes.create_string_buffer(TEXT_BYTES)

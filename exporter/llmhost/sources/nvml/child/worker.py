@@ -18,13 +18,12 @@ from typing import BinaryIO, cast
 
 import pynvml
 
-from llmhost.sources.nvml.child.asking import UNSUPPORTED_SECONDS
 from llmhost.sources.nvml.child.driver import Driver
 from llmhost.sources.nvml.child.events import EventWatch
 from llmhost.sources.nvml.child.session import Session
 from llmhost.sources.nvml.codes import NvmlCallError
-from llmhost.sources.nvml.current_call import CrumbWriter
-from llmhost.sources.nvml.xid_counters import TallyWriter
+from llmhost.sources.nvml.current_call import CurrentCallWriter
+from llmhost.sources.nvml.xid_counters import XidCounterWriter
 
 _NO_GPUS = 1  # NVML_INIT_FLAG_NO_GPUS: a host without GPUs is no failure
 
@@ -36,7 +35,7 @@ class Pynvml:
         try:
             pynvml.nvmlInitWithFlags(_NO_GPUS)
         except pynvml.NVMLError as error:
-            # what the loader said tells a library that is missing from one that is broken; pynvml keeps it as context
+            # the loader's error tells a library that is missing from one that is broken; pynvml keeps it as context
             loader = error.__context__
             what = str(loader)[:300] if isinstance(loader, OSError) else "nvmlInitWithFlags"
             raise NvmlCallError(what, error.value) from None
@@ -60,11 +59,11 @@ def _end_with(pipe: int) -> None:
     os._exit(0)
 
 
-def serve(questions: BinaryIO, answers: BinaryIO, session: Session, crumb: CrumbWriter) -> None:
+def serve(questions: BinaryIO, answers: BinaryIO, session: Session, current_call: CurrentCallWriter) -> None:
     """Answer until the questions end, nobody reads the answers any more, or NVML does not work."""
     for line in questions:
         answer = session.answer(json.loads(line))
-        crumb.idle()
+        current_call.idle()
         try:
             answers.write(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
             answers.flush()
@@ -77,20 +76,23 @@ def serve(questions: BinaryIO, answers: BinaryIO, session: Session, crumb: Crumb
 def main() -> None:
     parser = argparse.ArgumentParser(prog="llmhost NVML child")
     parser.add_argument("--procfs", type=Path, required=True)
-    parser.add_argument("--crumb-fd", type=int, required=True)
-    parser.add_argument("--tally-fd", type=int, required=True)
-    parser.add_argument("--unsupported-seconds", type=float, default=UNSUPPORTED_SECONDS)
+    parser.add_argument("--current-call-fd", type=int, required=True)
+    parser.add_argument("--xid-counters-fd", type=int, required=True)
+    parser.add_argument("--unsupported-seconds", type=float, required=True)
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the exporter, which then closes stdin
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the library prints must not get in between the answers
     threading.Thread(target=_end_with, args=(0,), daemon=True).start()
-    crumb = CrumbWriter(arguments.crumb_fd)
-    library, tally = Pynvml(), TallyWriter(arguments.tally_fd)
+    current_call = CurrentCallWriter(arguments.current_call_fd)
+    library, counters = Pynvml(), XidCounterWriter(arguments.xid_counters_fd)
     session = Session(
-        Driver(library, crumb), lambda: EventWatch(library, tally), arguments.procfs, arguments.unsupported_seconds
+        Driver(library, current_call),
+        lambda: EventWatch(library, counters),
+        arguments.procfs,
+        arguments.unsupported_seconds,
     )
-    serve(sys.stdin.buffer, answers, session, crumb)
+    serve(sys.stdin.buffer, answers, session, current_call)
     os._exit(0)  # the library's own clean-up is not to run under a thread that waits in it
 
 

@@ -1,0 +1,1 @@
+"""A connection to the system bus: its socket (transport), its messages, its calls and signals (connection)."""

@@ -1,0 +1,99 @@
+"""A unit that systemd has loaded: its properties as they were read, kept up to date by signals. No I/O."""
+
+from collections.abc import Callable
+from typing import Any
+
+from llmhost.model.unit import Unit, UnitSettings
+from llmhost.sources.systemd.properties.typed_properties import Properties
+from llmhost.sources.systemd.properties.unit import SIGNALLED, USED, parse_state, parse_unit
+
+UNIT_INTERFACE = "org.freedesktop.systemd1.Unit"
+SERVICE_INTERFACE = "org.freedesktop.systemd1.Service"
+_PAIR_SECONDS = 0.1  # the second half of a pair follows within a millisecond
+
+
+class LoadedUnit:
+    """Properties of a loaded unit.
+
+    systemd signals changes in pairs, Service before Unit. The first half is held back until the second is there, so
+    that a reader never sees a new main process in an old state.
+    """
+
+    def __init__(self, properties: Properties, constants: "_Constants | None" = None) -> None:
+        self._properties: dict[str, Any] = {name: properties[name] for name in USED if name in properties}
+        self._constants = constants or _Constants(self._properties)
+        self._unit: Unit | None = None  # once parsed
+        self._first_half: dict[str, Any] = {}
+        self._first_half_at = 0.0
+
+    def loaded_again(self, name: str) -> "LoadedUnit":
+        """Make the unit that is loaded another time: with the same settings, and no state until that is signalled."""
+        return LoadedUnit({**self._constants.properties, "Id": name, "LoadState": "loaded"}, self._constants)
+
+    @property
+    def transient(self) -> bool:
+        return self._properties.get("Transient") is True
+
+    @property
+    def not_found(self) -> bool:
+        """Systemd itself looked for it and found nothing."""
+        return self._properties.get("LoadState") == "not-found"
+
+    @property
+    def has_run(self) -> bool:
+        return bool(self._properties.get("InvocationID"))
+
+    @property
+    def file_state(self) -> str | None:
+        """State of its unit file; None where nothing is known of that."""
+        state = self._properties.get("UnitFileState")
+        return state if isinstance(state, str) else None
+
+    def change(self, interface: str, properties: Properties, now: float) -> bool:
+        """Take in a PropertiesChanged; returns whether that completes a pair, and the unit is another now."""
+        news = {name: value for name, value in properties.items() if name in SIGNALLED}
+        if interface == UNIT_INTERFACE:
+            self._apply({**self._first_half, **news})
+            return True
+        if interface == SERVICE_INTERFACE:
+            self._first_half.update(news)
+            self._first_half_at = now
+        return False
+
+    def is_half_a_pair_overdue(self, now: float) -> bool:
+        return bool(self._first_half) and now - self._first_half_at > _PAIR_SECONDS
+
+    def apply_half_a_pair(self) -> None:
+        """Go on without the second half."""
+        self._apply(self._first_half)
+
+    def drop_half_a_pair(self) -> None:
+        self._first_half = {}
+
+    def unit(self, warn: Callable[[str], None]) -> Unit:
+        """Parse it, unless nothing changed. Raises UnreadableUnitError. `warn` gets properties of a wrong type."""
+        if self._unit is None:
+            constants = self._constants
+            if constants.settings_parsed:
+                parsed = parse_state(self._properties, constants.settings)
+            else:
+                parsed = parse_unit(self._properties)
+                constants.settings, constants.settings_parsed = parsed.unit.settings, True
+            for wrong in parsed.wrong:
+                warn(f"{parsed.unit.id.name}: {wrong}")
+            self._unit = parsed.unit
+        return self._unit
+
+    def _apply(self, news: Properties) -> None:
+        self._properties.update(news)
+        self._first_half = {}
+        self._unit = None
+
+
+class _Constants:
+    """Properties that no signal changes, and the settings in them once they are parsed."""
+
+    def __init__(self, properties: Properties) -> None:
+        self.properties = {name: value for name, value in properties.items() if name not in SIGNALLED}
+        self.settings: UnitSettings | None = None
+        self.settings_parsed = not self.properties

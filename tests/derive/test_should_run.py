@@ -1,0 +1,77 @@
+"""Meant to run, stopped on purpose, or nobody can tell."""
+
+from dataclasses import replace
+
+import pytest
+from tests.fakes.values import ended, settings, started, unit
+
+from llmhost.derive.should_run import should_run
+from llmhost.model.history.unit_history import UnitHistory
+from llmhost.model.reading import Failed, NotApplicable, Ok
+
+
+@pytest.mark.parametrize(
+    ("active", "sub", "file_state", "answer"),
+    [
+        ("active", "running", "disabled", True),
+        ("activating", "auto-restart", "disabled", True),
+        ("failed", "failed", "disabled", True),
+        ("inactive", "dead", "disabled", False),
+        ("inactive", "dead", "static", False),
+        ("inactive", "dead", "", False),
+        ("inactive", "dead", "enabled", True),  # not run since boot
+    ],
+)
+def test_what_is_up_or_failing_or_enabled_is_wanted(active: str, sub: str, file_state: str, answer: bool) -> None:
+    assert should_run(unit(active=active, sub=sub, unit_file_state=file_state), None) == Ok(answer)
+
+
+def test_an_enabled_unit_that_ran_and_ended_well_may_have_been_stopped_or_have_died() -> None:
+    ended = unit(active="inactive", sub="dead", unit_file_state="enabled", inactive_enter_monotonic=60.0)
+    assert isinstance(should_run(ended, None), Failed)
+
+
+def test_a_unit_that_does_not_exist_is_neither_wanted_nor_stopped() -> None:
+    missing = unit(active="inactive", sub="dead", load_state="not-found", unit_file_state="")
+    assert isinstance(should_run(missing, None), NotApplicable)
+
+
+ENDED = unit(active="inactive", sub="dead", unit_file_state="enabled", inactive_enter_monotonic=60.0)
+
+
+def record(*, asked: bool | None, stopped: bool = False, invocation: str = "a") -> UnitHistory:
+    last = started("a", end=ended(result="success", seconds=50.0, asked=asked))
+    return UnitHistory(last_seen_at=0.0, invocation_id=invocation, stopped=stopped, starts=(last,))
+
+
+def test_an_enabled_unit_is_wanted_until_somebody_stops_it() -> None:
+    assert should_run(ENDED, record(asked=False)) == Ok(True)  # its worker died, and it ended with exit 0
+    assert should_run(ENDED, record(asked=True, stopped=True)) == Ok(False)
+    assert isinstance(should_run(ENDED, record(asked=None)), Failed)  # while nobody watched
+
+
+def test_one_that_is_not_enabled_was_wanted_for_that_run() -> None:
+    disabled = replace(ENDED, unit_file_state="disabled")
+    assert should_run(disabled, record(asked=False)) == Ok(False)
+
+
+def test_a_stop_that_ends_in_failure_is_a_stop_and_a_refused_start_is_none() -> None:
+    failed = replace(ENDED, active_state="failed", sub_state="failed", result="exit-code")
+    assert should_run(failed, record(asked=True, stopped=True)) == Ok(False)
+    assert should_run(failed, record(asked=False)) == Ok(True)
+    refused = replace(failed, result="start-limit-hit")
+    assert should_run(refused, record(asked=True, stopped=True)) == Ok(True)
+
+
+def test_a_stop_in_an_earlier_boot_does_not_count() -> None:
+    not_yet = replace(ENDED, inactive_enter_monotonic=None, settings=settings("vllm serve m"))
+    before = record(asked=True, stopped=True, invocation="")
+    assert should_run(not_yet, before) == Ok(True)
+    # in this boot it does, also where systemd has forgotten the run with the unit
+    assert should_run(not_yet, record(asked=True, stopped=True)) == Ok(False)
+    assert isinstance(should_run(not_yet, record(asked=None)), Failed)
+
+
+def test_a_job_that_has_done_its_work_is_neither_wanted_nor_stopped() -> None:
+    oneshot = replace(ENDED, settings=replace(settings("pull-models"), service_type="oneshot"))
+    assert isinstance(should_run(oneshot, record(asked=False)), NotApplicable)

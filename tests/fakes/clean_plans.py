@@ -1,0 +1,120 @@
+"""Clean-up plans for made-up hosts, which were watched for an hour unless a test says otherwise."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tests.fakes.orphan_trees import INIT
+from tests.fakes.values import shared_memory, snapshot
+
+from llmhost.config.schema import Config
+from llmhost.decide.cleanup.plan import Around, plan, to_ask_for_listeners
+from llmhost.decide.cleanup.steps import CleanupRequest, Plan, Removal
+from llmhost.derive.host_view import HostView, host_view
+from llmhost.derive.orphans import orphan_conditions
+from llmhost.model.history.history import History
+from llmhost.model.ids import ProcessId, RunId, UnitId
+from llmhost.model.process import Process
+from llmhost.model.reading import NotApplicable, Ok, Reading
+from llmhost.model.segment import Segment, SegmentId
+from llmhost.model.snapshot import Snapshot
+
+NOW = 5000.0  # CLOCK_MONOTONIC, and nobody was suspended: processes of 1000 ticks started at 10.0
+AT = 1_767_225_600.0  # the same, since the epoch
+ROOT = CleanupRequest(uid=0, all_users=True)
+OWN_PID = 99_999
+
+
+def epoch(monotonic: float) -> float:
+    return AT - NOW + monotonic
+
+
+def host(
+    processes: Iterable[Process] = (),
+    segments: Iterable[Segment] = (),
+    units: Iterable[Any] = (),
+    **given: Any,  # noqa: ANN401
+) -> Snapshot:
+    shared = shared_memory(*segments, read_at=NOW)
+    return snapshot(
+        **{
+            "processes": [INIT, *processes],
+            "units": units,
+            "shm": Ok(shared),
+            "at": AT,
+            "at_monotonic": NOW,
+            **given,
+        }
+    )
+
+
+def view_of(
+    seen: Snapshot,
+    *,
+    watched: float = 3600.0,
+    orphans_watched: float | None = None,
+    segment_units: Mapping[SegmentId, UnitId] | None = None,
+    process_runs: Mapping[ProcessId, RunId] | None = None,
+) -> HostView:
+    """Make the view of a host that has not changed for `watched` seconds, its orphans for `orphans_watched`."""
+    conditions = orphan_conditions(seen)
+    shm = seen.shm.value.segments if isinstance(seen.shm, Ok) else ()
+    history = History(
+        processes_since=NOW - watched,
+        orphan_since=dict.fromkeys(conditions.value, NOW - (watched if orphans_watched is None else orphans_watched))
+        if isinstance(conditions, Ok)
+        else {},
+        unheld_since={segment.id: NOW - watched for segment in shm if segment.holders == frozenset()},
+        segment_units=segment_units or {},
+        process_runs=process_runs or {},
+    )
+    return host_view(seen, history, Config())
+
+
+def around(
+    view: HostView, *, listening: Iterable[int] = (), untold: Iterable[int] = (), strangers: Iterable[int] | None = ()
+) -> Around:
+    """Make the context in which these pids listen, and it is unknown of `untold`."""
+    told: dict[ProcessId, Reading[bool]] = {}
+    for process in to_ask_for_listeners(view):
+        pid = process.id.pid
+        told[process.id] = NotApplicable() if pid in set(untold) else Ok(pid in set(listening))
+    return Around(
+        own_pid=OWN_PID,
+        listening=told,
+        strangers=NotApplicable() if strangers is None else Ok(frozenset(strangers)),
+    )
+
+
+def planned(
+    seen: Snapshot,
+    request: CleanupRequest = ROOT,
+    first: Plan | None = None,
+    *,
+    listening: Iterable[int] = (),
+    untold: Iterable[int] = (),
+    strangers: Iterable[int] | None = (),
+    **history: Any,  # noqa: ANN401
+) -> Plan:
+    view = view_of(seen, **history)
+    return plan(view, request, around(view, listening=listening, untold=untold, strangers=strangers), first)
+
+
+def pids(of: Plan) -> list[int]:
+    return [ending.process.id.pid for ending in of.endings]
+
+
+def inodes(of: Plan) -> list[int]:
+    return [removal.segment.id.inode for removal in of.removals]
+
+
+def waiting(of: Plan) -> list[int]:
+    """Pids and inodes."""
+    return [step.segment.id.inode if isinstance(step, Removal) else step.process.id.pid for step in of.waiting]
+
+
+def kept(of: Plan) -> dict[int, str]:
+    """Return the reason of each skipped process or segment, by pid or inode."""
+    return {
+        entry.subject.id.pid if isinstance(entry.subject, Process) else entry.subject.id.inode: entry.because
+        for entry in of.skipped
+    }

@@ -1,0 +1,5 @@
+"""Fixtures of this folder: a tmpfs, a procfs that shows chosen processes, and processes that do as they are told."""
+
+from tests.fakes.shm import children, processes, tmpfs
+
+__all__ = ["children", "processes", "tmpfs"]
