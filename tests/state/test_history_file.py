@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.histories import BIG, BOOT, FILE_1, SECOND_RUN, WRITTEN_DOWN, with_starts
 from tests.fakes.history_files import SAVED_AT, names, store_in
+from tests.fakes.needs import needs, needs_root
 
 from llmhost.model.history.history import History
 from llmhost.state.directory import StoreError
@@ -225,3 +226,18 @@ def test_after_the_end_nothing_is_saved(tmp_path: Path) -> None:
         store.save(WRITTEN_DOWN, durable=True)
     store.save(History(), durable=False)
     assert history_of((tmp_path / "history.json").read_bytes()) == WRITTEN_DOWN
+
+
+def test_a_full_file_system_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    needs_root()
+    subprocess.run([needs("mount"), "-t", "tmpfs", "-o", "size=64k", "llmhost-test", str(tmp_path)], check=True)
+    try:
+        with store_in(tmp_path) as file:
+            file.save(WRITTEN_DOWN, durable=True)
+            with pytest.raises(StoreError, match=r"history\.json cannot be written: No space left on device"):
+                file.save(with_starts(50, 10), durable=False)
+            assert file.load(BOOT) == WRITTEN_DOWN
+            assert names(tmp_path) == ["history.json", "lock"]
+            file.save(History(), durable=False)
+    finally:
+        subprocess.run([needs("umount"), str(tmp_path)], check=True)
