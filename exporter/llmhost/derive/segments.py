@@ -1,4 +1,8 @@
-"""States of shared-memory segments: in use, left over, or unknown."""
+"""States of shared-memory segments: in use, left over, or unknown. Pure.
+
+Since when a segment is unheld is in the history (history/segments). Nothing is removed by its state alone: what may go
+is decided in decide/cleanup/segments and decide/guard/remedies.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -1,1 +1,6 @@
-"""One run of the start-up guard: read, step, act."""
+"""One run of `llmhost guard`. What it decides is in decide/guard; this package reads, waits and acts.
+
+`run` is the way in, from `cli/guard`: it finds the unit, makes the parts and records the end. `loop` is the wait: read
+(`readings`), step (decide/guard/machine), act. `inputs` reads config and history first; `remedies` carries out --reap
+and --clean-shm in a thread of its own.
+"""

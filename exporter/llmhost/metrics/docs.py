@@ -23,13 +23,13 @@ series of value 1. There are no pids, command lines, users, container ids or hos
   `system` (display server, MPS server, persistenced), `current` (of the unit's present activation), `leftover`
   (of an ended activation of the unit: in its cgroup, or seen in it before), `orphan`, `container`, `session` (a
   person's shell or another scope), `other` (also: in a unit whose state systemd does not tell us).
-- `load_state` `stub`: a unit file that systemd has not loaded; it is never loaded by looking.
-- `state` of a file in shared memory: `live` (open or mapped somewhere), `unheld` (by nobody, not for
-  policy.segment_grace yet), `stale` (for longer, at every look; at the latest two grace times and a scrape
-  after its last holder went), `unknown` (a process could not be inspected, or nobody has looked at all of them
-  since the last holder went).
-- On unified memory (GB10, Thor) GPUs have no memory series; need and room are then the host's MemTotal and
-  MemAvailable (node_exporter has them).
+- `load_state` `stub`: a unit file that systemd has not loaded; the exporter never makes systemd load a unit.
+- `state` of a segment: `live` (open or mapped somewhere), `unheld` (by nobody, not for
+  policy.segment_grace yet), `stale` (for longer, at every observation; at the latest two grace times and a scrape
+  after its last holder went), `unknown` (a process could not be inspected, or not all processes were
+  inspected since the last holder went).
+- On unified memory (GB10, Thor) GPUs have no memory series; total and free are then the host's MemTotal
+  and MemAvailable (node_exporter has them).
 - The history of a unit begins when the exporter first sees it, with all counters at 0, and outlives the exporter and
   the boot where there is a state directory. A start attempt is each that systemd makes an InvocationID for; one that
   the start limit refuses is none. Its `trigger` is `auto` where systemd scheduled it after the run before, else

@@ -1,4 +1,4 @@
-"""The sections of the page, in one list."""
+"""The sections of the page, in one list. A section is a function that adds the samples of its metrics."""
 
 from collections.abc import Callable
 

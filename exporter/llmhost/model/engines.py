@@ -1,6 +1,7 @@
 """The one table of inference engines: the engine that a process is of, and its part in it (docs/concepts.md: Role).
 
-Pure, and in `model` so that sources, config and derivations read the same table. Processes are matched, in this order,
+Pure, and in `model` so that sources, config and derivations read the same table. What is known of an engine's images,
+arguments, port and metrics has tables of its own (CONTRIBUTING.md lists them). Processes are matched, in this order,
 by title (`VLLM::EngineCore`), by command line, and by `comm` where it is a title or where there is no command line
 (zombies). Not by `exe`: reading it takes privilege that the rest does not.
 

@@ -1,4 +1,4 @@
-"""What a clean-up has to know beside a look, of few processes; and what its parts go by."""
+"""What a clean-up goes by beside an observation: facts of few processes, and what was asked for. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from llmhost.model.unit import Unit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """`listening` is of those that `to_ask_for_listeners` gives, `strangers` of the tmpfs that was looked at."""
+    """The process context: `listening` is of those that `to_ask_for_listeners` gives, `strangers` of the tmpfs."""
 
     own_pid: int
     listening: Listening = field(default_factory=dict)
@@ -29,9 +29,9 @@ class Around:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What a plan is made from: the look, of which all that it takes was read, what was asked for, and what is around.
+    """What a plan is made from: an observation in which all that it takes was read, the request, the process context.
 
-    `first` is what the plan of an earlier look had; then only that may be a step.
+    `first` is what the plan of an earlier observation had; then only that may be a step.
     """
 
     view: HostView

@@ -1,6 +1,8 @@
 """Source of the GPUs through NVML, which is asked in a child process (see the package).
 
-The source is in one of three states: `_NoChild`, `_Idle` and `_Waiting`.
+The source is in one of three states: `_NoChild`, `_Idle` and `_Waiting`. While a driver call hangs, each read ends at
+its deadline with TIMEOUT and the call (`_late`). After `kill_after_seconds` the child is killed (`_hung`); a later read
+starts another, which leaves the GPU of that call out for a while (`suspects`).
 """
 
 import contextlib
