@@ -13,7 +13,7 @@ from tests.fakes.needs import needs_root
 from tests.fakes.removals import made, removal_of, removed, shm
 from tests.fakes.shm import Child
 
-from llmhost.act.lease_program import Request, remove
+from llmhost.act.lease_program import RemovalRequest, remove
 from llmhost.act.removing import BusyError, Remover
 from llmhost.decide.cleanup.steps import Outcome, Result
 from llmhost.model.segment_names import kind_of
@@ -136,16 +136,16 @@ def test_another_users_file_is_not_ours_to_remove_and_our_own_takes_no_privilege
     theirs, own = made(shm), made(shm, "psm_44444444")
     os.chown(own, 65534, 65534)
 
-    def asked(path: Path) -> Request:
+    def asked(path: Path) -> RemovalRequest:
         seen = path.stat()
-        return Request(path.name, ".h", seen.st_dev, seen.st_ino, seen.st_ctime_ns / 1e9, 0.0)
+        return RemovalRequest(path.name, ".h", seen.st_dev, seen.st_ino, seen.st_ctime_ns / 1e9, 0.0)
 
     told = [_as_nobody(shm, asked(path)) for path in (theirs, own)]
     assert told == ["denied", "done"]
     assert [one.name for one in shm.iterdir()] == [theirs.name]
 
 
-def _as_nobody(shm: Path, asked: Request) -> str:
+def _as_nobody(shm: Path, asked: RemovalRequest) -> str:
     """Do what the child does, in a child of ours that has given up root."""
     reading, writing = os.pipe()
     pid = os.fork()

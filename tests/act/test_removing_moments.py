@@ -219,7 +219,7 @@ def test_what_a_clean_up_leaves_that_is_killed_with_its_child_is_for_the_next(
     program = [sys.executable, "-I", "-S", str(stopping_program(tmp_path, moment)), str(root)]
     with subprocess.Popen(program, stdin=-1, stdout=-1, pass_fds=(root,)) as child:
         assert child.stdin is not None
-        asked = lease_program.Request(
+        asked = lease_program.RemovalRequest(
             segment.path,
             ".llmhost-removing.0a1b2c3d.1-2.pkl",
             segment.id.device,

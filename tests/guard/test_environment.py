@@ -13,7 +13,7 @@ from tests.fakes.nvml import FakeNvml, fake_nvml
 from tests.fakes.values import HOST
 from tests.guard.steps import state, used
 
-from llmhost.decide.guard.state import End, Inputs, RemedyProgress
+from llmhost.decide.guard.state import Finish, Inputs, RemedyProgress
 from llmhost.guard.loop import Loop, Signals
 from llmhost.guard.readings import GuardReadings
 from llmhost.model.guard_run import GuardVerdict
@@ -124,7 +124,7 @@ def test_sigterm_that_comes_with_the_last_line_starts_nothing() -> None:
         log.removeHandler(handler)
         log.setLevel(logging.NOTSET)
     assert [line.split(" after")[0] for line in stream.lines] == ["the start: free", "the start: ended by SIGTERM"]
-    assert end == End(verdict=GuardVerdict.HELD, terminated=True)
+    assert end == Finish(verdict=GuardVerdict.HELD, terminated=True)
 
 
 def test_ctrl_c_is_one_between_two_steps() -> None:

@@ -221,8 +221,8 @@ def test_only_pipes_of_that_very_process_are_told(tmp_path: Path) -> None:
     for number, target in enumerate(["/dev/null", "socket:[7]", "anon_inode:[eventpoll]", "/tmp/pipe:[8]"], 10):
         (root / "fd" / str(number)).symlink_to(target)
     assert read_pipes(str(root), 10_000) == {3: PIPE}
-    assert read_pipes(str(root), 10_001) is NoPipes.GONE
-    assert read_pipes(str(tmp_path / "101"), 10_000) is NoPipes.GONE
+    assert read_pipes(str(root), 10_001) is NoPipes.ENDED
+    assert read_pipes(str(tmp_path / "101"), 10_000) is NoPipes.ENDED
 
 
 def test_what_a_real_process_holds_is_what_it_was_given() -> None:
@@ -244,7 +244,7 @@ def test_what_a_real_process_holds_is_what_it_was_given() -> None:
         child.communicate()
         os.close(reading)
         os.close(writing)
-    assert read_pipes(f"/proc/{child.pid}", int(stat[19])) is NoPipes.GONE
+    assert read_pipes(f"/proc/{child.pid}", int(stat[19])) is NoPipes.ENDED
 
 
 CORES = [one(200 + number, 1, ["VLLM::EngineCore"]) for number in range(8)]

@@ -23,7 +23,7 @@ from llmhost.model.unit import UnitSettings
 from llmhost.model.unit_event import UnitEvent
 from llmhost.starts.judge import Judge
 from llmhost.starts.memory_release import ReleaseTimer
-from llmhost.starts.watch import Watch
+from llmhost.starts.watch import StartWatcher
 
 ON_GPU_0 = UnitSettings(service_type="simple", environment=(("CUDA_VISIBLE_DEVICES", "0"),))
 RUNNING = replace(
@@ -38,7 +38,7 @@ LOADED = Holdings(invocation_id="a", own_bytes={GpuUuid("GPU-0"): 70 * GIB}, oth
 @contextmanager
 def watching(
     save: Callable[[History], None] | None = None, used: int = 0
-) -> Iterator[tuple[Watch, HistoryKeeper, ScriptedSource[NvmlReport]]]:
+) -> Iterator[tuple[StartWatcher, HistoryKeeper, ScriptedSource[NvmlReport]]]:
     clock, source = SystemClock(), ScriptedSource(lambda: report([gpu(memory=memory(used=used))]))
     host, nvml = Worker("host", ScriptedSource(lambda: HOST), clock), Worker("memory", source, clock)
     keeper = HistoryKeeper(History(), policy=Policy, save=save)
@@ -54,7 +54,7 @@ def watching(
         config=Config,
         clock=clock,
     )
-    watch = Watch(keeper=keeper, judge=judge, release=release)
+    watch = StartWatcher(keeper=keeper, judge=judge, release=release)
     host.start()
     nvml.start()
     watch.start()

@@ -82,5 +82,5 @@ def test_what_anybody_has_systemd_load_is_let_go(host: Booted) -> None:
         host.run(["systemd-run", "--unit=model-last", "/bin/sleep", "1000"])
         eventually(source, lambda found: set(found) == {*before, "model-last.service"})
         eventually(source, lambda _: len(watched._by_name) == len(before) + 1 and not watched._rules._all_units)
-        eventually(source, lambda _: not [name for name in watched._discovery._looked_at if name.startswith("x")])
+        eventually(source, lambda _: not [name for name in watched._discovery._checked if name.startswith("x")])
         host.systemctl("stop", "model-last.service")

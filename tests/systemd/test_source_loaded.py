@@ -35,14 +35,14 @@ def test_discovery_remembers_only_what_is_loaded(bus: PrivateBus) -> None:
         for number in range(20):
             systemd.load({"Id": f"idle{number}.service", "ExecStart": [["nginx"]]})
         looks = watched_by(source)._discovery
-        wait_until(lambda: len(looks._looked_at) == 20)
+        wait_until(lambda: len(looks._checked) == 20)
         for number in range(20):
             systemd.unload(f"idle{number}.service")
         load_and_unload(systemd, (f"x{number}.service" for number in range(2000)))
         systemd.load({"Id": "last.service", "ExecStart": [["vllm"]]})
         eventually(source, lambda found: "last.service" in found)
         wait_until(lambda: not looks._later)
-        assert len(looks._looked_at) <= 5  # the last, and what was being looked at when it went
+        assert len(looks._checked) <= 5  # the last, and what was being looked at when it went
         systemd.load({"Id": "idle1.service", "ExecStart": [["vllm"]]})
         eventually(source, lambda found: "idle1.service" in found)
 

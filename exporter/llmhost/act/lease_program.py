@@ -25,7 +25,7 @@ _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _ANOTHER = "another file has its name by now"
 
 
-class Request(NamedTuple):
+class RemovalRequest(NamedTuple):
     path: str  # below the root
     hidden: str  # another name, beside it
     device: int
@@ -35,11 +35,11 @@ class Request(NamedTuple):
 
 
 class Reply(NamedTuple):
-    result: str  # a value of decide.cleanup_plan.Result
+    result: str  # a value of decide.cleanup.steps.Result
     detail: str
 
 
-def remove(root: int, request: Request) -> Reply:
+def remove(root: int, request: RemovalRequest) -> Reply:
     """Remove exactly this file, unless somebody has it, or comes for it. Errors are results, none is raised."""
     directory = None
     try:
@@ -90,7 +90,7 @@ def put_back(directory: int, name: bytes, hidden: str) -> None:
         os.unlink(hidden, dir_fd=directory)
 
 
-def _remove(directory: int, name: bytes, request: Request) -> Reply:
+def _remove(directory: int, name: bytes, request: RemovalRequest) -> Reply:
     file = os.open(name, _FILE, dir_fd=directory)
     try:
         if spared := _difference(file, request):
@@ -112,7 +112,7 @@ def _remove(directory: int, name: bytes, request: Request) -> Reply:
         os.close(file)  # and the lease with it
 
 
-def _difference(file: int, request: Request) -> Reply | None:
+def _difference(file: int, request: RemovalRequest) -> Reply | None:
     """Tell how this differs from the file that was looked at."""
     seen = os.fstat(file)
     if (seen.st_dev, seen.st_ino) != (request.device, request.inode) or not stat.S_ISREG(seen.st_mode):
@@ -164,7 +164,7 @@ def main(root: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     _answer("here")
     for line in sys.stdin:
-        _answer(remove(root, Request(**json.loads(line)))._asdict())
+        _answer(remove(root, RemovalRequest(**json.loads(line)))._asdict())
 
 
 def _answer(what: object) -> None:

@@ -89,7 +89,7 @@ class OwnDirectory:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             pid = os.pread(self._lock, 20, 0).decode("ascii", "replace").strip()
-            whose = f" (pid {pid})" if pid.isdecimal() else ""
+             = f" (pid {pid})" if pid.isdecimal() else ""
             raise StoreError(f"{self.path} is in use by another llmhost{whose}") from None
         with contextlib.suppress(OSError):  # no space: the lock is what counts
             os.ftruncate(self._lock, 0)

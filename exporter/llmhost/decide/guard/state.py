@@ -160,18 +160,18 @@ class Inform:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class Finish:
     verdict: GuardVerdict
     no_such_unit: bool = False
     terminated: bool = False
     unit_is_stopping: bool = False  # systemd is stopping the unit: nothing starts, whatever the exit code
 
 
-Action: TypeAlias = Ask | Watch | Extend | Inform | Say | End
+Action: TypeAlias = Ask | Watch | Extend | Inform | Say | Finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class HolderListing:
     """Process lists and processes, which together name the holders."""
 
     lists: Reading[NvmlReport] | None = None
@@ -203,7 +203,7 @@ class GuardState:
     shm_free_bytes: int | None = None
     remedies: RemedyProgress | None = None
     asked: frozenset[Query] = frozenset()  # readings under way
-    listing: Listing = field(default_factory=Listing)
+    listing: HolderListing = field(default_factory=HolderListing)
     # What follows from them.
     trends: UsageTrends = field(default_factory=dict)
     holders: Mapping[GpuUuid, GpuHolders] = field(default_factory=dict)

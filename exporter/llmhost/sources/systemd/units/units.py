@@ -11,7 +11,7 @@ from llmhost.model.unit import Unit, UnitsReport
 from llmhost.runtime.log_throttle import OnceLog
 from llmhost.sources.systemd.bus.connection import CallFailedError
 from llmhost.sources.systemd.bus.message import Received
-from llmhost.sources.systemd.calls import CALLEE_GONE, PROPERTIES, Systemd
+from llmhost.sources.systemd.calls import CALLEE_DISCONNECTED, PROPERTIES, Systemd
 from llmhost.sources.systemd.names import is_service
 from llmhost.sources.systemd.properties.unit import UnreadableUnitError, unloaded_unit
 from llmhost.sources.systemd.units.discovery import Discovery
@@ -101,7 +101,7 @@ class Units:
 
     def disconnected(self) -> bool:
         """Nothing more can be learnt; the end of the run follows."""
-        return self._systemd.bus.gone
+        return self._systemd.bus.closed
 
     def report(self, resyncs: tuple[tuple[str, int], ...]) -> UnitsReport:
         """All that is known. Raises UnreadableUnitError where there are units and none can be read."""
@@ -145,7 +145,7 @@ class Units:
                 (self._reloading,) = message.body()
                 if not self._reloading:
                     self._on_reload()
-                    self._discovery.look_again()
+                    self._discovery.check_all_again()
                     self.resync()
             case "UnitFilesChanged":
                 self.resync()
@@ -168,7 +168,7 @@ class Units:
             if unit.is_unresolved_alias:
                 self.watch(unit.name)
         if self._watchlist.discover:
-            self._discovery.look_at_new(name)
+            self._discovery.check_new(name)
 
     def _on_removed(self, name: str) -> None:
         self._recently_loaded.discard(name)
@@ -250,7 +250,7 @@ class Units:
         await self._changed.wait_for(all_served(unit.reads for unit in units))
         if self._watchlist.discover:
             self._discovery.keep_only(listing.loaded)
-            self._discovery.look_at_listed(name for name in listing.others if not self._watchlist.wants(name))
+            self._discovery.check_listed(name for name in listing.others if not self._watchlist.wants(name))
 
     async def _read_until_served(self, unit: WatchedUnit) -> None:
         while unit.reads.pending:
@@ -261,7 +261,7 @@ class Units:
             try:
                 await self._read(unit)
             except (CallFailedError, ValueError) as error:
-                if isinstance(error, CallFailedError) and error.name in CALLEE_GONE:
+                if isinstance(error, CallFailedError) and error.name in CALLEE_DISCONNECTED:
                     raise
                 unit.read_failed(str(error))
             # A unit that was not loaded at first is read at once when it is: it may be gone again soon.
