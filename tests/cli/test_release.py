@@ -92,13 +92,13 @@ def test_the_exporter_lets_go_says_so_and_is_called_back(beside: Beside) -> None
     assert beside.children() == []
     assert (
         len(
-            re.findall(r"INFO the driver is let go of until \d\d:\d\d:\d\d, as llmhost release asks", beside.daemon.log)
+            re.findall(r"INFO the driver is paused until \d\d:\d\d:\d\d, as llmhost release asks", beside.daemon.log)
         )
         == 1
     )
     done = beside.release("--end")
     assert (done.returncode, done.stdout, done.stderr) == (0, "the driver may be read again\n", "")
-    beside.daemon.logged(r"INFO the driver may be read again: the release is over")
+    beside.daemon.logged(r"INFO the driver is read again: the pause is over")
     assert beside.reads_the_driver()
     done = beside.release("--end")
     assert (done.returncode, done.stdout, done.stderr) == (0, "no release is in force\n", "")
@@ -109,10 +109,10 @@ def test_it_comes_back_by_itself_and_the_later_of_two_releases_counts(beside: Be
     began = time.monotonic()
     assert beside.release("--for", "4s").returncode == 0
     assert not beside.reads_the_driver()
-    beside.daemon.logged(r"the release is over")
+    beside.daemon.logged(r"the pause is over")
     assert 3.5 < time.monotonic() - began < 30
     assert beside.reads_the_driver()
-    assert len(re.findall("the driver is let go of", beside.daemon.log)) == 2
+    assert len(re.findall("the driver is paused", beside.daemon.log)) == 2
 
 
 def test_a_driver_that_hangs_is_let_go_of_too(beside: Beside, fake_nvml: FakeNvml) -> None:
@@ -162,7 +162,7 @@ def test_an_exporter_that_is_started_meanwhile_keeps_off_and_one_shot_commands_t
         assert "GPUs: released" in status.stdout
         assert not trace.exists()
         assert beside.release("--end").returncode == 0
-        daemon.logged("the release is over")
+        daemon.logged("the pause is over")
         assert f"{SUCCESS} 1.0" in daemon.get()[2]
 
 
@@ -224,7 +224,7 @@ def test_a_wish_of_another_user_is_nobodys(beside: Beside) -> None:
     ask(new, boot_id=boot_id, until_boottime_seconds=until)
     os.chown(new / "release", 65534, 65534)
     (new / "release").rename(beside.run / "release")
-    beside.daemon.logged(r"WARNING .*/release is no wish that counts: it belongs to user 65534")
+    beside.daemon.logged(r"WARNING .*/release is no valid request: it belongs to user 65534")
     assert beside.reads_the_driver()
 
 
@@ -258,7 +258,7 @@ def test_ended_while_it_waits_the_wish_stands(beside: Beside, keep_from_dying: C
     keep_from_dying(*beside.children())
     command = [*LLMHOST, "release", "--run-dir", str(beside.run), "--path.procfs", str(beside.view())]
     with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as waiting:
-        beside.daemon.logged("the driver is let go of")
+        beside.daemon.logged("the driver is paused")
         waiting.send_signal(signal.SIGINT)
         assert waiting.wait(5) == 130
     assert not beside.reads_the_driver()

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from tests.fakes.clean_plans import around, planned, view_of
 from tests.fakes.clean_plans import host as host_of
+from tests.fakes.clean_plans import planned, process_context, view_of
 from tests.fakes.orphan_trees import SPAWN, TRACKER, run
 from tests.fakes.values import segment, table, unit
 
@@ -111,11 +111,11 @@ def test_planning_again_after_any_part_of_a_plan_adds_nothing(seed: int) -> None
         processes, files, listening = hosts(seed * ROUNDS + number)
         view = view_of(host_of(processes, files, units=[unit("vllm.service", "failed", "failed")]))
         request = CleanupRequest(uid=0, all_users=number % 2 == 0)
-        first = plan(view, request, around(view, listening=listening))
+        first = plan(view, request, process_context(view, listening=listening))
         steps += len(first.steps)
         for count in range(1, len(first.steps) + 1):
             later = without(view, first.steps[:count])
-            again = plan(later, request, around(later, listening=listening))
+            again = plan(later, request, process_context(later, listening=listening))
             added = identities(again) - identities(first)
             assert not added, f"host {seed * ROUNDS + number}, after {count} steps: {added}"
             assert len(again.steps) <= len(first.steps) - count

@@ -76,7 +76,7 @@ def test_a_server_that_still_listens_keeps_its_tree_and_what_shares_its_group() 
     assert why[40] == why[50] == why[61] == "ending it would take down 60 VLLM::APIServer_0, which stays"
     assert "40 VLLM::EngineCore_DP0 stays and holds its pipe" in why[31]
     assert pids(planned(host(launched))) == [40, 60, 61, 50, 31]
-    assert "cannot be told" in kept(planned(host(launched), untold=[60]))[60]
+    assert "cannot be told" in kept(planned(host(launched), unknown=[60]))[60]
 
 
 def test_a_worker_may_listen_for_its_collectives_and_is_not_even_asked() -> None:

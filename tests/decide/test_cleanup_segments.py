@@ -131,9 +131,9 @@ def test_where_not_every_process_can_be_read_python_s_stay() -> None:
 def test_a_pid_in_a_name_counts_only_where_all_who_share_the_tmpfs_are_of_our_namespace() -> None:
     seen = host(segments=[file(kind=SegmentKind.SGLANG, creator_pid=77)])
     assert inodes(planned(seen)) == [5]
-    assert "process 12 of another PID namespace" in kept(planned(seen, strangers=[90, 12]))[5]
-    assert "root can tell" in kept(planned(seen, strangers=None))[5]
-    assert inodes(planned(host(segments=[file()]), strangers=[90])) == [5]
+    assert "process 12 of another PID namespace" in kept(planned(seen, foreign_pids=[90, 12]))[5]
+    assert "root can tell" in kept(planned(seen, foreign_pids=None))[5]
+    assert inodes(planned(host(segments=[file()]), foreign_pids=[90])) == [5]
 
 
 def test_a_file_with_the_pid_of_a_process_that_lives_stays_or_goes_after_it() -> None:

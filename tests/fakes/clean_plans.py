@@ -7,7 +7,7 @@ from tests.fakes.orphan_trees import INIT
 from tests.fakes.values import shared_memory, snapshot
 
 from llmhost.config.schema import Config
-from llmhost.decide.cleanup.plan import Around, plan, to_ask_for_listeners
+from llmhost.decide.cleanup.plan import ProcessContext, plan, to_ask_for_listeners
 from llmhost.decide.cleanup.steps import CleanupRequest, Plan, Removal
 from llmhost.derive.host_view import HostView, host_view
 from llmhost.derive.orphans import orphan_conditions
@@ -70,18 +70,22 @@ def view_of(
     return host_view(seen, history, Config())
 
 
-def around(
-    view: HostView, *, listening: Iterable[int] = (), untold: Iterable[int] = (), strangers: Iterable[int] | None = ()
-) -> Around:
-    """Make the context in which these pids listen, and it is unknown of `untold`."""
+def process_context(
+    view: HostView,
+    *,
+    listening: Iterable[int] = (),
+    unknown: Iterable[int] = (),
+    foreign_pids: Iterable[int] | None = (),
+) -> ProcessContext:
+    """Make the context in which these pids listen, and it is unknown of `unknown`."""
     told: dict[ProcessId, Reading[bool]] = {}
     for process in to_ask_for_listeners(view):
         pid = process.id.pid
-        told[process.id] = NotApplicable() if pid in set(untold) else Ok(pid in set(listening))
-    return Around(
+        told[process.id] = NotApplicable() if pid in set(unknown) else Ok(pid in set(listening))
+    return ProcessContext(
         own_pid=OWN_PID,
         listening=told,
-        strangers=NotApplicable() if strangers is None else Ok(frozenset(strangers)),
+        foreign_pids=NotApplicable() if foreign_pids is None else Ok(frozenset(foreign_pids)),
     )
 
 
@@ -91,12 +95,13 @@ def planned(
     first: Plan | None = None,
     *,
     listening: Iterable[int] = (),
-    untold: Iterable[int] = (),
-    strangers: Iterable[int] | None = (),
+    unknown: Iterable[int] = (),
+    foreign_pids: Iterable[int] | None = (),
     **history: Any,  # noqa: ANN401
 ) -> Plan:
     view = view_of(seen, **history)
-    return plan(view, request, around(view, listening=listening, untold=untold, strangers=strangers), first)
+    context = process_context(view, listening=listening, unknown=unknown, foreign_pids=foreign_pids)
+    return plan(view, request, context, first)
 
 
 def pids(of: Plan) -> list[int]:

@@ -68,7 +68,7 @@ def test_what_is_no_record_costs_itself_only_and_is_told_once(tmp_path: Path, ca
             assert run.unit == UNIT
     told = [one.getMessage() for one in caplog.records]
     assert len(told) == 5
-    assert any("other.service is no record of a guard's that counts: it is of vllm@a.service" in one for one in told)
+    assert any("other.service is no valid record of a guard: it is of vllm@a.service" in one for one in told)
 
 
 def test_a_record_of_another_user_counts_for_nothing(tmp_path: Path) -> None:

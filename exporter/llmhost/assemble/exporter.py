@@ -64,7 +64,7 @@ class Exporter:
             host=host,
         )
         request = PauseRequest(paths.run, boot_id=sources.boot_id, boottime=boottime)
-        self._driver_pause = DriverPause(sources.driver, request.seconds_left)
+        self._driver_pause = DriverPause(sources.driver, request.remaining_seconds)
         if config.collectors.nvml:
             self._driver_pause.start()  # before anything is read
         self._keeper = HistoryKeeper(

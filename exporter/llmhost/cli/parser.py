@@ -61,7 +61,7 @@ def parse(arguments: Sequence[str]) -> CommandRequest:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     add_parser = partial(commands.add_parser, allow_abbrev=False)
     if list(arguments[:1]) != ["guard"]:
-        _add_others(add_parser)
+        _add_commands(add_parser)
     _add_guard(add_parser)
     for command in commands.choices.values():
         command.set_defaults(parser=command)
@@ -189,7 +189,7 @@ def _guard_request(
     )
 
 
-def _add_others(add_parser: AddParser) -> None:
+def _add_commands(add_parser: AddParser) -> None:
     from llmhost.cli import requests  # noqa: PLC0415 - see above
 
     parser = add_parser(

@@ -148,12 +148,12 @@ class Connection(BaseHTTPRequestHandler):
             self.wfile.write(response.body)
         if not self._change(SlotState.WRITING):
             return
-        left = memoryview(self.wfile.getvalue())
+        remaining = memoryview(self.wfile.getvalue())
         self.wfile = io.BytesIO()
         deadline = time.monotonic() + self.server.timeouts.write_seconds
-        while left:
+        while remaining:
             limit(self.connection, deadline)
-            left = left[self.connection.send(left) :]
+            remaining = remaining[self.connection.send(remaining) :]
         if self.close_connection:
             # Closing with unread data resets the connection, response and all.
             socket.socket.shutdown(self.connection, socket.SHUT_WR)

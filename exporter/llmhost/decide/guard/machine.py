@@ -72,8 +72,8 @@ def step(state: GuardState, inputs: Inputs, now: float) -> Step:
     actions = (*extended, *informed, *decided)
     if any(isinstance(action, Finish) for action in actions):
         return state, actions
-    state, asked = _ask(state)
-    return state, (*actions, *asked)
+    state, asks = _ask(state)
+    return state, (*actions, *asks)
 
 
 def _with_readings(state: GuardState, inputs: Inputs, now: float) -> GuardState:
@@ -101,7 +101,7 @@ def _with_readings(state: GuardState, inputs: Inputs, now: float) -> GuardState:
         command_began=state.command_began if inputs.command_began is None else inputs.command_began,
         shm_free_bytes=inputs.shm_free_bytes,
         remedies=inputs.remedies,
-        asked=state.asked - answered,
+        pending=state.pending - answered,
         listing=_listing(state.listing, inputs, now) if answered else state.listing,
         trends=trends,
     )
@@ -132,9 +132,9 @@ def _leave(state: GuardState, inputs: Inputs) -> Step:
         return state, (replace(end, unit_is_stopping=True),)
     elif state.now - state.terminated_at >= STOPPING_SECONDS:
         return state, (end,)
-    if Query.UNITS in state.asked:
+    if Query.UNITS in state.pending:
         return state, says
-    return replace(state, asked=state.asked | {Query.UNITS}), (*says, Ask(Query.UNITS))
+    return replace(state, pending=state.pending | {Query.UNITS}), (*says, Ask(Query.UNITS))
 
 
 def _is_stopping(state: GuardState, report: UnitsReport) -> bool:
@@ -353,7 +353,7 @@ def _ask(state: GuardState) -> Step:
         Query.LISTS: listing.begun and listing.lists is None,
         Query.PROCESSES: listing.begun and listing.lists is not None and listing.processes is None,
     }
-    asks = tuple(query for query, is_due in due.items() if is_due and query not in state.asked)
+    asks = tuple(query for query, is_due in due.items() if is_due and query not in state.pending)
     if not asks:
         return state, ()
-    return replace(state, asked=state.asked | {*asks}), tuple(Ask(query) for query in asks)
+    return replace(state, pending=state.pending | {*asks}), tuple(Ask(query) for query in asks)

@@ -56,7 +56,7 @@ class Units:
         self._discovery = Discovery(systemd, is_engine_command, found=self._discovered, progressed=changed.notify)
         self._by_name: dict[str, WatchedUnit] = {}
         self._by_path: dict[str, WatchedUnit] = {}
-        self._left_out = False  # some, for being too many
+        self._over_limit = False  # some, for being too many
         self._files: frozenset[str] = frozenset()  # those that match a glob
         # Services that systemd has loaded since all was read, and not let go of: what is seen of them is all that they
         # ever were. One that goes with a reload stays; it could only come back as one that is loaded since, too.
@@ -194,7 +194,7 @@ class Units:
         unit = self._by_name.get(name)
         if unit is None:
             if len(self._by_name) >= MAX_UNITS and name not in self._watchlist.exact:
-                self._left_out = True
+                self._over_limit = True
                 self._warn(f"more than {MAX_UNITS} units match what is to be watched; the others are left out")
                 return
             is_new = name in self._recently_loaded and not has_past
@@ -237,7 +237,7 @@ class Units:
         before = list(self._by_name.values())
         listing = await list_units(self._systemd, self._watchlist)
         self._files = listing.files
-        self._left_out = False
+        self._over_limit = False
         names = set(listing.names)
         for unit in before:  # not one that came after the list was made
             if unit.name not in names:
@@ -250,7 +250,7 @@ class Units:
         await self._changed.wait_for(all_served(unit.reads for unit in units))
         if self._watchlist.discover:
             self._discovery.keep_only(listing.loaded)
-            self._discovery.check_listed(name for name in listing.others if not self._watchlist.wants(name))
+            self._discovery.check_listed(name for name in listing.unwatched if not self._watchlist.wants(name))
 
     async def _read_until_served(self, unit: WatchedUnit) -> None:
         while unit.reads.pending:
@@ -312,6 +312,6 @@ class Units:
         del self._by_name[unit.name]
         del self._by_path[unit.path]
         self._spawn(self._rules.unfollow(unit.path))
-        if self._left_out and len(self._by_name) <= MAX_UNITS // 2:
-            self._left_out = False
+        if self._over_limit and len(self._by_name) <= MAX_UNITS // 2:
+            self._over_limit = False
             self.resync()
