@@ -40,10 +40,10 @@ def pids() -> Iterator[list[ProcessId]]:
     """Give a list for processes that a test started, to be ended after it."""
     started: list[ProcessId] = []
     yield started
-    for one in started:
+    for identity in started:
         with suppress(ProcessLookupError, FileNotFoundError):
-            if id_of(one.pid) == one:  # pids are reused here
-                os.kill(one.pid, signal.SIGKILL)
+            if id_of(identity.pid) == identity:  # pids are reused here
+                os.kill(identity.pid, signal.SIGKILL)
 
 
 def id_of(pid: int) -> ProcessId:
@@ -51,9 +51,9 @@ def id_of(pid: int) -> ProcessId:
 
 
 def ending(pid: int, ppid: int = 1, condition: Condition = Condition.ORPHAN) -> Ending:
-    one = id_of(pid)
-    seen = replace(process(pid, ppid=ppid), id=one)
-    return Ending(process=seen, condition=condition, unit=None, gpu_bytes=None, because="")
+    identity = id_of(pid)
+    target = replace(process(pid, ppid=ppid), id=identity)
+    return Ending(process=target, condition=condition, unit=None, gpu_bytes=None, because="")
 
 
 def ended(endings: Sequence[Ending], **more: float) -> dict[int, Outcome]:

@@ -145,8 +145,8 @@ def test_a_live_file_that_was_given_the_name_meanwhile_keeps_it(moment: str, shm
         float(opener.came())
         inode = path.stat().st_ino
         go_on(child)
-        told = outcome.result()
-    assert told.result in {Result.SPARED, Result.GONE}
+        done = outcome.result()
+    assert done.result in {Result.SPARED, Result.GONE}
     assert (path.stat().st_ino, path.read_bytes()) == (inode, b"live")
     assert names(shm) == [path.name]
     opener.end()
@@ -174,10 +174,10 @@ def test_where_its_name_is_taken_meanwhile_both_files_stay(shm: Path, stop_befor
         opener.wait_until_it_waits()
         made(shm, path.name, b"another")
         go_on(child)
-        told = outcome.result()
+        done = outcome.result()
         float(opener.came())
-    assert told.result is Result.SPARED
-    assert told.detail.endswith(f"another was made of its name meanwhile: it is called {hidden.name} now")
+    assert done.result is Result.SPARED
+    assert done.detail.endswith(f"another was made of its name meanwhile: it is called {hidden.name} now")
     assert (path.read_bytes(), hidden.read_bytes()[:1]) == (b"another", b"x")
     stop_before("nothing")
     assert removed(shm, removal_of(hidden, shm)).detail == "it is in use"
@@ -219,7 +219,7 @@ def test_what_a_clean_up_leaves_that_is_killed_with_its_child_is_for_the_next(
     program = [sys.executable, "-I", "-S", str(stopping_program(tmp_path, moment)), str(root)]
     with subprocess.Popen(program, stdin=-1, stdout=-1, pass_fds=(root,)) as child:
         assert child.stdin is not None
-        asked = lease_program.RemovalRequest(
+        request = lease_program.RemovalRequest(
             segment.path,
             ".llmhost-removing.0a1b2c3d.1-2.pkl",
             segment.id.device,
@@ -227,13 +227,13 @@ def test_what_a_clean_up_leaves_that_is_killed_with_its_child_is_for_the_next(
             segment.changed_at,
             0.01,
         )
-        child.stdin.write(json.dumps(asked._asdict()).encode() + b"\n")
+        child.stdin.write(json.dumps(request._asdict()).encode() + b"\n")
         child.stdin.flush()
         assert stopped_child() == child.pid
         child.kill()
     os.close(root)
-    (left,) = [one for one in shm.rglob("*") if one.is_file()]
-    removal = removal_of(left, shm)
+    (remaining,) = [path for path in shm.rglob("*") if path.is_file()]
+    removal = removal_of(remaining, shm)
     assert (removal.segment.kind, removal.segment.creator_pid) == (segment.kind, 7)
     assert removed(shm, removal).result is Result.DONE
     assert names(path.parent) == []

@@ -54,17 +54,17 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?[a-z]*(?![\w.])")
 
 def _may_be_times(expression: str) -> set[str]:
     numbers = set(_NUMBER.findall(re.sub(r'"[^"]*"', "", expression))) - NO_TIMES
-    return {one for one in numbers if one[-1].isalpha() or float(one) >= 20}
+    return {number for number in numbers if number[-1].isalpha() or float(number) >= 20}
 
 
-def _left(whole: str, by: int) -> set[str]:
+def _unchanged(whole: str, by: int) -> set[str]:
     """Name the numbers that may be times, and are in the expression as they were. What is `(…) / by` is divided."""
     return _may_be_times(whole) & _may_be_times(re.sub(rf"\([\d *]+\) / {by}\b", "", shorter_expression(whole, by)))
 
 
 @pytest.mark.parametrize("path", [RULES, RECORDINGS], ids=lambda path: path.name)
 def test_no_duration_of_the_rules_is_left_as_it_was(path: Path) -> None:
-    assert {one for rule in rules(path) for one in _left(rule["expr"], 7)} == set()
+    assert {number for rule in rules(path) for number in _unchanged(rule["expr"], 7)} == set()
     shortened = [
         rule for group in yaml.safe_load(shortened_rules(path.read_text(), 7))["groups"] for rule in group["rules"]
     ]
@@ -75,6 +75,6 @@ def test_no_duration_of_the_rules_is_left_as_it_was(path: Path) -> None:
 
 
 def test_a_duration_that_is_left_as_it_was_is_found() -> None:
-    assert _left("a_seconds > 600 and time() - a < 600", 7) == {"600"}
-    assert _left("rate(a[5m]) > 20", 7) == {"20"}
-    assert _left("rate(a[5m]) > 19 and time() - a < 600 and a > 1024 * 160", 7) == set()
+    assert _unchanged("a_seconds > 600 and time() - a < 600", 7) == {"600"}
+    assert _unchanged("rate(a[5m]) > 20", 7) == {"20"}
+    assert _unchanged("rate(a[5m]) > 19 and time() - a < 600 and a > 1024 * 160", 7) == set()

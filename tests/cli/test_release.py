@@ -69,10 +69,10 @@ def beside(fake_nvml: FakeNvml, tmp_path: Path) -> Iterator[Beside]:
     fake_nvml.write(GPUS)
     run = tmp_path / "run"
     with Daemon("--run-dir", str(run), env=fake_nvml.environment()) as daemon:
-        one = Beside(daemon, run)
-        assert one.reads_the_driver()
-        assert len(one.children()) == 1
-        yield one
+        exporter = Beside(daemon, run)
+        assert exporter.reads_the_driver()
+        assert len(exporter.children()) == 1
+        yield exporter
 
 
 def test_the_exporter_lets_go_says_so_and_is_called_back(beside: Beside) -> None:
@@ -91,9 +91,7 @@ def test_the_exporter_lets_go_says_so_and_is_called_back(beside: Beside) -> None
         assert not beside.reads_the_driver()
     assert beside.children() == []
     assert (
-        len(
-            re.findall(r"INFO the driver is paused until \d\d:\d\d:\d\d, as llmhost release asks", beside.daemon.log)
-        )
+        len(re.findall(r"INFO the driver is paused until \d\d:\d\d:\d\d, as llmhost release asks", beside.daemon.log))
         == 1
     )
     done = beside.release("--end")
@@ -231,9 +229,9 @@ def test_a_wish_of_another_user_is_nobodys(beside: Beside) -> None:
 def test_without_the_right_to_write_it_cannot_tell(beside: Beside) -> None:
     needs_root()
     beside.run.mkdir(mode=0o755)
-    nobody = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
+    unprivileged = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     for arguments in ((), ("--end",)):
-        done = llmhost("release", "--run-dir", str(beside.run), *arguments, prefix=nobody)
+        done = llmhost("release", "--run-dir", str(beside.run), *arguments, prefix=unprivileged)
         assert (done.returncode, done.stdout) == (3, "")
         cannot = rf"llmhost: {beside.run}/release cannot be (written|removed): Permission denied\n"
         assert re.fullmatch(cannot, done.stderr), done.stderr

@@ -51,8 +51,8 @@ def test_a_directory_that_was_given_and_cannot_be_used_is_one_line(once: tuple[s
 
 def test_a_directory_that_may_not_be_written_to_is_one_line(tmp_path: Path) -> None:
     needs_root()
-    nobody = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all")
-    command = [*nobody, *LLMHOST, "serve", "--web.listen-address", "127.0.0.1:0", "--state-dir"]
+    unprivileged = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all")
+    command = [*unprivileged, *LLMHOST, "serve", "--web.listen-address", "127.0.0.1:0", "--state-dir"]
     with tempfile.TemporaryDirectory() as state:
         Path(state).chmod(0o755)
         for _ in range(2):

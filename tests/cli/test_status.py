@@ -197,10 +197,10 @@ def test_without_privilege_a_history_that_cannot_be_read_is_told(tmp_path: Path,
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     (state / "history.json").write_text("{}")
-    nobody = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
+    unprivileged = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     for command, code in (("status", 3), ("doctor", 3)):
         done = subprocess.run(
-            [*alone.prefix, *nobody, *LLMHOST, command, *alone.options, "--state-dir", str(state)],
+            [*alone.prefix, *unprivileged, *LLMHOST, command, *alone.options, "--state-dir", str(state)],
             env=environment(),
             capture_output=True,
             text=True,

@@ -41,17 +41,17 @@ class Requested:
 
     def __init__(self, seconds: float) -> None:
         self.until = time.monotonic() + seconds
-        self.asked = threading.Semaphore(0)
+        self.requested = threading.Semaphore(0)
 
     def __call__(self) -> float:
-        self.asked.release()
+        self.requested.release()
         return max(0.0, self.until - time.monotonic())
 
     def wait_for_checks(self, number: int) -> None:
-        while self.asked.acquire(blocking=False):
+        while self.requested.acquire(blocking=False):
             pass
         for _ in range(number):
-            assert self.asked.acquire(timeout=10)
+            assert self.requested.acquire(timeout=10)
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -48,7 +48,7 @@ def hung(release: threading.Event) -> Callable[[], NvmlReport]:
     return read
 
 
-def nobody(names: Iterable[str]) -> None:
+def watch_nothing(names: Iterable[str]) -> None:
     """Watch nothing."""
 
 
@@ -66,7 +66,7 @@ def observer_of(
     units: Worker[UnitsReport] | None = None,
     *,
     host: Worker[Host] | None = None,
-    watch: Callable[[Iterable[str]], None] = nobody,
+    watch: Callable[[Iterable[str]], None] = watch_nothing,
     attempt_seconds: float = 0.2,
 ) -> Observer:
     """Make an observer whose other collectors are switched off."""

@@ -24,10 +24,10 @@ def tree(uid: int = 0) -> list[Process]:
 
 
 def test_a_tree_is_ended_from_the_top_and_its_tracker_last() -> None:
-    seen = host(
+    snapshot = host(
         tree(), gpus=[gpu(0, holders=Ok((held(50, 2 * GIB), held(51, None)))), gpu(1, holders=Ok((held(50, GIB),)))]
     )
-    found = planned(seen)
+    found = planned(snapshot)
     assert pids(found) == [40, 50, 51, 31]
     assert [ending.condition for ending in found.endings] == [*[Condition.ORPHAN] * 3, Condition.TRACKER]
     assert [ending.gpu_bytes for ending in found.endings] == [0, 3 * GIB, None, 0]
@@ -38,7 +38,10 @@ def test_a_living_tree_is_no_matter() -> None:
     server = run(30, "/usr/bin/vllm serve m", pipes={5: 121, 6: T})
     living = [
         server,
-        *(run(one.id.pid, one.argv, 30 if one.ppid == 1 else one.ppid, pipes=one.pipes) for one in tree()),
+        *(
+            run(member.id.pid, member.argv, 30 if member.ppid == 1 else member.ppid, pipes=member.pipes)
+            for member in tree()
+        ),
     ]
     found = planned(host(living))
     assert (found.endings, found.waiting, found.skipped) == ((), (), ())
@@ -55,7 +58,10 @@ def test_a_living_tree_is_no_matter() -> None:
     ids=["shell", "tmux", "python", "user manager"],
 )
 def test_whoever_has_merely_adopted_an_orphan_is_never_in_the_plan(adopter: Process) -> None:
-    adopted = [run(one.id.pid, one.argv, 20 if one.ppid == 1 else one.ppid, pipes=one.pipes) for one in tree()]
+    adopted = [
+        run(member.id.pid, member.argv, 20 if member.ppid == 1 else member.ppid, pipes=member.pipes)
+        for member in tree()
+    ]
     found = planned(host([adopter, *adopted]))
     assert pids(found) == [40, 50, 51, 31]
     assert 20 not in kept(found)
@@ -131,8 +137,8 @@ def test_other_users_processes_take_root_and_the_option() -> None:
 
 
 def test_what_was_only_inferred_is_left() -> None:
-    seen = host([run(40, "VLLM::EngineCore", pipes=None, pgrp=100)])
-    assert kept(planned(seen)) == {40: "only seems orphaned, as its pipes may not be read: root can tell"}
+    snapshot = host([run(40, "VLLM::EngineCore", pipes=None, pgrp=100)])
+    assert kept(planned(snapshot)) == {40: "only seems orphaned, as its pipes may not be read: root can tell"}
 
 
 def test_what_lives_below_an_orphan_and_is_none_keeps_it() -> None:
@@ -181,14 +187,14 @@ def test_a_tracker_alone_is_ended_only_where_nobody_holds_its_pipe() -> None:
 
 
 def test_only_what_is_asked_for_is_told() -> None:
-    seen = host(tree())
-    assert pids(planned(seen, CleanupRequest(uid=0, kinds=frozenset({Condition.ORPHAN})))) == [40, 50, 51]
-    of_trackers = planned(seen, CleanupRequest(uid=0, kinds=frozenset({Condition.TRACKER})))
+    snapshot = host(tree())
+    assert pids(planned(snapshot, CleanupRequest(uid=0, kinds=frozenset({Condition.ORPHAN})))) == [40, 50, 51]
+    of_trackers = planned(snapshot, CleanupRequest(uid=0, kinds=frozenset({Condition.TRACKER})))
     assert (pids(of_trackers), list(kept(of_trackers))) == ([], [31])
-    assert planned(seen, CleanupRequest(uid=0, units=frozenset({UnitId("vllm.service")}))).skipped == ()
+    assert planned(snapshot, CleanupRequest(uid=0, units=frozenset({UnitId("vllm.service")}))).skipped == ()
     # processes of 1000 ticks started at 10.0, and it is 5000.0
-    assert pids(planned(seen, CleanupRequest(uid=0, older_than_seconds=4990.0))) == [40, 50, 51, 31]
-    assert planned(seen, CleanupRequest(uid=0, older_than_seconds=4991.0)).skipped == ()
+    assert pids(planned(snapshot, CleanupRequest(uid=0, older_than_seconds=4990.0))) == [40, 50, 51, 31]
+    assert planned(snapshot, CleanupRequest(uid=0, older_than_seconds=4991.0)).skipped == ()
     younger = [*tree()[:3], run(51, "VLLM::Worker_TP1", 40, start=3000, pipes={24: 123, 32: T})]
     found = planned(host(younger), CleanupRequest(uid=0, older_than_seconds=4990.0))
     assert found.steps == ()

@@ -59,8 +59,8 @@ def test_what_a_run_found_and_never_held_is_not_waited_for_after_its_end() -> No
 
 
 def test_where_the_set_is_not_known_the_gpus_that_it_was_seen_on_count() -> None:
-    one = Holdings(invocation_id="a", own_bytes={A: 60 * GIB, B: 0}, others_bytes={A: 0, B: 12 * GIB})
-    release = pending(60 * GIB, 30 * GIB, one, known=False)
+    holdings = Holdings(invocation_id="a", own_bytes={A: 60 * GIB, B: 0}, others_bytes={A: 0, B: 12 * GIB})
+    release = pending(60 * GIB, 30 * GIB, holdings, known=False)
     assert release is not None
     assert release.back_at_bytes == {A: 1000 * MIB}
     assert pending(60 * GIB, 30 * GIB, None, known=False) is None

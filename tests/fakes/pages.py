@@ -23,14 +23,14 @@ HEALTH = (
 
 
 def exposition(
-    seen: Snapshot,
+    taken: Snapshot,
     config: Config | None = None,
     sections: tuple[tuple[str, Section], ...] = SECTIONS,
     history: History | None = None,
 ) -> Exposition:
     in_force = InForce(config=config or Config(), loaded_at=7.0, reload_success=True)
     return Exposition(
-        observe=lambda _deadline: Observation(snapshot=seen, history=history or History(), health=HEALTH),
+        observe=lambda _deadline: Observation(snapshot=taken, history=history or History(), health=HEALTH),
         in_force=lambda: in_force,
         version="0.1.0",
         revision="abc",

@@ -76,10 +76,10 @@ def process(pid: int, placement: Placement | None = None, /, start: int = 1000, 
 
 
 def table(processes: Iterable[Process]) -> ProcessTable:
-    by_pid = {one.id.pid: one for one in processes}
+    by_pid = {process.id.pid: process for process in processes}
     children: dict[int, tuple[int, ...]] = {}
-    for pid, one in by_pid.items():
-        children[one.ppid] = (*children.get(one.ppid, ()), pid)
+    for pid, process in by_pid.items():
+        children[process.ppid] = (*children.get(process.ppid, ()), pid)
     return ProcessTable(by_pid=by_pid, unreadable=0, children=children)
 
 

@@ -71,8 +71,8 @@ class Webhooks:
             status=said["status"],
             group=said["groupKey"],
             alerts=tuple(
-                Alert(status=one["status"], labels=one["labels"], annotations=one["annotations"])
-                for one in said["alerts"]
+                Alert(status=alert["status"], labels=alert["labels"], annotations=alert["annotations"])
+                for alert in said["alerts"]
             ),
         )
         with self._news:

@@ -304,9 +304,9 @@ def test_a_timeline_shows_each_state_for_as_long_as_it_lasted(
 
 @pytest.mark.parametrize(("instance", "seen"), [(ONE, 0), (TWO, 2), (THREE, 1)])
 @pytest.mark.parametrize("board", ["incident", "host", "engines"])
-def test_a_banner_says_whether_its_host_can_be_seen(board: str, instance: str, seen: int) -> None:
+def test_a_banner_says_whether_its_host_can_be_seen(board: str, instance: str, answers: int) -> None:
     view = _view("blind", 14_400, "vllm.service", instance)
-    assert [answer.values[0] for answer in opened(view, f"llmhost-{board}")["Is it seen?", "A"]] == [seen]
+    assert [answer.values[0] for answer in opened(view, f"llmhost-{board}")["Is it seen?", "A"]] == [answers]
 
 
 @pytest.mark.parametrize(

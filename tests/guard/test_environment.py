@@ -140,7 +140,7 @@ def test_free_gpus_are_free_without_a_list_of_processes_but_not_without_their_fa
 ) -> None:
     """Live engines wait for the lock that a list takes, and eight GPUs take tens of milliseconds for it."""
     trace = tmp_path / "trace"
-    told = []
+    verdicts = []
     for fabric in ("2:0", "3:0"):  # nvml.h: NVML_GPU_FABRIC_STATE_IN_PROGRESS, _COMPLETED
         trace.write_text("")
         fake_nvml.write([f"system x trace={trace}", f"gpu 0 total=96G reserved=1G used=600M fabric={fabric}"])
@@ -152,6 +152,6 @@ def test_free_gpus_are_free_without_a_list_of_processes_but_not_without_their_fa
             check=False,
             timeout=20,
         )
-        told.append((done.returncode, "its NVLink fabric is not ready" in done.stderr))
-    assert told == [(1, True), (0, False)]
+        verdicts.append((done.returncode, "its NVLink fabric is not ready" in done.stderr))
+    assert verdicts == [(1, True), (0, False)]
     assert "RunningProcesses" not in trace.read_text()

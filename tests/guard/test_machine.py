@@ -59,13 +59,13 @@ def test_sigterm_that_comes_as_the_start_is_let_on_starts_nothing() -> None:
 
 def test_it_asks_for_no_reading_that_is_under_way() -> None:
     for begin, rows in TABLES.values():
-        state, asked = begin, set[str]()
+        state, pending = begin, set[str]()
         for now, inputs, _ in rows:
-            asked -= {name.upper() for name in inputs}
+            pending -= {name.upper() for name in inputs}
             state, actions = step(state, Inputs(at=now, **inputs), now)
             asks = {action.query.name for action in actions if isinstance(action, Ask)}
-            assert not asks & asked
-            asked |= asks
+            assert not asks & pending
+            pending |= asks
 
 
 def test_in_its_own_start_the_guards_environment_says_what_the_unit_gets() -> None:

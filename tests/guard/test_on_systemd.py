@@ -118,9 +118,9 @@ def test_a_unit_starts_once_and_at_once_when_its_predecessors_memory_is_gone(hos
     host.says("vllm-a", r"waits for GPU 1")
     assert host.state("vllm-a") == "start-pre"
     host.use({1: "0"})
-    gone_at = time.monotonic()
+    freed_at = time.monotonic()
     running_at = host.becomes("vllm-a", "running")
-    assert running_at - gone_at >= 0.9, "the settle time of 1 s"
+    assert running_at - freed_at >= 0.9, "the settle time of 1 s"
     shown = host.booted.show("vllm-a.service", "NRestarts", "Result")
     assert shown == {"NRestarts": "0", "Result": "success"}
     assert re.search(r"free after \d+\.\d s: 85\.5 GiB or more free on GPUs 0, 1, steady for 1 s", host.log("vllm-a"))

@@ -10,7 +10,7 @@ from tests.fakes.orphan_trees import (
     CREATOR_PIPES,
     FORKSERVER,
     INIT,
-    OTHERS,
+    OTHER_PIPE,
     OUTPUT,
     SERVICE,
     SPAWN,
@@ -34,7 +34,7 @@ PROVEN, INFERRED, NONE = {200: False}, {200: True}, dict[int, bool]()
         # a program of somebody's that runs LLM() shares a pipe for as long as both live
         (run(100, "python3 batch.py", pipes=CREATOR_PIPES), CHILD_PIPES, NONE),
         (run(100, "python3 batch.py", pipes={1: WITH_CREATOR}), CHILD_PIPES, PROVEN),
-        (run(100, "python3 batch.py", pipes={5: OUTPUT}), {24: OTHERS, 2: OUTPUT, 9: OUTPUT}, PROVEN),
+        (run(100, "python3 batch.py", pipes={5: OUTPUT}), {24: OTHER_PIPE, 2: OUTPUT, 9: OUTPUT}, PROVEN),
         (run(100, "python3 batch.py", pipes=CREATOR_PIPES), {}, PROVEN),
         # whoever has adopted it, in the same process group or another
         (run(100, "python3 launcher.py", pipes=ADOPTER_PIPES), CHILD_PIPES, PROVEN),

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.fakes.engine_tree import PATIENCE_SECONDS, PYTHON, SHELL, Member, Tree
+from tests.fakes.engine_tree import WAIT_SECONDS, PYTHON, SHELL, Member, Tree
 from tests.fakes.needs import needs_root
 from tests.fakes.observed_processes import ObservedProcesses
 
@@ -81,7 +81,7 @@ def test_a_killed_launcher_leaves_all_as_orphans_and_servers_that_listen(tmp_pat
             "VLLM::Worker_DP1_TP0": Role.WORKER,
         }
         assert not any(orphan.inferred for orphan in found.values())
-        with socket.create_connection(("127.0.0.1", tree.members["VLLM::APIServer_0"].told["port"]), timeout=5):
+        with socket.create_connection(("127.0.0.1", tree.members["VLLM::APIServer_0"].facts["port"]), timeout=5):
             assert seen.trackers() == {"tracker": TrackerState.ORPHANED}
 
 
@@ -240,6 +240,6 @@ def test_the_tracker_of_a_program_in_the_background_is_detached(user: list[str])
         finally:
             first.stdin.close()  # which ends it, and that the tracker
             for member in members.values():
-                if not member.is_gone(PATIENCE_SECONDS):
+                if not member.has_ended(WAIT_SECONDS):
                     member.signal(signal.SIGKILL)
                 os.close(member.pidfd)

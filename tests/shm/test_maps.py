@@ -74,8 +74,8 @@ def test_a_file_is_found_however_it_is_mapped(
     there = path.stat()
     assert by_query(child.pid, there.st_dev) == by_text(child.pid, there.st_dev) == set()
     child.do(f"mapped({str(path)!r}, {protection}, {flags}, {opened})")
-    for gone in (False, True):
-        if gone:
+    for deleted in (False, True):
+        if deleted:
             path.unlink()
         assert by_text(child.pid, there.st_dev) == {there.st_ino}
         assert by_query(child.pid, there.st_dev) == {there.st_ino}
@@ -110,10 +110,10 @@ def test_both_tell_the_same_of_every_process_and_every_filesystem() -> None:
             for device in devices:
                 major, minor = (int(number, 16) for number in device.split(":"))
                 before = by_text(pid, os.makedev(major, minor))
-                asked = by_query(pid, os.makedev(major, minor))
+                answer = by_query(pid, os.makedev(major, minor))
                 if before == by_text(pid, os.makedev(major, minor)):  # it may be starting or ending
-                    assert asked == before
-                    compared += bool(asked)
+                    assert answer == before
+                    compared += bool(answer)
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
     assert compared
@@ -154,16 +154,16 @@ def test_what_is_open_is_found_without_waiting_for_any_server(
     (tmpfs / "gone").touch()
     code = "import os, socket; made = [os.pipe(), socket.socket(), os.memfd_create('m')]"
     child.do(f"{code}; kept = [os.open(p, os.O_RDONLY) for p in ({str(tmpfs)!r}, {str(tmpfs / 'file')!r}, '/')]")
-    child.do(f"kept.append(os.open({str(tmpfs / 'gone')!r}, os.O_PATH)); os.unlink({str(tmpfs / 'gone')!r})")
+    child.do(f"kept.append(os.open({str(tmpfs / 'deleted')!r}, os.O_PATH)); os.unlink({str(tmpfs / 'deleted')!r})")
     inodes = {tmpfs.stat().st_ino, (tmpfs / "file").stat().st_ino}
     device = tmpfs.stat().st_dev
     directory = os.open(f"/proc/{child.pid}", os.O_RDONLY)
     try:
-        asked = descriptors.open_inodes(directory, device)
-        assert asked > inodes
-        assert len(asked) == 3
+        answer = descriptors.open_inodes(directory, device)
+        assert answer > inodes
+        assert len(answer) == 3
         monkeypatch.setattr(descriptors, "_statx", None)
-        assert descriptors.open_inodes(directory, device) == asked
+        assert descriptors.open_inodes(directory, device) == answer
     finally:
         os.close(directory)
 

@@ -166,7 +166,7 @@ def test_no_claim_is_ever_false(seed: int) -> None:
 
 def test_worlds_tell_everything_there_is_to_tell() -> None:
     """The test above would pass of a source that never claims anything."""
-    told: dict[str, int] = {"held": 0, "unheld": 0, "unknown": 0}
+    counts: dict[str, int] = {"held": 0, "unheld": 0, "unknown": 0}
     missing = 0
     for seed in range(60):
         world = World(seed)
@@ -180,15 +180,15 @@ def test_worlds_tell_everything_there_is_to_tell() -> None:
                 truth = world.holding(inode)
                 seen = {process for process in truth if not world.processes[process.pid].refuses}
                 if claim.holders is None:
-                    told["unknown"] += 1
+                    counts["unknown"] += 1
                     assert refusing  # with a full scan at every look, nothing else is unknown
                     assert not seen
                 elif claim.holders:
-                    told["held"] += 1
+                    counts["held"] += 1
                     missing += claim.holders != seen
                 else:
-                    told["unheld"] += 1
+                    counts["unheld"] += 1
                     assert not truth
                     assert claim.inspected_at == world.now
-    assert min(told.values()) > 500
-    assert missing < told["held"] / 5  # who took hold of a held file since the last full scan
+    assert min(counts.values()) > 500
+    assert missing < counts["held"] / 5  # who took hold of a held file since the last full scan
