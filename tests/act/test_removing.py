@@ -140,12 +140,12 @@ def test_another_users_file_is_not_ours_to_remove_and_our_own_takes_no_privilege
         file_stat = path.stat()
         return RemovalRequest(path.name, ".h", file_stat.st_dev, file_stat.st_ino, file_stat.st_ctime_ns / 1e9, 0.0)
 
-    results = [_as_nobody(shm, request(path)) for path in (theirs, own)]
+    results = [_unprivileged(shm, request(path)) for path in (theirs, own)]
     assert results == ["denied", "done"]
     assert [path.name for path in shm.iterdir()] == [theirs.name]
 
 
-def _as_nobody(shm: Path, request: RemovalRequest) -> str:
+def _unprivileged(shm: Path, request: RemovalRequest) -> str:
     """Do what the child does, in a child of ours that has given up root."""
     reading, writing = os.pipe()
     pid = os.fork()

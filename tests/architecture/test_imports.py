@@ -135,7 +135,7 @@ def test_the_checker_finds_nothing_in_a_clean_package() -> None:
     assert violations(CLEAN) == []
 
 
-@pytest.mark.parametrize(("module", "text", "told"), MUTATIONS)
+@pytest.mark.parametrize(("module", "text", "finding"), MUTATIONS)
 def test_the_checker_catches(module: str, text: str, finding: str) -> None:
     found = violations({**CLEAN, module: text + "\n"})
     assert len(found) == 1, found

@@ -171,7 +171,7 @@ class Chaos:
 
     def _outcome(self, unit: str, log: journal.UnitLog) -> Outcome:
         ran = set(self._booted.run(["cat", f"{DIRECTORY}/{unit}"]).stdout.split())
-        starts = self.watched.seen(unit)
+        starts = self.watched.verdicts(unit)
         triggers = self.watched.triggers(unit)
         none = {start for start, (_, verdict) in starts.items() if verdict is Verdict.NOT_STARTED}
         has_program = "ExecStart=/nonexistent" not in UNITS[unit]

@@ -24,7 +24,7 @@ def test_the_page_and_its_json_say_what_the_command_says(tmp_path: Path) -> None
     with host("incident", tmp_path) as (options, env), Daemon(*options, env=env) as daemon:
         status, headers, page = daemon.get("/")
         assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
-        assert parsed(page.removeprefix("<!DOCTYPE html>\n")).one(id="headline").text == "not healthy"
+        assert parsed(page.removeprefix("<!DOCTYPE html>\n")).find(id="headline").text == "not healthy"
         status, headers, body = daemon.get("/api/status")
         assert (status, headers["Content-Type"]) == (200, "application/json")
         document = json.loads(body)

@@ -309,10 +309,10 @@ def test_what_could_not_be_read_is_told() -> None:
         nvml=Failed(Cause.NO_LIBRARY),
         shm=Failed(Cause.NO_SHM),
     )
-    told = tuple(not_checked(replace(view(), snapshot=nothing)))
-    assert len(told) == 4
-    assert told[0] == "the units' settings: systemd cannot be read (no bus: not there)"
-    assert told[2] == "the size of shared memory (no shm)"
+    unchecked = tuple(not_checked(replace(view(), snapshot=nothing)))
+    assert len(unchecked) == 4
+    assert unchecked[0] == "the units' settings: systemd cannot be read (no bus: not there)"
+    assert unchecked[2] == "the size of shared memory (no shm)"
     seeing = view(
         unit(), shm=Ok(shared_memory()), record=replace(RECORD, starts=(started("a"),)), nvml=Ok(report([gpu(0)]))
     )

@@ -56,8 +56,8 @@ def process(pid: int, command: str | tuple[str, ...] = "VLLM::Worker", **given: 
 def own(*processes: Process, units: Iterable[Any] = (STARTS, BESIDE), **given: Any) -> StartingUnit:  # noqa: ANN401
     process_runs = given.pop("process_runs", {})
     history = given.pop("history", {})
-    seen = host([ME, *processes], units=units, **given)
-    return starting_unit(seen, History(process_runs=process_runs, **history), UNIT, GUARD)
+    snapshot = host([ME, *processes], units=units, **given)
+    return starting_unit(snapshot, History(process_runs=process_runs, **history), UNIT, GUARD)
 
 
 def reaped(
@@ -66,11 +66,11 @@ def reaped(
     before: Iterable[int] = (),
     **given: Any,  # noqa: ANN401
 ) -> Reaping:
-    seen = own(*processes, **given)
-    told: dict[ProcessId, Reading[bool]] = {
-        listener.id: (listening or {}).get(listener.id.pid, Ok(False)) for listener in to_ask_for_listeners(seen)
+    snapshot = own(*processes, **given)
+    listens: dict[ProcessId, Reading[bool]] = {
+        listener.id: (listening or {}).get(listener.id.pid, Ok(False)) for listener in to_ask_for_listeners(snapshot)
     }
-    return reaping(seen, told, {ProcessId(pid, 1000) for pid in before})
+    return reaping(snapshot, listens, {ProcessId(pid, 1000) for pid in before})
 
 
 def pids(of: Reaping) -> list[int]:
@@ -78,7 +78,7 @@ def pids(of: Reaping) -> list[int]:
 
 
 def kept(of: Reaping) -> dict[int, str]:
-    return {left.subject.id.pid: left.because for left in of.skipped if isinstance(left.subject, Process)}
+    return {skipped.subject.id.pid: skipped.because for skipped in of.skipped if isinstance(skipped.subject, Process)}
 
 
 def test_what_is_older_than_the_activation_in_the_units_cgroup_is_ended_and_what_is_younger_stays() -> None:
@@ -91,8 +91,8 @@ def test_what_is_older_than_the_activation_in_the_units_cgroup_is_ended_and_what
 def test_the_guard_and_who_started_it_stay_even_if_the_clocks_were_wrong() -> None:
     shell = process(60, "sh -c guard")
     me = run(GUARD, "llmhost guard", placement=HERE, start=1000, ppid=60)
-    seen = host([shell, me], units=[STARTS])
-    assert not reaping(starting_unit(seen, History(), UNIT, GUARD), {shell.id: Ok(False)}, ()).endings
+    snapshot = host([shell, me], units=[STARTS])
+    assert not reaping(starting_unit(snapshot, History(), UNIT, GUARD), {shell.id: Ok(False)}, ()).endings
 
 
 def test_of_another_units_processes_none_is_ended() -> None:
@@ -202,8 +202,8 @@ def removed(
     *files: Segment, units: Mapping[int, UnitId] | None = None, processes: Iterable[Process] = ()
 ) -> tuple[list[int], str]:
     history = {
-        "unheld_since": {one.id: NOW - 3600 for one in files if one.holders == frozenset()},
-        "segment_units": {one.id: (units or {}).get(one.id.inode, UNIT) for one in files},
+        "unheld_since": {file.id: NOW - 3600 for file in files if file.holders == frozenset()},
+        "segment_units": {file.id: (units or {}).get(file.id.inode, UNIT) for file in files},
     }
     found, why = removals(own(*processes, history=history), shared_memory(*files), Policy())
     return [step.segment.id.inode for step in found], why

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.fakes.judging import MAIN, ME, SERVICE, NOTEBOOK, in_use, judged, outcome, starting
+from tests.fakes.judging import MAIN, ME, NOTEBOOK, SERVICE, in_use, judged, outcome, starting
 from tests.fakes.values import GIB, HOST, MIB, gpu, held, in_service, memory, process, snapshot, table, unit
 
 from llmhost.config.schema import Config, UnitGpus, UnitsConfig

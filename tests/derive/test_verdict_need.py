@@ -1,7 +1,7 @@
 """Starts beside sessions and containers, of units of which nobody knows what they need."""
 
 import pytest
-from tests.fakes.judging import MAIN, SERVICE, NOTEBOOK, in_use, judged, outcome, starting
+from tests.fakes.judging import MAIN, NOTEBOOK, SERVICE, in_use, judged, outcome, starting
 from tests.fakes.values import GIB, MIB, held, process
 
 from llmhost.model.history.unit_history import Verdict

@@ -146,7 +146,7 @@ def line_of(process: "subprocess.Popen[str]") -> str:
 
 
 @pytest.mark.parametrize(
-    ("listens", "asked"),
+    ("listens", "host"),
     [
         ("127.0.0.1", "127.0.0.1"),
         ("127.0.0.1", "localhost"),

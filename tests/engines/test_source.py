@@ -287,7 +287,7 @@ def test_without_privilege_the_port_of_the_arguments_is_asked_if_the_same_user_l
     needs_root()
     port = free_port()
     running = engines.run({"mode": "metrics", "port": port}, "metrics", arguments=f"--port {port}")
-    asked = subprocess.run(
+    answered = subprocess.run(
         [sys.executable, "-c", AS_NOBODY.replace("{server}", repr(running.server()))],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
@@ -296,5 +296,5 @@ def test_without_privilege_the_port_of_the_arguments_is_asked_if_the_same_user_l
     )
     endpoint = f"http://127.0.0.1:{port}"
     expected = [f"{endpoint} Ok ", f"{endpoint} Ok ", f"{endpoint} Failed refused"]  # the last is another user's
-    assert asked.stdout.splitlines() == expected, asked.stderr
+    assert answered.stdout.splitlines() == expected, answered.stderr
     assert running.visited() == [0, 0]

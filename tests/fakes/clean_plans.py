@@ -48,7 +48,7 @@ def host(
 
 
 def view_of(
-    seen: Snapshot,
+    taken: Snapshot,
     *,
     watched: float = 3600.0,
     orphans_watched: float | None = None,
@@ -56,8 +56,8 @@ def view_of(
     process_runs: Mapping[ProcessId, RunId] | None = None,
 ) -> HostView:
     """Make the view of a host that has not changed for `watched` seconds, its orphans for `orphans_watched`."""
-    conditions = orphan_conditions(seen)
-    shm = seen.shm.value.segments if isinstance(seen.shm, Ok) else ()
+    conditions = orphan_conditions(taken)
+    shm = taken.shm.value.segments if isinstance(taken.shm, Ok) else ()
     history = History(
         processes_since=NOW - watched,
         orphan_since=dict.fromkeys(conditions.value, NOW - (watched if orphans_watched is None else orphans_watched))
@@ -67,7 +67,7 @@ def view_of(
         segment_units=segment_units or {},
         process_runs=process_runs or {},
     )
-    return host_view(seen, history, Config())
+    return host_view(taken, history, Config())
 
 
 def process_context(
@@ -78,19 +78,19 @@ def process_context(
     foreign_pids: Iterable[int] | None = (),
 ) -> ProcessContext:
     """Make the context in which these pids listen, and it is unknown of `unknown`."""
-    told: dict[ProcessId, Reading[bool]] = {}
+    listening_by_id: dict[ProcessId, Reading[bool]] = {}
     for process in to_ask_for_listeners(view):
         pid = process.id.pid
-        told[process.id] = NotApplicable() if pid in set(unknown) else Ok(pid in set(listening))
+        listening_by_id[process.id] = NotApplicable() if pid in set(unknown) else Ok(pid in set(listening))
     return ProcessContext(
         own_pid=OWN_PID,
-        listening=told,
+        listening=listening_by_id,
         foreign_pids=NotApplicable() if foreign_pids is None else Ok(frozenset(foreign_pids)),
     )
 
 
 def planned(
-    seen: Snapshot,
+    taken: Snapshot,
     request: CleanupRequest = ROOT,
     first: Plan | None = None,
     *,
@@ -99,7 +99,7 @@ def planned(
     foreign_pids: Iterable[int] | None = (),
     **history: Any,  # noqa: ANN401
 ) -> Plan:
-    view = view_of(seen, **history)
+    view = view_of(taken, **history)
     context = process_context(view, listening=listening, unknown=unknown, foreign_pids=foreign_pids)
     return plan(view, request, context, first)
 

@@ -74,10 +74,11 @@ class Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         while is_requested("deaf"):
             time.sleep(_POLL_SECONDS)
+        waiting = 1.0 if is_requested("hang") else 0.0
         at = f'{{model_name="{model}",engine="0"}}'
         page = (
             f"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{at} 2.0\n"
-            f"# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{at} {1.0 if is_requested('hang') else 0.0}\n"
+            f"# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{at} {waiting}\n"
             f"# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc{at} 0.4\n"
             f"# TYPE vllm:prompt_tokens counter\nvllm:prompt_tokens_total{at} {steps * 9.0}\n"
             f"# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total{at} {steps * 2.0}\n"

@@ -91,13 +91,13 @@ def serve() -> None:
     children: list[multiprocessing.process.BaseProcess] = []
     deep: list[int] = []
 
-    def reader_end(*_: object) -> None:
+    def end(*_: object) -> None:
         for pid in [*(child.pid for child in children), *deep]:
             if pid:
                 os.kill(pid, signal.SIGKILL)
         os._exit(0)
 
-    signal.signal(signal.SIGTERM, reader_end)
+    signal.signal(signal.SIGTERM, end)
     if servers:
         children.append(method.Process(target=coordinator))
     ends = []
@@ -114,8 +114,8 @@ def serve() -> None:
         ]
     for child in children:
         child.start()
-    for reader_end in ends:
-        deep += reader_end.recv()
+    for reader in ends:
+        deep += reader.recv()
     tracker: Any = resource_tracker._resource_tracker
     fork_server: Any = forkserver._forkserver
     report("vllm", tracker=tracker._pid, forkserver=fork_server._forkserver_pid)

@@ -87,7 +87,7 @@ class Watched:
     def record(self, name: str) -> UnitHistory:
         return self.history.units[UnitId(name)]
 
-    def seen(self, name: str) -> dict[str, tuple[Trigger | None, Verdict | None]]:
+    def verdicts(self, name: str) -> dict[str, tuple[Trigger | None, Verdict | None]]:
         """All starts that were seen, by InvocationID."""
         return dict(self._began.get(UnitId(name), {}))
 

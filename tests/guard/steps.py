@@ -54,7 +54,7 @@ def units(*units: Unit) -> Mapping[str, Any]:
 
 HOST_READ: Mapping[str, Any] = {"host": Ok(HOST)}
 KNOWN = {**HOST_READ, **units()}
-ASKED = "extend, ask HOST, ask UNITS"
+FIRST_ACTIONS = "extend, ask HOST, ask UNITS"
 
 
 def state(

@@ -114,7 +114,7 @@ def test_a_driver_that_is_not_there_is_waited_for(guards: Guards) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "reason"),
     [
         (None, "waits for the driver: no driver"),
         ((*FREE, "system 570 init=18"), "waits for the driver: driver mismatch"),

@@ -54,7 +54,7 @@ def test_no_run_is_lost_when_several_guards_end_at_once(tmp_path: Path) -> None:
 
 
 def test_what_is_no_record_costs_itself_only_and_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    message(tmp_path, UNIT, GuardVerdict.FREE, at=1.0, wait_seconds=1.0)
+    record(tmp_path, UNIT, GuardVerdict.FREE, at=1.0, wait_seconds=1.0)
     folder = tmp_path / "guards"
     (folder / "cut.service").write_text((folder / UNIT.name).read_text()[:-20])
     (folder / "other.service").write_text((folder / UNIT.name).read_text())
@@ -68,7 +68,9 @@ def test_what_is_no_record_costs_itself_only_and_is_told_once(tmp_path: Path, ca
             assert run.unit == UNIT
     messages = [message.getMessage() for message in caplog.records]
     assert len(messages) == 5
-    assert any("other.service is no valid record of a guard: it is of vllm@a.service" in message for message in messages)
+    assert any(
+        "other.service is no valid record of a guard: it is of vllm@a.service" in message for message in messages
+    )
 
 
 def test_a_record_of_another_user_counts_for_nothing(tmp_path: Path) -> None:

@@ -90,8 +90,8 @@ def test_an_entry_is_of_one_gpu_and_one_instance() -> None:
 
 def test_an_entry_outlives_a_look_that_failed() -> None:
     history = KnownGpus()
-    looks = (said("0", "GPU-0", held(500)), said("0", "GPU-0", fault=15), said("0", "GPU-0", held(900)))
-    reports = [history.apply(parse_report(answer(gpu))) for gpu in looks]
+    answers = (said("0", "GPU-0", held(500)), said("0", "GPU-0", fault=15), said("0", "GPU-0", held(900)))
+    reports = [history.apply(parse_report(answer(gpu))) for gpu in answers]
     assert holders_of(reports[-1].gpus[0])[PID].process == ProcessId(PID, 500)
 
 

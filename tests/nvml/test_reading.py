@@ -12,7 +12,7 @@ from llmhost.model.reading import Cause, Failed, NotApplicable
 
 MIB = 1 << 20
 GIB = 1 << 30
-NOBODY = 4_194_305  # above the largest pid that Linux gives (2²²)
+UNUSED_PID = 4_194_305  # above the largest pid that Linux gives (2²²)
 H100 = 'name="NVIDIA H100 80GB HBM3" total=81559M reserved=551M'
 
 
@@ -145,9 +145,9 @@ def test_a_process_in_several_lists_counts_once_with_the_larger_size(driver: Dri
 
 
 def test_five_hundred_processes_are_all_there(driver: Driver) -> None:
-    driver.write(["gpu 0", *(f"proc 0 {NOBODY + i} mem={i + 1}M" for i in range(500))])
+    driver.write(["gpu 0", *(f"proc 0 {UNUSED_PID + i} mem={i + 1}M" for i in range(500))])
     holders = holders_of(driver.reader().gpu())
-    assert sorted(holders) == [NOBODY + i for i in range(500)]
+    assert sorted(holders) == [UNUSED_PID + i for i in range(500)]
     assert sum(holder.used_bytes or 0 for holder in holders.values()) == sum(range(1, 501)) * MIB
 
 
@@ -166,7 +166,7 @@ def test_a_list_that_never_fits_is_no_list(driver: Driver) -> None:
 
 def test_a_list_in_the_usual_case_takes_one_call(driver: Driver, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
-    driver.write([f"system x trace={trace}", "gpu 0", *(f"proc 0 {NOBODY + i} mem=1M" for i in range(128))])
+    driver.write([f"system x trace={trace}", "gpu 0", *(f"proc 0 {UNUSED_PID + i} mem=1M" for i in range(128))])
     assert len(holders_of(driver.reader().gpu())) == 128
     calls = [line.split()[2] for line in trace.read_text().splitlines()]
     assert [call for call in calls if "RunningProcesses" in call] == [
@@ -178,10 +178,12 @@ def test_a_list_in_the_usual_case_takes_one_call(driver: Driver, tmp_path: Path)
 
 @pytest.mark.parametrize("entries", [3, 120])
 def test_drivers_that_write_wide_entries_are_read_by_the_older_call(entries: int, driver: Driver) -> None:
-    driver.write(["system x procstride=32", "gpu 0", *(f"proc 0 {NOBODY + i} mem={i + 1}M" for i in range(entries))])
+    driver.write(
+        ["system x procstride=32", "gpu 0", *(f"proc 0 {UNUSED_PID + i} mem={i + 1}M" for i in range(entries))]
+    )
     holders = holders_of(driver.reader().gpu())
     assert {pid: holder.used_bytes for pid, holder in holders.items()} == {
-        NOBODY + i: (i + 1) * MIB for i in range(entries)
+        UNUSED_PID + i: (i + 1) * MIB for i in range(entries)
     }
 
 
@@ -199,9 +201,9 @@ def test_a_driver_without_the_v3_lists_is_read_by_v2(driver: Driver) -> None:
 
 
 def test_lists_of_graphics_and_mps_may_be_missing_but_not_broken(driver: Driver) -> None:
-    others = ("nvmlDeviceGetGraphics*", "nvmlDeviceGetMPS*")
+    calls = ("nvmlDeviceGetGraphics*", "nvmlDeviceGetMPS*")
     driver.write(
-        ["gpu 0", "gpu 1", "proc 0 77 mem=1G", *(f"fault {call} 0 3" for call in others), f"fault {others[0]} 1 999"]
+        ["gpu 0", "gpu 1", "proc 0 77 mem=1G", *(f"fault {call} 0 3" for call in calls), f"fault {calls[0]} 1 999"]
     )
     fine, broken = driver.reader().read().gpus
     assert list(holders_of(fine)) == [77]

@@ -85,7 +85,7 @@ def test_a_parent_that_is_not_to_be_seen_is_no_creator() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "is_one"),
+    ("command", "is_orphan"),
     [
         ("VLLM::EngineCore", True),
         ("myteam::EngineCore_DP1", True),
@@ -113,22 +113,22 @@ def test_a_parent_that_is_not_to_be_seen_is_no_creator() -> None:
         ("python3 worker.py", False),
     ],
 )
-def test_only_what_an_engine_must_have_started_can_be_one(command: str, is_one: bool) -> None:
-    assert conditions(run(200, command)) == (PROVEN if is_one else NONE)
+def test_only_what_an_engine_must_have_started_can_be_one(command: str, is_orphan: bool) -> None:
+    assert conditions(run(200, command)) == (PROVEN if is_orphan else NONE)
 
 
 def test_a_zombie_is_none() -> None:
     assert conditions(run(200, "VLLM::EngineCore", state="Z", pipes=None)) == NONE
 
 
-OTHERS_PARTS = [
+FOREIGN_PARTS = [
     "ollama runner --model /m",
     "/opt/venv/bin/python3 /opt/venv/bin/text-generation-server serve m",
     "/opt/tritonserver/backends/python/triton_python_backend_stub m",
 ]
 
 
-@pytest.mark.parametrize("command", OTHERS_PARTS)
+@pytest.mark.parametrize("command", FOREIGN_PARTS)
 @pytest.mark.parametrize("pipes", [None, {5: 7004}], ids=["without privilege", "with pipes"])
 def test_a_part_without_a_creators_pipes_is_one_only_where_it_was_certainly_adopted(
     command: str, pipes: dict[int, int] | None
@@ -150,16 +150,18 @@ def test_a_part_without_a_creators_pipes_is_one_only_where_it_was_certainly_adop
 
 
 def test_a_group_leader_that_cannot_be_read_is_there() -> None:
-    part = run(200, OTHERS_PARTS[0], ppid=100, pgrp=150)
-    look = snapshot(processes=[INIT, run(100, "bash"), part])
-    assert isinstance(look.processes, Ok)
-    unread = replace(look, processes=Ok(replace(look.processes.value, denied=frozenset({150}))))
-    assert orphan_conditions(look) == Ok({part.id: False})
+    part = run(200, FOREIGN_PARTS[0], ppid=100, pgrp=150)
+    snapshot_taken = snapshot(processes=[INIT, run(100, "bash"), part])
+    assert isinstance(snapshot_taken.processes, Ok)
+    unread = replace(snapshot_taken, processes=Ok(replace(snapshot_taken.processes.value, denied=frozenset({150}))))
+    assert orphan_conditions(snapshot_taken) == Ok({part.id: False})
     assert orphan_conditions(unread) == Ok({})
 
 
 def test_another_engines_part_below_its_living_server_is_none() -> None:
-    for command, server in zip(OTHERS_PARTS, ("ollama serve", "text-generation-launcher", "tritonserver"), strict=True):
+    for command, server in zip(
+        FOREIGN_PARTS, ("ollama serve", "text-generation-launcher", "tritonserver"), strict=True
+    ):
         part = run(200, command, ppid=100, pipes=None, pgrp=150)
         assert conditions(run(100, server, pipes=None), part) == NONE
 
@@ -314,5 +316,5 @@ def test_what_is_proven_of_an_ancestor_is_proven_of_those_below() -> None:
 
 
 def test_parents_that_seem_to_go_round_are_endured() -> None:
-    one, other = run(200, "VLLM::EngineCore", ppid=201), run(201, "bash", ppid=200, pipes={})
-    assert conditions(one, other, units=[unit()]) == {200: False, 201: False}
+    first, second = run(200, "VLLM::EngineCore", ppid=201), run(201, "bash", ppid=200, pipes={})
+    assert conditions(first, second, units=[unit()]) == {200: False, 201: False}

@@ -204,11 +204,11 @@ def test_a_move_to_another_cgroup_is_seen_within_a_minute_and_the_work_is_spread
     tree.read()
     for pid in pids:
         tree.move(pid, THERE)
-    seen = []
+    moves = []
     for _ in range(4):
         tree.now += 15
-        seen.append(sum(name == "there.service" for name in tree.units(pids).values()))
-    assert seen == [30, 60, 90, 120]
+        moves.append(sum(name == "there.service" for name in tree.units(pids).values()))
+    assert moves == [30, 60, 90, 120]
 
 
 def test_after_a_minute_without_a_read_everything_is_read_again(tmp_path: Path) -> None:
@@ -300,8 +300,8 @@ def test_endless_arguments_are_cut(tmp_path: Path) -> None:
 
 def test_a_read_that_runs_out_of_time_is_not_in_vain(tmp_path: Path) -> None:
     write_proc(tmp_path, [old(pid) for pid in range(10, 20)])
-    looks = iter(range(1000))
-    source = ProcfsSource(procfs=tmp_path, trust_pid_namespace=True, monotonic=lambda: next(looks))
+    times = iter(range(1000))
+    source = ProcfsSource(procfs=tmp_path, trust_pid_namespace=True, monotonic=lambda: next(times))
     error = error_of(lambda: source.read(6))  # it has looked at the clock once before
     assert (error.cause, error.detail) == (Cause.TIMEOUT, "6 of 11 processes read")
     assert sorted(source._known) == [1, 10, 11, 12, 13, 14]

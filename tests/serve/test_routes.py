@@ -23,10 +23,10 @@ def scrape(timeout: str | None) -> Request:
 
 
 def test_a_handler_is_told_all_about_its_request(serve: Starter) -> None:
-    seen: list[Request] = []
+    requests: list[Request] = []
 
     def handler(request: Request) -> Response:
-        seen.append(request)
+        requests.append(request)
         return text("ok")
 
     get(
@@ -38,7 +38,7 @@ def test_a_handler_is_told_all_about_its_request(serve: Starter) -> None:
         "X_Prometheus_Scrape_Timeout_Seconds: 1",
         "Cookie: a=b",
     )
-    (request,) = seen
+    (request,) = requests
     assert request.path == "/metrics"
     assert request.query == {"name[]": ["up", "a b"], "empty": [""]}
     assert (request.headers["accept"], request.headers["accept-encoding"]) == ("text/plain", "gzip")

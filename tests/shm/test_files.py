@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.needs import needs, needs_root
-from tests.fakes.shm import ShownProcesses, by_path, observe, mounted, source
+from tests.fakes.shm import ShownProcesses, by_path, mounted, observe, source
 
 from llmhost.config.schema import SegmentNames
 from llmhost.model.reading import Cause

@@ -16,8 +16,8 @@ from tests.fakes.shm import (
     ShownProcesses,
     by_path,
     holders,
-    observe,
     mounted,
+    observe,
     source,
     these,
 )

@@ -178,14 +178,14 @@ def test_worlds_tell_everything_there_is_to_tell() -> None:
             refusing = any(made.refuses for made in world.processes.values())
             for inode, claim in claims.items():
                 truth = world.holding(inode)
-                seen = {process for process in truth if not world.processes[process.pid].refuses}
+                inspectable = {process for process in truth if not world.processes[process.pid].refuses}
                 if claim.holders is None:
                     counts["unknown"] += 1
                     assert refusing  # with a full scan at every look, nothing else is unknown
-                    assert not seen
+                    assert not inspectable
                 elif claim.holders:
                     counts["held"] += 1
-                    missing += claim.holders != seen
+                    missing += claim.holders != inspectable
                 else:
                     counts["unheld"] += 1
                     assert not truth

@@ -91,7 +91,7 @@ def test_the_history_is_saved_also_while_events_never_pause(monkeypatch: pytest.
 
 
 def test_a_release_is_measured_from_an_end_that_was_seen_and_from_no_other() -> None:
-    gone: dict[str, Any] = {"invocation_id": "", "result": "", "settings": None, "state_change_monotonic": None}
+    ended: dict[str, Any] = {"invocation_id": "", "result": "", "settings": None, "state_change_monotonic": None}
     with watching(used=70 * GIB) as (watch, keeper, source):
         watch.put(event("unseen.service", gap=True))
         watch.put(event("seen.service", gap=True))
@@ -100,7 +100,7 @@ def test_a_release_is_measured_from_an_end_that_was_seen_and_from_no_other() -> 
             keeper.history, holdings=dict.fromkeys(keeper.history.units, LOADED)
         )  # by an observation of both
         # One was stopped, and let go of by systemd, while nobody watched; the other fails now.
-        watch.put(event("unseen.service", gap=True, active_state="inactive", sub_state="dead", main_pid=0, **gone))
+        watch.put(event("unseen.service", gap=True, active_state="inactive", sub_state="dead", main_pid=0, **ended))
         failed: dict[str, Any] = {"result": "exit-code", "state_change_monotonic": time.monotonic()}
         watch.put(event("seen.service", active_state="failed", sub_state="failed", main_pid=0, **failed))
         until(lambda: source.reads > 0)

@@ -323,6 +323,6 @@ def test_a_reload_and_a_reexecution_tell_no_end_and_no_start(host: Booted, watch
     assert ends(record) == []
     host.systemctl("stop", "e-killed.service")
     assert ends(ended(watched, "e-killed.service")) == [("success", 15, True)]
-    told = [event for event in watched.events if event.unit.id.name == "e-killed.service"]
-    assert sum(event.gap for event in told) == 3, "once for each connection and each run of systemd"
-    assert all(a.unit != b.unit or b.gap for a, b in pairwise(told))
+    events = [event for event in watched.events if event.unit.id.name == "e-killed.service"]
+    assert sum(event.gap for event in events) == 3, "once for each connection and each run of systemd"
+    assert all(a.unit != b.unit or b.gap for a, b in pairwise(events))

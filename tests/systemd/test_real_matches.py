@@ -73,8 +73,8 @@ def test_what_anybody_has_systemd_load_is_let_go(host: Booted) -> None:
                     signature="s",
                     body=[name],
                 )
-                asked = peer.send(load)
-                while (answer := peer.receive()) is not None and answer.reply_serial != asked:
+                replies = peer.send(load)
+                while (answer := peer.receive()) is not None and answer.reply_serial != replies:
                     pass
                 assert answer is not None
                 assert answer.signature == "o"

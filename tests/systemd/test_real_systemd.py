@@ -272,8 +272,8 @@ def test_a_transient_unit_is_told_until_and_after_it_goes(host: Booted, source: 
     assert_as_shown(unit, host.show("vllm-transient.service", *SHOWN))
     assert unit.unit_file_state == "transient"
     host.systemctl("stop", "vllm-transient.service")
-    gone = eventually(source, lambda found: found["vllm-transient.service"].load_state == "not-found")
-    assert gone["vllm-transient.service"].active_state == "inactive"
+    unloaded = eventually(source, lambda found: found["vllm-transient.service"].load_state == "not-found")
+    assert unloaded["vllm-transient.service"].active_state == "inactive"
     host.run(["systemd-run", "--unit=vllm-transient", "/bin/sleep", "1000"])
     eventually(source, lambda found: found["vllm-transient.service"].sub_state == "running")
 
@@ -300,10 +300,10 @@ def test_looking_makes_systemd_load_nothing(host: Booted) -> None:
         read(source)
     # systemd answers after all that it has sent before
     end = listener.send(Message("org.freedesktop.systemd1", "/org/freedesktop/systemd1", PEER, "Ping"))
-    seen = []
+    loaded = []
     while (message := listener.receive()) is not None and message.reply_serial != end:
-        seen.append(message)
-    assert [message.body for message in seen if message.member in ("UnitNew", "UnitRemoved")] == []
+        loaded.append(message)
+    assert [message.body for message in loaded if message.member in ("UnitNew", "UnitRemoved")] == []
     listener.close()
 
 

@@ -53,8 +53,8 @@ def test_signals_alone_bring_changes(bus: PrivateBus) -> None:
 
 
 def test_units_that_nobody_watches_cost_no_message(bus: PrivateBus) -> None:
-    others = [{"Id": f"other{number}.service"} for number in range(500)]
-    with FakeSystemd(bus, [VLLM, *others]) as systemd, source_on(bus) as source:
+    ignored = [{"Id": f"other{number}.service"} for number in range(500)]
+    with FakeSystemd(bus, [VLLM, *ignored]) as systemd, source_on(bus) as source:
         read(source)
         connection = connection_of(source)
         sent, received = connection.sent, connection.received

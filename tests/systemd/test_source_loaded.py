@@ -34,15 +34,15 @@ def test_discovery_remembers_only_what_is_loaded(bus: PrivateBus) -> None:
         read(source)
         for number in range(20):
             systemd.load({"Id": f"idle{number}.service", "ExecStart": [["nginx"]]})
-        looks = watched_by(source)._discovery
-        wait_until(lambda: len(looks._checked) == 20)
+        discovery = watched_by(source)._discovery
+        wait_until(lambda: len(discovery._checked) == 20)
         for number in range(20):
             systemd.unload(f"idle{number}.service")
         load_and_unload(systemd, (f"x{number}.service" for number in range(2000)))
         systemd.load({"Id": "last.service", "ExecStart": [["vllm"]]})
         eventually(source, lambda found: "last.service" in found)
-        wait_until(lambda: not looks._later)
-        assert len(looks._checked) <= 5  # the last, and what was being looked at when it went
+        wait_until(lambda: not discovery._later)
+        assert len(discovery._checked) <= 5  # the last, and what was being looked at when it went
         systemd.load({"Id": "idle1.service", "ExecStart": [["vllm"]]})
         eventually(source, lambda found: "idle1.service" in found)
 
@@ -115,7 +115,7 @@ def test_above_a_number_of_units_the_others_are_left_out_until_there_is_room(
 def test_an_undecodable_reply_does_not_make_it_look_again_and_again(bus: PrivateBus) -> None:
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
         read(source)
-        asked = len(systemd.calls)
+        calls = len(systemd.calls)
         connection = connection_of(source)
         settle = connection._settle
         broken = 0
@@ -133,4 +133,4 @@ def test_an_undecodable_reply_does_not_make_it_look_again_and_again(bus: Private
         wait_until(lambda: broken == 1)
         wait_until(lambda: watched_by(source)._syncs.served == 2)
         assert watched_by(source)._syncs.made == 2
-        assert sum(call.startswith("GetAll") for call in systemd.calls[asked:]) == 1
+        assert sum(call.startswith("GetAll") for call in systemd.calls[calls:]) == 1

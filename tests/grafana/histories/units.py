@@ -99,7 +99,9 @@ class Unit:
         host, unit_labels = self.gpus.host, self.labels
         active = [(at, _DOES[state][0]) for at, state in self.does]
         host.state("llmhost_unit_active_state", "state", ACTIVE_STATES, active, **unit_labels)
-        host.current("llmhost_unit_sub_state", "state", [(at, _DOES[state][1]) for at, state in self.does], **unit_labels)
+        host.current(
+            "llmhost_unit_sub_state", "state", [(at, _DOES[state][1]) for at, state in self.does], **unit_labels
+        )
         host.set("llmhost_unit_wanted", self.where({"rests"}, 0, 1), **unit_labels)
         host.set("llmhost_unit_state_change_timestamp_seconds", [(at, At(at)) for at, _ in self.does], **unit_labels)
         host.set("llmhost_unit_startable", both(self.where(_DOWN, 1), self.room), **unit_labels)
@@ -151,7 +153,9 @@ class Unit:
         unit_labels = self.labels | {"engine": self.engine, "endpoint": f"http://127.0.0.1:{self.port}"}
         faults = [(at, _DOES[state][2]) for at, state in self.does]
         host.set(
-            "llmhost_engine_up", [(at, None if cause is None else float(not cause)) for at, cause in faults], **unit_labels
+            "llmhost_engine_up",
+            [(at, None if cause is None else float(not cause)) for at, cause in faults],
+            **unit_labels,
         )
         host.current("llmhost_engine_fault", "cause", [(at, cause or None) for at, cause in faults], **unit_labels)
         if self.ready_seconds:
