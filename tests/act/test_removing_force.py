@@ -27,7 +27,7 @@ def test_no_file_that_somebody_has_or_comes_for_is_lost_and_no_stale_one_stays()
     needs_root()
     counts = forced("--rounds", str(ROUNDS), "--seed", "11")
     assert counts["lost"] == []
-    assert counts["left"] == 0
+    assert counts["remaining"] == 0
     assert counts["rounds"] >= ROUNDS
     assert sum(many for result, many in counts["results"].items() if result.startswith("done")) > ROUNDS / 2
     assert min(counts["did"][what] for what in ("pounced in time", "renewed")) > 20  # or else nobody has raced

@@ -213,7 +213,7 @@ def test_without_a_record_nobody_can_tell_how_long_a_process_looks_like_an_orpha
 
 
 @pytest.mark.parametrize(
-    ("seen", "level"),
+    ("given", "level"),
     [
         ({"units": Failed(Cause.NO_BUS)}, Level.CANNOT_TELL),
         ({"processes": Failed(Cause.PID_NAMESPACE)}, Level.CANNOT_TELL),

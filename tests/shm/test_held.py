@@ -211,7 +211,7 @@ def test_where_a_process_may_not_be_inspected_nothing_is_told_to_be_unheld(
     open_to_all(tmp_path)
     open_to_all(processes.path)
     (tmpfs / "of-root").touch()
-    (tmpfs / "of-nobody").touch()
+    (tmpfs / "of-hidden").touch()
     root, hidden = processes.child(), processes.child()
     root.do(f"kept = open({str(tmpfs / 'of-root')!r})")
     hidden.do(f"kept = open({str(tmpfs / 'of-hidden')!r})")
@@ -226,7 +226,7 @@ def test_where_a_process_may_not_be_inspected_nothing_is_told_to_be_unheld(
     )
     uninspected, held = json.loads(run.stdout)
     assert uninspected == 2  # root's, and process 1
-    assert held == {"of-root": None, "of-nobody": [hidden.pid]}
+    assert held == {"of-root": None, "of-hidden": [hidden.pid]}
 
 
 @pytest.mark.parametrize("trusted", [True, False])

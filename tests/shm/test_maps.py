@@ -151,7 +151,7 @@ def test_what_is_open_is_found_without_waiting_for_any_server(
     child: Child, tmpfs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmpfs / "file").touch()
-    (tmpfs / "gone").touch()
+    (tmpfs / "deleted").touch()
     code = "import os, socket; made = [os.pipe(), socket.socket(), os.memfd_create('m')]"
     child.do(f"{code}; kept = [os.open(p, os.O_RDONLY) for p in ({str(tmpfs)!r}, {str(tmpfs / 'file')!r}, '/')]")
     child.do(f"kept.append(os.open({str(tmpfs / 'deleted')!r}, os.O_PATH)); os.unlink({str(tmpfs / 'deleted')!r})")
