@@ -135,7 +135,7 @@ def test_who_opens_it_before_it_is_hidden_has_it_under_its_name(shm: Path, stop_
 
 @pytest.mark.parametrize("moment", ["open", "take the lease", "rename"])
 def test_a_live_file_that_was_given_the_name_meanwhile_keeps_it(moment: str, shm: Path, stop_before: Stop) -> None:
-    """As an engine does that starts: it unlinks what is left of the last one, and makes its own of that name."""
+    """A starting engine unlinks the last one's file, and makes its own of that name."""
     stop_before(moment)
     path = made(shm, "VLLM_OBJECT_STORAGE_SHM_BUFFER")
     with removing(shm, removal_of(path, shm)) as outcome:
@@ -212,7 +212,7 @@ def test_a_full_tmpfs_keeps_no_file_from_getting_its_name_back(who: str, tmp_pat
 def test_what_a_clean_up_leaves_that_is_killed_with_its_child_is_for_the_next(
     moment: str, shm: Path, tmp_path: Path
 ) -> None:
-    """As `systemctl kill` does: nobody mends anything."""
+    """`systemctl kill` kills both, so that nothing is put back."""
     path = made(shm, "joblib_memmapping_folder_7_ab_cd/1-2.pkl")
     segment = removal_of(path, shm).segment
     root = os.open(shm, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,4 +1,4 @@
-"""What a reviewer of rules looks for, and promtool does not: the checks of pint that matter here, and ours."""
+"""Checks of the rules that promtool does not make: those of pint that matter here, and ours."""
 
 import re
 from collections.abc import Iterator

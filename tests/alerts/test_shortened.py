@@ -1,4 +1,4 @@
-"""What end-to-end tests and the demo do to the rules so that hours pass in minutes."""
+"""The shortening of the rules by which hours pass in minutes, in end-to-end tests and the demo."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the repository's texts promise: commands that exist, a changelog that can be read, no place but this one."""
+"""Promises of the repository's texts: commands that exist, a changelog that can be read, no place but this one."""
 
 import re
 import subprocess

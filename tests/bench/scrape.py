@@ -1,4 +1,4 @@
-"""What a scrape costs: `make bench`.
+"""The cost of a scrape: `make bench`.
 
 A host of 2,000 processes (real ones, asleep), 8 GPUs × 16 GPU processes (the fake driver, which answers in
 microseconds; a real one takes some 4.5 ms for each process list, in the child and mostly waiting), 20 watched of 500

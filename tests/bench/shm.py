@@ -1,4 +1,4 @@
-"""What a look at shared memory costs: `python -m tests.bench.shm`, part of `make bench`; needs root.
+"""The cost of reading shared memory: `python -m tests.bench.shm`, part of `make bench`; needs root.
 
 It runs in PID and mount namespaces of its own, with a tmpfs of its own at /dev/shm: real processes, asleep, and eight
 more with some 5,000 lines of maps and 100 descriptors each, which hold the files. Then `fuser -m` and `lsof` look at

@@ -1,4 +1,4 @@
-"""Which processes a clean-up ends, and why others are left. Trees as test_real_trees.py finds them."""
+"""Processes that a clean-up ends, and reasons to skip others. Trees as test_real_trees.py finds them."""
 
 import pytest
 from tests.fakes.clean_plans import OWN_PID, ROOT, host, kept, pids, planned, waiting
@@ -151,7 +151,7 @@ def test_what_lives_below_an_orphan_and_is_none_keeps_it() -> None:
 
 
 def test_one_who_is_no_orphan_and_shares_a_pipe_may_work_with_it() -> None:
-    """As where a fork server was killed, which was the parent, and not who asked for the child."""
+    """The killed parent may be a fork server, which is not the process that asked for the child."""
     asker = run(30, "/usr/bin/vllm serve m", pipes={7: 121})
     found = planned(host([asker, *tree()]))
     assert found.steps == ()

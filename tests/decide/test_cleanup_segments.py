@@ -1,4 +1,4 @@
-"""Which files a clean-up removes, and why others are left; and where nothing at all is done."""
+"""Segments that a clean-up removes, reasons to skip others, and hosts where it does nothing at all."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the guard may end and remove: what is proven to be of its own unit's ended runs, and nothing else.
+"""The guard's remedies: it ends and removes only what provably is of its own unit's ended runs.
 
 The unit's activation began 4000 s after boot, on a host that has been up for 5000 s; the guard is its ExecStartPre=.
 """

@@ -1,4 +1,4 @@
-"""When the memory of a run that ended counts as back, on GPUs that others use as well."""
+"""The memory release of ended runs, on GPUs with other holders as well."""
 
 from llmhost.config.schema import Policy
 from llmhost.derive.memory_release import PendingRelease, is_back, pending_release

@@ -1,4 +1,4 @@
-"""What a start will ask for, by vLLM's own rule, and whether it is free."""
+"""The requirements of a start, by vLLM's own rule, and whether they are free."""
 
 from dataclasses import replace
 

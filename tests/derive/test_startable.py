@@ -1,4 +1,4 @@
-"""What a start would miss, GPU by GPU."""
+"""Shortages of a start, GPU by GPU."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a start finds in its way, worked out by hand: 80 GiB each, 1 GiB reserved, policy.resident 1000 MiB."""
+"""Verdicts on starts, worked out by hand: GPUs of 80 GiB, 1 GiB reserved, policy.resident 1000 MiB."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Whether a process listens: real sockets of real processes."""
+"""Processes that listen: real sockets of real processes."""
 
 import os
 import socket

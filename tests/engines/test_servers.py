@@ -1,4 +1,4 @@
-"""Which servers of a unit are to be asked follows from its processes, their roles and its configuration."""
+"""The servers of a unit, by its processes, their roles and its configuration."""
 
 from pathlib import PurePosixPath
 from typing import Any

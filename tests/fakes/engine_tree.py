@@ -43,11 +43,11 @@ class Member:
 
     @property
     def segment(self) -> Path:
-        """What it has made in shared memory."""
+        """Its segment in shared memory."""
         return Path("/dev/shm", self.facts["segment"])
 
     def has_ended(self, seconds: float = 0.0) -> bool:
-        """Whether it has ended: a pidfd can be read from then on (pidfd_open(2)). Its children have been adopted."""
+        """Tell if it has ended: a pidfd can be read from then on (pidfd_open(2)). Its children have been adopted."""
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(seconds * 1000))

@@ -1,4 +1,4 @@
-"""What watches a host: a real Prometheus and a real Alertmanager as the examples in alerts/ set them up.
+"""The monitoring of a host: a real Prometheus and Alertmanager, set up as the examples in alerts/ do.
 
 with Monitoring({"gpu-1": exporter.port}, Pace(shorter=20)) as seen: seen.hooks.until(lambda: seen.hooks.sent("pager"))
 
@@ -39,7 +39,7 @@ _OFFSET = re.compile(r"\boffset\s+(-?)(\d[0-9a-z]*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often Prometheus looks, and by what factor all durations of rules and routes are shorter."""
+    """The intervals of Prometheus, and the factor by which all durations of rules and routes are shorter."""
 
     scrape: str = "1s"
     evaluation: str = "1s"

@@ -1,4 +1,4 @@
-"""What an exporter remembers of units, written down in a host.yml: the key `history` (tests/hosts/README.md)."""
+"""A history of units, written down in a host.yml: the key `history` (tests/hosts/README.md)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

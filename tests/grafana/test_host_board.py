@@ -169,7 +169,7 @@ def test_a_unit_that_starts_or_stops_is_not_said_to_be_up(tmp_path: Path) -> Non
 
 
 def test_a_gpu_that_does_not_answer_is_seen_in_the_banner(tmp_path: Path) -> None:
-    """What is stuck there is in no number, and the collector has not failed."""
+    """Memory that is stuck there is in no number, and the collector has not failed."""
     series = {**OURS, f"up{{{A}}}": 1, **collector("nvml"), f'llmhost_gpu_up{{{A},gpu="1",uuid="GPU-1"}}': 0}
     answers(tmp_path, series, {query("Is it seen?"): {"{}": 1}})
 

@@ -1,4 +1,4 @@
-"""What a Grafana is provisioned with, and the composition that shows it: as far as can be told without running either.
+"""Grafana's provisioning and the composition that shows it, as far as can be checked without running either.
 
 Compose itself has read grafana/compose.yml (v2.40.3, `config`), but is not here; nor are the images.
 """

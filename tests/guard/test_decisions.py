@@ -1,4 +1,4 @@
-"""What the guard decides, by numbers worked out by hand."""
+"""The guard's decisions, by numbers worked out by hand."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a guard is started with, and what it leaves to a command: environment, streams and signals of others."""
+"""The environment, streams and signals that a guard is started with, and leaves to a command."""
 
 import logging
 import os
@@ -33,7 +33,7 @@ def free_gpu(fake_nvml: FakeNvml) -> FakeNvml:
 
 
 def test_what_an_engines_environment_says_of_its_python_is_not_the_guards(free_gpu: FakeNvml, tmp_path: Path) -> None:
-    """As the drop-in starts it: neither the guard nor its child imports what lies in the engine's PYTHONPATH."""
+    """Started by the drop-in, neither the guard nor its child imports modules from the engine's PYTHONPATH."""
     for module in ("logging", "ctypes"):
         (tmp_path / f"{module}.py").write_text("raise RuntimeError('of the engine')")
     (line,) = [splitline for splitline in DROP_IN.read_text().splitlines() if splitline.startswith("ExecStartPre=")]

@@ -1,4 +1,4 @@
-"""Who can hold the memory that a unit waits for, and who is no concern of it, on a real systemd."""
+"""Holders of the memory that a unit waits for, and processes that are no concern of it, on a real systemd."""
 
 import re
 import sys

@@ -28,7 +28,7 @@ ExecStart=/bin/sh -c 'test -e /run/{name}.json || exec {python} -B {program} /ru
 
 
 class Tree:
-    """What the first run of a unit has made, by name."""
+    """Processes and files of the first run of a unit, by name."""
 
     def __init__(self, host: Host, name: str) -> None:
         self._host = host
@@ -38,7 +38,7 @@ class Tree:
         self.pids = {name: int(str(pid)) for name, pid in made.items()}
 
     def living(self) -> set[str]:
-        """Who has not ended, by name; a zombie has."""
+        """Give the processes that have not ended, by name; a zombie has."""
         states = {
             name: self._host.booted.run(["ps", "-o", "state=", "-p", str(pid)], check=False).stdout.strip()
             for name, pid in self.pids.items()

@@ -39,7 +39,7 @@ def test_runs_are_counted_by_verdict_and_the_last_is_told(tmp_path: Path) -> Non
 
 
 def test_no_run_is_lost_when_several_guards_end_at_once(tmp_path: Path) -> None:
-    """Who is held up for long as it writes is not waited for: here that may take long, as the machine may be busy."""
+    """A guard does not wait for one that writes slowly; here writing may be slow, as the machine may be busy."""
     end = (
         "import sys; from pathlib import Path\n"
         "from llmhost.state import guard_record; guard_record._LOCK_SECONDS = 30\n"

@@ -1,4 +1,4 @@
-"""What status and doctor print for programs is what docs/*.schema.json say, on every written host."""
+"""The JSON of status and doctor fits docs/*.schema.json, on every written host."""
 
 import json
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""What is not supported is not asked again for a while, and then it is."""
+"""Unsupported calls are not made again for a while, and then they are."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What earlier answers add to the present one: identities and lost GPUs. Worked out by hand."""
+"""Additions of earlier answers to the present one: identities and lost GPUs. Worked out by hand."""
 
 import pytest
 from tests.fakes.nvml_reader import holders_of

@@ -1,4 +1,4 @@
-"""What a pass reads, through real pynvml, from a driver that behaves in one of the known ways."""
+"""Readings of a pass, through real pynvml, from a driver that behaves in one of the known ways."""
 
 import os
 from pathlib import Path

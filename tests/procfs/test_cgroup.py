@@ -1,4 +1,4 @@
-"""Which unit or container a cgroup file stands for. Paths are real ones of systemd, Docker, Podman, CRI and LXC."""
+"""The unit or container of a cgroup file. Paths are real ones of systemd, Docker, Podman, CRI and LXC."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whose process it is and which part of the engine. Titles are those in the sources of vLLM 0.6 to 0.32 and SGLang."""
+"""The engine and role of a process. Titles are those in the sources of vLLM 0.6 to 0.32 and SGLang."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whose pipes are told: on trees on disk, and of real processes."""
+"""The processes whose pipes are read: on trees on disk, and of real processes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Who of another PID namespace has the same tmpfs: real namespaces, real mounts."""
+"""Processes of another PID namespace that have the same tmpfs: real namespaces, real mounts."""
 
 import subprocess
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Who holds which file: real processes that hold them the ways that real programs do."""
+"""The holders of each file: real processes that hold them the ways that real programs do."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What processes have mapped and open: asked of the kernel, and read as text; the same answer."""
+"""Files that processes have mapped and open: asked of the kernel, and read as text, with the same answer."""
 
 import ctypes
 import errno

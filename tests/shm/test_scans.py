@@ -1,4 +1,4 @@
-"""How often all processes are looked at, and what is told between: real files and processes, a clock set by hand."""
+"""The times of full scans, and the claims between them: real files and processes, a clock set by hand."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What becomes of a killed engine's segments at 2, 20 and 60 seconds, by a clock set by hand."""
+"""The states of a killed engine's segments at 2, 20 and 60 seconds, by a clock set by hand."""
 
 from collections.abc import Mapping
 from dataclasses import replace

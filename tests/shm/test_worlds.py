@@ -1,4 +1,4 @@
-"""What is claimed of files in worlds made up at random, where the truth is known.
+"""Claims on files in worlds made up at random, where the truth is known.
 
 Processes come, go, fork, take files and let go of them, some refuse to be inspected, files appear and change, deadlines
 cut scans short. The inspector is made up too: it tells the truth of its moment.

@@ -1,4 +1,4 @@
-"""What a connection makes of the messages that it gets: the eighth of dbus-next's defects, order, and forgery."""
+"""The handling of received messages: the eighth of dbus-next's defects, order, and forgery."""
 
 import asyncio
 

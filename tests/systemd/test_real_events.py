@@ -1,4 +1,4 @@
-"""What a real systemd does, and the record that its events make of it: each written down by hand."""
+"""Actions of a real systemd, and the history that its events make: each written down by hand."""
 
 import time
 from collections.abc import Iterator

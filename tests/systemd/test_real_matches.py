@@ -1,4 +1,4 @@
-"""Which units the source takes from a real systemd: what globs mean there, and what anybody may have it load."""
+"""The units that the source takes from a real systemd: matches of globs, and units that any user has it load."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""What the source tells of units as it happens, against a systemd that does as it is told."""
+"""Events of units as they happen, against a fake systemd."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What anybody may have systemd load, and how much of it the source takes."""
+"""Units that any user may have systemd load, and the number of them that the source takes."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Which units the source watches, and what it tells of those that are not loaded."""
+"""The units that the source watches, and its reports of those that are not loaded."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `llmhost clean` says of what it has done, line by line."""
+"""The report of `llmhost clean`, line by line."""
 
 import json
 import re

@@ -103,7 +103,7 @@ class Page:
 
 @dataclass
 class Host:
-    """Where vLLM runs in UNIT and the exporter looks at it."""
+    """A host on which vLLM runs in UNIT, and the exporter reads it."""
 
     booted: Booted
     port: int

@@ -1,4 +1,4 @@
-"""What the page says of a real vLLM that serves, whose API server was killed, that was killed altogether.
+"""The page of a real vLLM that serves, whose API server was killed, that was killed altogether.
 
 Run by `make test-vllm`, as root: it takes minutes. Each test starts vLLM anew, with two workers (one API server, one
 resource tracker, one core).

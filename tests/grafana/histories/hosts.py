@@ -110,7 +110,7 @@ def _until(end: float, steps: Steps) -> Steps:
 
 
 class Shm(NamedTuple):
-    """How many files of a kind there are in each state, and the size of each in bytes."""
+    """The number of segments of a kind in each state, and the size of each in bytes."""
 
     states: Mapping[str, Steps]
     allocated: float

@@ -50,7 +50,7 @@ class End(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """What an engine does while its unit serves, for each second, and what it has at any moment."""
+    """The traffic of an engine while its unit serves: rates for each second, and amounts at any moment."""
 
     model: str
     generation: float = 1500
