@@ -94,7 +94,7 @@ def test_no_symlink_is_followed(shm: Path, tmp_path: Path) -> None:
     assert link.is_symlink()
 
 
-def test_a_file_that_is_gone_is_told_as_gone(shm: Path) -> None:
+def test_a_file_that_is_gone_is_reported_as_gone(shm: Path) -> None:
     path = made(shm)
     removal = removal_of(path, shm)
     path.unlink()
@@ -162,7 +162,7 @@ def _unprivileged(shm: Path, request: RemovalRequest) -> str:
     return result
 
 
-def test_who_comes_for_a_file_just_before_it_is_unlinked_keeps_it(shm: Path) -> None:
+def test_an_opener_just_before_a_file_is_unlinked_keeps_it(shm: Path) -> None:
     """An opener who has looked up the name and arrives after the rename is told by the lease that breaks."""
     path = made(shm)
     found: list[bytes] = []

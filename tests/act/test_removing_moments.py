@@ -93,7 +93,7 @@ class Opener:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_child_that_stops_for_good_costs_who_opens_the_file_a_second_at_most(
+def test_a_child_that_stops_for_good_costs_an_opener_of_the_file_a_second_at_most(
     moment: str, shm: Path, stop_before: Stop
 ) -> None:
     """Worst is before the rename: its name is there, and its lease. The kernel would have it wait for 45 s."""
@@ -117,7 +117,7 @@ def test_a_child_that_stops_for_good_costs_who_opens_the_file_a_second_at_most(
         opener.end()
 
 
-def test_who_opens_it_before_it_is_hidden_has_it_under_its_name(shm: Path, stop_before: Stop) -> None:
+def test_an_opener_before_it_is_hidden_has_it_under_its_name(shm: Path, stop_before: Stop) -> None:
     stop_before("rename")
     path = made(shm)
     inode = path.stat().st_ino
@@ -283,7 +283,7 @@ def test_a_child_that_hangs_in_the_kernel_is_left_and_the_file_has_its_name(
         os.waitpid(child, 0)
 
 
-def test_where_the_check_cannot_run_nothing_is_removed_and_that_is_told(
+def test_where_the_check_cannot_run_nothing_is_removed_and_that_is_reported(
     shm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = made(shm)

@@ -76,7 +76,7 @@ def scene() -> Iterator[Scene]:
             yield Scene(host=host, monitoring=monitoring)
 
 
-def test_each_cause_is_one_page_and_its_end_another_and_nobody_is_told_of_what_is_normal(scene: Scene) -> None:
+def test_each_cause_is_one_page_and_its_end_another_and_the_normal_pages_nobody(scene: Scene) -> None:
     host, hooks = scene.host, scene.monitoring.hooks
     time.sleep(3)  # some scrapes in which all is well
 
@@ -156,7 +156,7 @@ def test_a_page_says_what_where_and_what_to_do_next(scene: Scene) -> None:
     assert "dead, result success, exit status 0" in description
 
 
-def test_tickets_are_of_what_a_page_did_not_tell(scene: Scene) -> None:
+def test_tickets_are_of_what_no_page_has_reported(scene: Scene) -> None:
     messages = scene.monitoring.hooks.sent("chat")
     tickets = {(alert.name, alert.labels.get("unit", "")) for message in messages for alert in message.alerts}
     assert tickets <= {("LlmhostEndlessLoop", f"{name}.service") for name in ("vllm-incident", "vllm-broken")}
@@ -182,7 +182,7 @@ LOADS_SECONDS = 600.0
 
 
 @pytest.mark.e2e
-def test_with_scrapes_of_a_minute_and_a_load_of_ten_the_rules_as_they_are_tell_the_same() -> None:
+def test_with_scrapes_of_a_minute_and_a_load_of_ten_the_rules_fire_the_same() -> None:
     """Nothing is shortened: about 40 minutes. The loop's turn of 110 s is one that public rules never tell of."""
     needs_boot()
     with Booted() as booted, GpuHost(booted) as host:

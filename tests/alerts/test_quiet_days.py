@@ -117,7 +117,7 @@ SPOILT = {
 }
 
 
-def test_each_day_would_be_told_of_by_rules_that_are_a_little_worse(tmp_path: Path) -> None:
+def test_each_day_would_fire_rules_that_are_a_little_worse(tmp_path: Path) -> None:
     """A worse rule bears the day's name here."""
     worse = [
         changed(source_of(alert), clause, instead, None).replace(f"- alert: {alert}\n", f"- alert: {day}\n")

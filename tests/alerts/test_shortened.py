@@ -42,7 +42,7 @@ def test_an_expression_has_its_durations_divided_and_no_other_number(expression:
 
 
 @pytest.mark.parametrize("expression", ["time() - a", "time() - a > 900 + b", "60 * 15 - c > time() - a"])
-def test_a_time_of_which_it_cannot_tell_what_it_is_compared_with_is_refused(expression: str) -> None:
+def test_a_time_that_is_compared_with_an_unknown_one_is_refused(expression: str) -> None:
     with pytest.raises(AssertionError, match="with what is the time compared"):
         shorter_expression(expression, 10)
 

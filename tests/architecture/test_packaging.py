@@ -55,7 +55,7 @@ def test_the_wheel_carries_nothing_of_the_tests(wheel: zipfile.ZipFile) -> None:
     assert [name for name in wheel.namelist() if re.search(r"(^|[/_.])(tests?|conftest|fakes)[/_.]", name)] == []
 
 
-def test_the_wheel_tells_its_command_licence_and_needs(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_has_its_command_licence_and_needs(wheel: zipfile.ZipFile) -> None:
     names = wheel.namelist()
     (entry_points,) = (name for name in names if name.endswith(".dist-info/entry_points.txt"))
     (licence,) = (name for name in names if name.endswith(".dist-info/licenses/LICENSE"))

@@ -199,7 +199,7 @@ def test_ctrl_c_while_it_waits_ends_it_at_once_and_nothing_is_done(
     assert (here.shm / segment).exists()
 
 
-def test_ctrl_c_while_it_acts_tells_what_was_done_and_what_was_not(
+def test_ctrl_c_while_it_acts_reports_what_was_done_and_what_was_not(
     here: World,
     tmp_path: Path,
     children: Children,
@@ -285,7 +285,7 @@ def test_what_the_exporter_has_watched_for_long_enough_is_a_finding_at_once_if_i
     assert {path.name: path.read_bytes() for path in state.iterdir()} == before
 
 
-def test_without_root_it_says_what_it_cannot_tell_and_does_nothing(here: World) -> None:
+def test_without_root_it_names_the_unknowns_and_does_nothing(here: World) -> None:
     needs_root()
     (here.shm / "nccl-AbCdEf").write_bytes(b"x")
     bus = Path(here.bus_address.partition("=")[2]).parent

@@ -183,7 +183,7 @@ def descriptors(procfs: Path, pid: int, *targets: str) -> None:
         (procfs / str(pid) / "fd" / str(number)).symlink_to(target)
 
 
-def test_a_guards_child_is_left_alone_and_listed_and_so_is_who_else_has_the_driver_open(tmp_path: Path) -> None:
+def test_a_guards_child_and_other_users_of_the_driver_are_left_alone_and_listed(tmp_path: Path) -> None:
     tree: list[ProcessEntry] = [
         {"pid": 100, "argv": ["/opt/llmhost/bin/python", "/opt/llmhost/bin/llmhost", "serve", "--once"], "pipes": {}},
         {"pid": 200, "argv": ["/opt/llmhost/bin/python", "/opt/llmhost/bin/llmhost", "guard"], "pipes": {}},
@@ -209,7 +209,7 @@ def test_a_guards_child_is_left_alone_and_listed_and_so_is_who_else_has_the_driv
     assert third == "/dev/nvidia* is open in: VLLM::Worker_TP 300, nvidia-persiste 400"
 
 
-def test_a_wish_of_another_user_is_nobodys(beside: Beside) -> None:
+def test_a_request_of_another_user_does_not_count(beside: Beside) -> None:
     needs_root()
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     until = time.clock_gettime(time.CLOCK_BOOTTIME) + 60
@@ -226,7 +226,7 @@ def test_a_wish_of_another_user_is_nobodys(beside: Beside) -> None:
     assert beside.reads_the_driver()
 
 
-def test_without_the_right_to_write_it_cannot_tell(beside: Beside) -> None:
+def test_without_the_right_to_write_it_exits_with_cannot_tell(beside: Beside) -> None:
     needs_root()
     beside.run.mkdir(mode=0o755)
     unprivileged = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
@@ -238,7 +238,7 @@ def test_without_the_right_to_write_it_cannot_tell(beside: Beside) -> None:
     assert beside.reads_the_driver()
 
 
-def test_where_other_users_processes_are_hidden_it_cannot_tell(tmp_path: Path) -> None:
+def test_where_other_users_processes_are_hidden_it_exits_with_cannot_tell(tmp_path: Path) -> None:
     procfs = write_proc(tmp_path / "proc", [])
     shutil.rmtree(procfs / "1")
     done = llmhost("release", "--run-dir", str(tmp_path), "--path.procfs", str(procfs))

@@ -181,7 +181,7 @@ def test_a_disabled_collector_has_no_series(tmp_path: Path) -> None:
     assert 'collector="systemd"' not in page
 
 
-def test_systemd_is_told_when_it_is_ready_reloading_and_well(tmp_path: Path) -> None:
+def test_systemd_is_notified_when_it_is_ready_reloading_and_well(tmp_path: Path) -> None:
     address = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
         notified.bind(str(address))

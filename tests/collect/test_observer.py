@@ -142,7 +142,7 @@ def test_a_hung_source_is_late_says_what_it_does_and_is_not_asked_twice() -> Non
     assert isinstance(observer.observe(soon(5)).snapshot.nvml, Ok)
 
 
-def test_two_who_observe_at_once_cost_one_read() -> None:
+def test_two_observers_at_once_cost_one_read() -> None:
     release = threading.Event()
     nvml, source = started("nvml", hung(release))
     observer = observer_of(nvml)
@@ -255,7 +255,7 @@ def test_a_short_deadline_does_not_spoil_the_attempt_for_others() -> None:
     assert deadlines[0] > 7
 
 
-def test_a_source_that_knows_its_stuck_call_tells_it_to_callers_that_cannot_wait() -> None:
+def test_a_source_that_knows_its_stuck_call_gives_it_to_callers_that_cannot_wait() -> None:
     release = threading.Event()
 
     class Stuck(ScriptedSource[NvmlReport]):

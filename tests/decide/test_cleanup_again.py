@@ -122,7 +122,7 @@ def test_planning_again_after_any_part_of_a_plan_adds_nothing(seed: int) -> None
     assert steps > ROUNDS  # there was something to do
 
 
-def test_the_other_hosts_of_chance_are_no_worse_for_a_second_look() -> None:
+def test_random_hosts_are_no_worse_for_a_second_plan() -> None:
     for number in range(200):
         processes, files, listening = hosts(number)
         snapshot = host_of(processes, files)

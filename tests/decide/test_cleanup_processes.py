@@ -57,7 +57,7 @@ def test_a_living_tree_is_no_matter() -> None:
     ],
     ids=["shell", "tmux", "python", "user manager"],
 )
-def test_whoever_has_merely_adopted_an_orphan_is_never_in_the_plan(adopter: Process) -> None:
+def test_a_process_that_has_merely_adopted_an_orphan_is_never_in_the_plan(adopter: Process) -> None:
     adopted = [
         run(member.id.pid, member.argv, 20 if member.ppid == 1 else member.ppid, pipes=member.pipes)
         for member in tree()
@@ -150,7 +150,7 @@ def test_what_lives_below_an_orphan_and_is_none_keeps_it() -> None:
     assert set(kept(planned(host([*tree(), command]))).values()) >= {"runs this very command"}
 
 
-def test_one_who_is_no_orphan_and_shares_a_pipe_may_work_with_it() -> None:
+def test_a_process_that_is_no_orphan_and_shares_a_pipe_may_work_with_it() -> None:
     """The killed parent may be a fork server, which is not the process that asked for the child."""
     asker = run(30, "/usr/bin/vllm serve m", pipes={7: 121})
     found = planned(host([asker, *tree()]))
@@ -164,7 +164,7 @@ def test_an_orphan_that_was_not_watched_for_long_enough_waits() -> None:
     assert pids(planned(host(tree()), watched=15.0)) == [40, 50, 51, 31]
 
 
-def test_a_second_look_takes_only_what_the_first_had() -> None:
+def test_a_second_plan_takes_only_what_the_first_had() -> None:
     first = planned(host(tree()), watched=0.0)
     assert pids(planned(host(tree()), ROOT, first)) == [40, 50, 51, 31]
     late = run(52, "VLLM::Worker_TP2", 40, pipes={24: 124, 32: T})
@@ -177,7 +177,7 @@ def test_a_second_look_takes_only_what_the_first_had() -> None:
     assert pids(fewer) == [40, 50, 31]
 
 
-def test_a_tracker_alone_is_ended_only_where_nobody_holds_its_pipe() -> None:
+def test_a_tracker_alone_is_ended_only_where_no_process_holds_its_pipe() -> None:
     assert pids(planned(host([run(31, TRACKER, pipes={31: T})]))) == [31]
     pool = run(45, SPAWN, pipes={24: 141, 32: T}, pgrp=300)  # a child of multiprocessing that is no engine's
     found = planned(host([run(31, TRACKER, pipes={31: T}), pool]))
@@ -186,7 +186,7 @@ def test_a_tracker_alone_is_ended_only_where_nobody_holds_its_pipe() -> None:
     assert "root can tell" in kept(planned(unseen))[31]
 
 
-def test_only_what_is_asked_for_is_told() -> None:
+def test_only_the_requested_kinds_are_planned() -> None:
     snapshot = host(tree())
     assert pids(planned(snapshot, CleanupRequest(uid=0, kinds=frozenset({Condition.ORPHAN})))) == [40, 50, 51]
     of_trackers = planned(snapshot, CleanupRequest(uid=0, kinds=frozenset({Condition.TRACKER})))

@@ -53,7 +53,7 @@ def test_a_file_that_is_held_is_no_matter() -> None:
     assert (found.steps, found.waiting, found.skipped) == ((), (), ())
 
 
-def test_a_file_of_which_it_cannot_be_told_is_counted_and_left() -> None:
+def test_a_file_of_unknown_holders_is_counted_and_kept() -> None:
     found = planned(host(segments=[replace(file(), holders=None), replace(file(6, SegmentKind.OTHER), holders=None)]))
     assert (found.steps, found.waiting, found.skipped) == ((), (), ())
     assert found.unknowns == ("whether files of known kinds are held, of 1 (not all was looked at in time)",)
@@ -65,7 +65,7 @@ def test_a_file_that_was_not_watched_for_long_enough_waits() -> None:
     assert inodes(planned(snapshot, watched=30.0)) == [5]
 
 
-def test_a_second_look_takes_only_the_same_unchanged_file() -> None:
+def test_a_second_plan_takes_only_the_same_unchanged_file() -> None:
     first = planned(host(segments=[file()]), watched=0.0)
     assert waiting(first) == [5]
     assert inodes(planned(host(segments=[file()]), ROOT, first)) == [5]
@@ -128,7 +128,7 @@ def test_where_not_every_process_can_be_read_python_s_stay() -> None:
     assert (inodes(found), list(kept(found))) == ([6], [5])
 
 
-def test_a_pid_in_a_name_counts_only_where_all_who_share_the_tmpfs_are_of_our_namespace() -> None:
+def test_a_pid_in_a_name_counts_only_where_all_sharers_of_the_tmpfs_are_of_our_namespace() -> None:
     snapshot = host(segments=[file(kind=SegmentKind.SGLANG, creator_pid=77)])
     assert inodes(planned(snapshot)) == [5]
     assert "process 12 of another PID namespace" in kept(planned(snapshot, foreign_pids=[90, 12]))[5]
@@ -178,7 +178,7 @@ def test_another_users_file_takes_root() -> None:
     assert kept(planned(snapshot, CleanupRequest(uid=1001))) == {5: "user 1000's: for root to remove"}
 
 
-def test_only_what_is_asked_for_is_told() -> None:
+def test_only_the_requested_kinds_are_planned() -> None:
     of_unit = {SegmentId(27, 6): UnitId("vllm.service")}
     snapshot = host(segments=[file(5), file(6, SegmentKind.SEMAPHORE), file(7, SegmentKind.CUDA)])
     found = planned(snapshot, CleanupRequest(uid=0, units=frozenset({UnitId("vllm.service")})), segment_units=of_unit)

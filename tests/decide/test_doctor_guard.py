@@ -88,12 +88,12 @@ def test_a_capability_that_sees_through_and_a_prefix_that_raises_count() -> None
     assert of("guard-blinded", within(Sandbox(user="llm"), "!")) == (), "as root, in the sandbox"
 
 
-def test_one_that_is_told_what_it_needs_does_not_ask() -> None:
+def test_a_guard_with_a_given_need_does_not_ask() -> None:
     informed = within(Sandbox(root="/srv/root"), guard=("/usr/bin/llmhost", "guard", "--need-free=80GiB"))
     assert of("guard-blinded", informed) == ()
 
 
-def test_what_an_old_systemd_does_not_tell_is_not_held_against_the_unit() -> None:
+def test_what_an_old_systemd_does_not_have_is_not_held_against_the_unit() -> None:
     unprefixed = replace(within(Sandbox(proc_subset="pid")), exec_start_pre_prefixes=())
     assert of("guard-blinded", unprefixed) == ()
 

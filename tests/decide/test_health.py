@@ -170,7 +170,7 @@ def test_a_server_that_does_not_answer_is_found_once_it_had_the_time_to_load() -
     assert found(units=[old], engines=answer(None)) == []
 
 
-def test_a_server_without_metrics_is_untold_and_no_finding() -> None:
+def test_a_server_without_metrics_is_unknown_and_no_finding() -> None:
     result = health(engines=answer(Cause.NO_METRICS))
     assert result.level is Level.HEALTHY
     unknowns = [(unknown.subject, unknown.cause) for unknown in result.unknowns]
@@ -205,7 +205,7 @@ def test_orphans_trackers_and_stale_files_are_found() -> None:
     assert found(shm=stale, history=since) == [("segments", "shared memory", "a stale file")]
 
 
-def test_without_a_record_nobody_can_tell_how_long_a_process_looks_like_an_orphan() -> None:
+def test_without_history_the_time_in_an_orphans_condition_is_unknown() -> None:
     core = process(30, None, ppid=1, engine="vllm", role=Role.CORE, argv=("VLLM::EngineCore",), pipes={})
     result = health(processes=[process(1, None, ppid=0, comm="systemd", argv=("/sbin/init",), pipes={}), core])
     assert result.level is Level.CANNOT_TELL
@@ -234,7 +234,7 @@ def test_a_finding_outweighs_what_cannot_be_seen() -> None:
     assert health(units=[unit(active="failed", sub="failed")], nvml=Failed(Cause.NO_PERMISSION)).level is Level.FINDINGS
 
 
-def test_processes_that_hide_are_told() -> None:
+def test_hidden_processes_are_reported() -> None:
     result = health(processes=Ok(replace(table([]), unreadable=7)))
     assert [(unknown.subject, unknown.detail) for unknown in result.unknowns if unknown.cause == "no_permission"] == [
         ("processes", "processes of which not all could be read: 7; root can")

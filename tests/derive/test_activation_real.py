@@ -78,7 +78,7 @@ def test_a_start_that_waits_for_a_slow_stop_makes_nothing_a_leftover(booted_syst
         end(booted_systemd, name)
 
 
-def test_what_a_run_before_left_is_told_from_what_the_present_one_started(booted_systemd: Booted) -> None:
+def test_leftovers_are_distinguished_from_processes_of_the_present_run(booted_systemd: Booted) -> None:
     name = "leaves.service"
     text = STUBBORN.format(kill_mode="process", stop="1")
     booted_systemd.write_unit(name, text)

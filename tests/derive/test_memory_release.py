@@ -66,7 +66,7 @@ def test_where_the_set_is_not_known_the_gpus_that_it_was_seen_on_count() -> None
     assert pending(60 * GIB, 30 * GIB, None, known=False) is None
 
 
-def test_a_gpu_that_does_not_tell_leaves_it_open_unless_another_is_still_full() -> None:
+def test_a_gpu_without_an_answer_leaves_it_open_unless_another_is_still_full() -> None:
     release = pending(60 * GIB, 72 * GIB)
     assert release is not None
     assert is_back(release, {A: 0}) is None

@@ -43,7 +43,7 @@ def test_engines_of_one_server_add_up() -> None:
         ((), ()),
     ],
 )
-def test_what_two_looks_do_not_tell_is_unknown(
+def test_what_two_observations_do_not_give_is_unknown(
     before: tuple[float | None, ...], after: tuple[float | None, ...]
 ) -> None:
     assert rates(observed(100.0, *before), observed(102.0, *after))[AT].generation_tokens is None

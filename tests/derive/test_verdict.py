@@ -72,7 +72,7 @@ def test_the_largest_obstacle_comes_first_and_each_has_its_pid_and_name() -> Non
     ],
     ids=["CUDA_VISIBLE_DEVICES", "tensor parallel", "learnt", "configured"],
 )
-def test_what_is_on_other_gpus_than_the_units_is_in_nobodys_way(start: Unit, config: Config, history: History) -> None:
+def test_memory_on_other_gpus_than_the_units_is_not_in_its_way(start: Unit, config: Config, history: History) -> None:
     tenant = unit("sglang.service", invocation_id="t")  # up since 9 s
     worker = process(600, in_service("sglang.service"), start=1000)
     leftover = process(601, in_service("sglang.service"), start=100)
@@ -167,7 +167,7 @@ def test_a_small_notebook_is_not_what_leaves_too_little() -> None:
     assert outcome(result) == (Verdict.CLEAN, [("0", "session", 500 * MIB)])
 
 
-def test_the_machines_own_programs_are_in_nobodys_way() -> None:
+def test_the_machines_own_programs_are_in_no_units_way() -> None:
     server = process(8, Placement(Home.SESSION), start=500, comm="Xorg")
     assert outcome(judged([in_use(0, 9 * GIB, held(8, 9 * GIB, 500))], [MAIN, server])) == (Verdict.CLEAN, [])
 
@@ -183,7 +183,7 @@ def test_what_its_own_new_process_has_allocated_by_now_is_not_in_its_way() -> No
     )
 
 
-def test_what_its_own_start_pre_left_running_holds_is_not_in_its_way_and_not_nobodys() -> None:
+def test_memory_of_a_process_that_its_own_start_pre_left_is_not_in_its_way() -> None:
     before = process(890, SERVICE, start=30000)
     now = [in_use(0, 2 * GIB, held(890, 2 * GIB, 30000))]
     assert outcome(judged(now, [MAIN, before])) == (Verdict.CLEAN, [])
@@ -198,7 +198,7 @@ def test_without_a_main_process_its_own_processes_have_come_later() -> None:
     )
 
 
-def test_who_came_after_its_main_process_was_not_there() -> None:
+def test_a_process_younger_than_its_main_process_was_not_there() -> None:
     late = process(9, Placement(Home.SESSION), start=30002)
     now = [in_use(0, 70 * GIB, held(9, 60 * GIB, 30002), held(10, 10 * GIB, 30001))]  # 10 is gone again
     assert outcome(judged(now, [MAIN, late], used={0: 0})) == (Verdict.CLEAN, [])
@@ -230,7 +230,7 @@ def test_the_unit_counts_as_it_was_whatever_systemd_says_of_it_by_now() -> None:
     )
 
 
-def test_on_unified_memory_the_holders_alone_tell() -> None:
+def test_on_unified_memory_the_holders_alone_count() -> None:
     spark = gpu(memory=NotApplicable("unified"), unified_memory=True, holders=Ok((held(500, 30 * GIB, 12000),)))
     worker = process(500, SERVICE, start=12000)
     assert outcome(judged([spark], [MAIN, worker])) == (Verdict.RESIDENT, [("0", "leftover", 30 * GIB)])
@@ -264,7 +264,7 @@ def test_a_lost_gpu_of_the_set_leaves_it_unknown_unless_another_is_full() -> Non
     assert judged([in_use(0, 0)], start=two, history=unlisted) == Failed(Cause.LOST, "GPU-9 is not listed")
 
 
-def test_little_in_use_is_clean_without_lists_and_much_is_not_told_without() -> None:
+def test_little_in_use_is_clean_without_lists_and_much_is_unknown_without() -> None:
     assert outcome(judged([gpu(memory=memory(used=GIB // 2), holders=CHANGING)])) == (Verdict.CLEAN, [])
     assert outcome(judged([gpu(memory=memory(used=1000 * MIB), holders=CHANGING)])) == (Verdict.CLEAN, [])
     full = gpu(memory=memory(used=2 * GIB), holders=CHANGING)
@@ -280,7 +280,7 @@ def test_memory_that_was_not_read_at_the_start_is_unknown_whatever_it_is_by_now(
     assert result == Failed(Cause.UNKNOWN, "GPU 0: its memory was not read as the unit started")
 
 
-def test_without_the_driver_nothing_is_told() -> None:
+def test_without_the_driver_nothing_is_reported() -> None:
     failed = Failed(Cause.TIMEOUT, "hung")
     assert judged([], nvml=failed) == failed
     released = Failed(Cause.RELEASED, "until 12:00:00")

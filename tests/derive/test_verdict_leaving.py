@@ -23,7 +23,7 @@ START = starting("vllm serve m --gpu-memory-utilization 0.45")  # its main proce
 UNKNOWN = Failed(Cause.UNKNOWN, "GPU 0: a unit that has gone down since may have held what nobody holds")
 
 
-def test_what_a_unit_that_went_down_since_held_may_be_what_nobody_holds_now() -> None:
+def test_unattributed_memory_may_be_that_of_a_unit_that_went_down_since() -> None:
     for tenant in (STOPPING, STOPPED):
         assert judged([in_use(0, 0)], [MAIN], START, used={0: 40 * GIB}, units=[tenant], history=OBSERVED) == UNKNOWN
     # what is more than that is in the way for certain, and so is an old worker
@@ -54,7 +54,7 @@ def test_what_a_unit_that_went_down_before_the_start_left_is_in_the_way() -> Non
     assert outcome(result) == (Verdict.RESIDENT, [("0", "leftover", 40 * GIB)])
 
 
-def test_of_a_unit_that_goes_down_and_that_no_look_has_seen_there_nothing_is_known() -> None:
+def test_a_unit_that_goes_down_unobserved_leaves_the_memory_unknown() -> None:
     result = judged([in_use(0, 0)], [MAIN], START, used={0: 40 * GIB}, units=[STOPPED])
     assert outcome(result)[0] is Verdict.RESIDENT
     observed = replace(

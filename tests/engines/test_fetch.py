@@ -91,7 +91,7 @@ def test_no_more_is_read_than_a_body_may_have_and_its_framing(engines: Engines) 
     assert failure(engines.answer_of(running.server())).detail == "more than 1048576 bytes"
 
 
-def test_the_path_of_a_configured_url_is_never_told(engines: Engines) -> None:
+def test_the_path_of_a_configured_url_is_never_shown(engines: Engines) -> None:
     running = engines.run("status 404 Not Found")
     url = f"http://127.0.0.1:{running.ports[0]}"
     answer = engines.answer_of(running.server(url=f"{url}/secret?key=sesame"))
@@ -110,7 +110,7 @@ def test_a_redirect_to_another_place_is_not_followed(engines: Engines) -> None:
     assert other.visited() == []
 
 
-def test_a_token_is_read_from_its_file_at_each_fetch_and_never_told(engines: Engines, tmp_path: Path) -> None:
+def test_a_token_is_read_from_its_file_at_each_fetch_and_never_shown(engines: Engines, tmp_path: Path) -> None:
     running = engines.run("token sesame")
     file = tmp_path / "token"
     server = running.server(url=f"http://127.0.0.1:{running.ports[0]}", token_file=file)

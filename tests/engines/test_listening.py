@@ -43,7 +43,7 @@ def answer(process: Process) -> object:
     return read_listening(PROC, [process])[process.id]
 
 
-def test_who_listens_by_tcp_does_whatever_it_is() -> None:
+def test_a_process_that_listens_by_tcp_does_whatever_it_is() -> None:
     with having(TCP) as pid:
         assert answer(running(pid)) == answer(running(pid, Role.OTHER)) == Ok(True)
     with having(CLIENT) as pid:
@@ -58,7 +58,7 @@ def test_a_unix_socket_counts_for_an_engines_server_alone() -> None:
         assert answer(running(pid, Role.OTHER)) == Ok(False)  # a fork server has one for its own
 
 
-def test_of_another_network_namespace_it_cannot_be_told_once_it_has_a_socket() -> None:
+def test_a_process_of_another_network_namespace_is_unknown_once_it_has_a_socket() -> None:
     needs_root()
     with having("s = socket.socket()", needs("unshare"), "--net") as pid:
         found = answer(running(pid))
@@ -68,7 +68,7 @@ def test_of_another_network_namespace_it_cannot_be_told_once_it_has_a_socket() -
         assert answer(running(pid)) == Ok(False)
 
 
-def test_of_who_has_ended_or_is_another_by_now_it_cannot_be_told() -> None:
+def test_a_process_that_has_ended_or_is_another_by_now_is_unknown() -> None:
     with having("pass") as pid:
         another = process(pid, start=process_id(pid).start_ticks + 1, role=Role.OTHER)
         assert isinstance(answer(another), Failed)
@@ -76,7 +76,7 @@ def test_of_who_has_ended_or_is_another_by_now_it_cannot_be_told() -> None:
     assert isinstance(answer(ended), Failed)
 
 
-def test_without_a_procfs_it_cannot_be_told_and_of_nobody_nothing_is_read(tmp_path: Path) -> None:
+def test_without_a_procfs_it_is_unknown_and_without_processes_nothing_is_read(tmp_path: Path) -> None:
     own = running(os.getpid())
     assert isinstance(read_listening(tmp_path, [own])[own.id], Failed)
     assert read_listening(tmp_path, []) == {}

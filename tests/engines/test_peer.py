@@ -63,7 +63,7 @@ def test_a_unix_socket_of_another_process_is_not_connected_to(engines: Engines, 
         assert received(another) is None
 
 
-def test_a_unix_socket_that_took_the_place_of_the_servers_is_told_nothing(engines: Engines, tmp_path: Path) -> None:
+def test_a_unix_socket_that_took_the_place_of_the_servers_is_sent_nothing(engines: Engines, tmp_path: Path) -> None:
     path = f"{tmp_path}/s"
     running = engines.run({"mode": "metrics", "at": path}, arguments=f"--uds {path}")
     assert engines.answer_of(running.server()).samples == FIVE_TOKENS
@@ -96,7 +96,7 @@ def test_a_server_that_does_not_listen_at_its_unix_socket_yet_is_starting(engine
         ("/" + "a" * 100_000, "unix:/" + "a" * 106),
     ],
 )
-def test_a_unix_socket_is_told_in_one_short_printable_line(path: str, endpoint: str) -> None:
+def test_a_unix_socket_is_shown_in_one_short_printable_line(path: str, endpoint: str) -> None:
     server = EngineServer(unit=UnitId("vllm.service"), engine="vllm", argv=("vllm", "serve", "--uds", path))
     assert expected_endpoint(server) == endpoint
 
@@ -206,7 +206,7 @@ def test_what_is_this_host_goes_by_both_ends_of_a_connection(
     assert required("10.0.0.5", "127.0.0.1") == f"no_permission: no token is sent without TLS: {other_user}"
 
 
-def test_a_token_is_not_sent_when_nobody_is_seen_to_listen() -> None:
+def test_a_token_is_not_sent_without_a_visible_listener() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         connection = socket.create_connection(listener.getsockname())
         accepted, _ = listener.accept()

@@ -132,7 +132,7 @@ def test_the_other_sockets_of_a_busy_server_are_not_asked(engines: Engines) -> N
     assert running.visited() == [1, 1]
 
 
-def test_what_no_argument_points_at_is_asked_for_a_moment_alone_though_it_be_all_there_is(
+def test_a_socket_that_no_argument_names_is_asked_only_for_a_moment_even_if_alone(
     engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_client, "PROBE_SECONDS", 0.3)

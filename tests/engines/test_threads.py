@@ -95,7 +95,7 @@ def test_a_read_under_way_ends_when_the_source_is_closed(engines: Engines) -> No
     assert time.monotonic() - began < 4
 
 
-def test_a_reader_can_be_told_what_is_waited_for(engines: Engines) -> None:
+def test_a_source_says_what_it_waits_for(engines: Engines) -> None:
     running = engines.run("hang")
     assert engines.source.doing() == "idle"
     assert cause(engines.answer_of(running.server(), within=0.3)) is Cause.TIMEOUT

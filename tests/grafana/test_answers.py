@@ -114,7 +114,7 @@ SILENT: Mapping[tuple[str, str], set[str]] = {
 
 
 @pytest.mark.parametrize(("view", "board"), SILENT)
-def test_a_board_answers_wherever_there_is_something_to_tell(view: str, board: str) -> None:
+def test_a_board_answers_wherever_there_is_something_to_show(view: str, board: str) -> None:
     assert empty(opened(VIEWS[view], f"llmhost-{board}")) == SILENT[view, board]
 
 

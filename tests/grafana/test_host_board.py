@@ -117,7 +117,7 @@ def test_the_banner_is_not_calm_once_the_exporter_is_gone(tmp_path: Path) -> Non
     answers(tmp_path, {**stale, up: "1x10 0x80"}, {**checks, query("Not seen", "B"): {}}, at="80m")
 
 
-def test_the_banner_says_nothing_of_files_that_cannot_be_told(tmp_path: Path) -> None:
+def test_the_banner_says_nothing_of_files_of_unknown_state(tmp_path: Path) -> None:
     unlisted = f"llmhost_shm_unlisted_files{{{A}}}"
     unknown = f'llmhost_shm_segments{{{A},kind="vllm",state="unknown"}}'
     stale = query("Stale files")
@@ -126,7 +126,7 @@ def test_the_banner_says_nothing_of_files_that_cannot_be_told(tmp_path: Path) ->
     answers(tmp_path, {unlisted: 5}, {stale: {}})
 
 
-def test_a_unit_keeps_its_row_and_columns_when_something_cannot_be_told(tmp_path: Path) -> None:
+def test_a_unit_keeps_its_row_and_columns_when_something_is_unknown(tmp_path: Path) -> None:
     names = list(panel("llmhost-host", "Units now")["transformations"][1]["options"]["renameByName"].values())
     assert names[:3] == ["state", "wanted", "a start now"]
     checks = {column("Units now", name): {row(UNIT): CANNOT_TELL} for name in names}
@@ -207,7 +207,7 @@ def test_an_exporter_that_is_not_scraped_keeps_its_row(tmp_path: Path) -> None:
     answers(tmp_path, series, checks)
 
 
-def test_an_alert_that_fires_has_a_row_also_where_it_is_not_told_since_when(tmp_path: Path) -> None:
+def test_an_alert_that_fires_has_a_row_also_where_its_beginning_is_unknown(tmp_path: Path) -> None:
     def alert(name: str, severity: str = "critical") -> str:
         return f'{A},alertname="Llmhost{name}",severity="{severity}"'
 

@@ -89,7 +89,7 @@ def test_a_gpu_that_stays_held_is_1_with_holder_and_next_step(guards: Guards) ->
     assert all(line.startswith("INFO the start waits for GPU 0 (5.0 of 85.5 GiB free)") for line in lines[:-1])
 
 
-def test_memory_that_nobody_has_is_told_with_its_rate_and_free_when_it_has_fallen(guards: Guards) -> None:
+def test_memory_without_a_holder_is_named_with_its_rate_and_free_when_it_has_fallen(guards: Guards) -> None:
     """It falls by 20 GiB each 0.2 s, which is 100 GiB/s; then it must stand still for the second of --settle."""
     guards.nvml.write(["gpu 0 total=96G reserved=1G used=80G"])
     process = guards.start("--gpus", "0", "--need-free", "0.9")

@@ -91,7 +91,7 @@ def test_what_the_command_line_wants_goes_over_what_the_engine_will_ask_for() ->
     assert short(decided(unit, gpu(0, 50), options=half)) == [("0", 45 * GIB, int(47.5 * GIB))]
 
 
-def test_where_nobody_knows_which_gpus_a_unit_uses_all_must_have_it_free() -> None:
+def test_where_a_units_gpus_are_unknown_all_must_have_it_free() -> None:
     unit = vllm("--config", "/etc/vllm.yml", "--gpu-memory-utilization", "0.9")
     options = GuardOptions()
     snapshot = snapshot_of(Ok(values.report([gpu(0), gpu(1, 90)])))
@@ -161,7 +161,7 @@ def test_a_lost_gpu_of_the_set_is_no_use_to_wait_for_and_another_is_no_concern(c
     assert (both.verdict, both.is_hopeless) == (GuardVerdict.UNKNOWN, True)
 
 
-def test_a_gpu_that_is_not_listed_cannot_be_told_of() -> None:
+def test_a_gpu_that_is_not_listed_is_unknown() -> None:
     for unit, config in (
         (vllm(CUDA_VISIBLE_DEVICES="0,1"), Config()),
         (vllm("--tensor-parallel-size", "2"), Config()),
@@ -173,7 +173,7 @@ def test_a_gpu_that_is_not_listed_cannot_be_told_of() -> None:
         assert decision.failure.cause is Cause.LOST
 
 
-def test_a_driver_that_does_not_serve_cannot_be_told_of_and_is_waited_for() -> None:
+def test_a_driver_that_does_not_serve_is_unknown_and_is_waited_for() -> None:
     options = GuardOptions()
     for cause, no_use in (
         (Cause.NO_DRIVER, False),

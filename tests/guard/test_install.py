@@ -114,7 +114,7 @@ def test_a_guard_that_is_there_by_other_means_is_not_doubled(unit: Booted) -> No
     assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
 
 
-def test_a_drop_in_that_takes_the_guard_away_is_told_of(unit: Booted) -> None:
+def test_a_drop_in_that_takes_the_guard_away_is_reported(unit: Booted) -> None:
     unit.run(["mkdir", "-p", str(Path(PATH).parent)])
     unit.write(f"{Path(PATH).parent}/override.conf", "[Service]\nExecStartPre=\nExecStartPre=/bin/true\n")
     done = guard_command(unit, "--install", "vllm-i")
@@ -122,7 +122,7 @@ def test_a_drop_in_that_takes_the_guard_away_is_told_of(unit: Booted) -> None:
     assert "the guard will not run: ExecStartPre= of another drop-in takes it away" in done.stderr
 
 
-def test_a_service_that_may_start_before_the_bus_is_told_of(unit: Booted) -> None:
+def test_a_service_that_may_start_before_the_bus_is_noted(unit: Booted) -> None:
     for more, noted in (("", True), ("After=dbus.socket\n", False)):
         unit.write_unit("vllm-i.service", f"[Unit]\nDefaultDependencies=no\n{more}{UNIT.format(more='')}")
         unit.systemctl("daemon-reload")

@@ -89,7 +89,7 @@ def segments(exporter: ExporterInside) -> dict[tuple[str, ...], float]:
     return {state: number for state, number in found.items() if number}
 
 
-def test_what_a_killed_service_leaves_in_its_own_shared_memory_goes_with_it_and_is_never_the_hosts(
+def test_private_shared_memory_of_a_killed_service_goes_with_it_and_is_never_the_hosts(
     host: Host, exporter: ExporterInside
 ) -> None:
     """vllm-a has the host's, for comparison; vllm-b has the drop-in, and both have the guard."""

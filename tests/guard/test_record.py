@@ -22,7 +22,7 @@ def read(run: Path) -> tuple[GuardRun, ...]:
     return GuardRecords(run).read(time.monotonic() + 5)
 
 
-def test_runs_are_counted_by_verdict_and_the_last_is_told(tmp_path: Path) -> None:
+def test_runs_are_counted_by_verdict_and_the_last_is_shown(tmp_path: Path) -> None:
     assert read(tmp_path) == ()
     record(tmp_path, UNIT, GuardVerdict.HELD, at=100.0, wait_seconds=85.0)
     record(tmp_path, UNIT, GuardVerdict.HELD, at=200.0, wait_seconds=85.0)
@@ -53,7 +53,9 @@ def test_no_run_is_lost_when_several_guards_end_at_once(tmp_path: Path) -> None:
     assert run.runs_total == {GuardVerdict.FREE: 80}
 
 
-def test_what_is_no_record_costs_itself_only_and_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_record_costs_itself_only_and_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     record(tmp_path, UNIT, GuardVerdict.FREE, at=1.0, wait_seconds=1.0)
     folder = tmp_path / "guards"
     (folder / "cut.service").write_text((folder / UNIT.name).read_text()[:-20])

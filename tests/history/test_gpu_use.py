@@ -127,7 +127,7 @@ def test_what_a_unit_holds_and_what_others_do_beside_it_is_noted() -> None:
     )
 
 
-def test_what_nobody_holds_before_a_unit_holds_any_is_not_what_others_have_beside_it() -> None:
+def test_unattributed_memory_before_a_unit_holds_any_is_not_that_of_others() -> None:
     releasing = taken([gpu(memory=memory(used=35 * GIB), holders=Ok((held(7, 5 * GIB, 500),)))])
     first = observed(releasing).holdings[ME]  # 30 GiB of the run before are on their way
     assert (first.own_bytes, first.others_bytes) == ({GpuUuid("GPU-0"): 0}, {GpuUuid("GPU-0"): 5 * GIB})

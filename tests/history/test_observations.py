@@ -98,7 +98,7 @@ def test_it_is_forgotten_when_it_is_neither_there_nor_listed_by_the_driver() -> 
     assert observed(first, without_nvml).process_runs == {MAIN.id: NOW}
 
 
-def test_an_older_reading_of_processes_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_reading_of_processes_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     read_late = replace(taken([MAIN, CORE]), processes=Ok(replace(table([MAIN, CORE]), read_at_monotonic=100.0)))
     read_early = replace(taken([]), processes=Ok(replace(table([]), read_at_monotonic=99.0)))
     assert len(observed(read_late, read_early).process_runs) == 2

@@ -32,7 +32,7 @@ HOST = snapshot(
 )
 
 
-def test_health_is_told_apart_from_data() -> None:
+def test_health_is_reported_apart_from_data() -> None:
     found = samples(exposition(HOST))
     assert found["llmhost_collector_success", (("collector", "nvml"),)] == 1
     assert found["llmhost_collector_success", (("collector", "systemd"),)] == 0
@@ -182,7 +182,7 @@ def test_states_that_may_be_among_unlisted_files_are_not_zero() -> None:
     assert of(3) == {"live": 1, UNLISTED: 3}
 
 
-def test_a_watched_start_tells_how_long_it_took_and_how_long_the_next_may() -> None:
+def test_a_watched_start_gives_its_duration_and_the_budget_of_the_next() -> None:
     endpoint = "http://127.0.0.1:8000"
     answered = EngineAnswer(unit=UnitId("vllm.service"), engine="vllm", endpoint=endpoint, samples=Ok(()))
     units = [unit(settings=settings("vllm serve m")), unit("other.service")]
@@ -199,7 +199,7 @@ def test_a_watched_start_tells_how_long_it_took_and_how_long_the_next_may() -> N
     assert sum(name == "llmhost_unit_ready_budget_seconds" for name, _ in found) == 1  # of units that run an engine
 
 
-def test_a_state_that_an_untold_tracker_may_be_in_is_not_zero() -> None:
+def test_a_state_that_an_unknown_tracker_may_be_in_is_not_zero() -> None:
     code = "from multiprocessing.resource_tracker import main;main(5)"
     argv = ("python3", "-c", code)
     parent = process(10, pipes={3: 77})

@@ -64,7 +64,7 @@ def of(record: UnitHistory, *labels: str, gpus: tuple[Gpu, ...] = ()) -> dict[st
     return history_series(snapshot(gpus=gpus, processes=[], units=[unit()]), {VLLM: record}, *labels)
 
 
-def test_counters_of_a_unit_begin_at_zero_and_nothing_else_is_told_of_one_seen_just_now() -> None:
+def test_counters_of_a_new_unit_begin_at_zero_and_it_has_no_other_series() -> None:
     for watched in (unit(), unit("vllm.service", "inactive", "dead", load_state="not-found", settings=None)):
         found = history_series(
             snapshot(gpus=[], processes=[], units=[watched]), {}, "trigger", "verdict", "result", "state"
@@ -100,7 +100,7 @@ def test_starts_are_counted_by_trigger_and_verdict() -> None:
     }
 
 
-def test_failures_have_every_known_result_and_each_other_that_systemd_told_of() -> None:
+def test_failures_have_every_known_result_and_each_other_that_systemd_reported() -> None:
     record = UnitHistory(last_seen_at=1.0, failures_total={"exit-code": 7, "new-in-299": 1}, unexpected_stops_total=3)
     found = of(record, "result")
     assert found["llmhost_unit_failures_total"] == {
@@ -119,7 +119,7 @@ def test_failures_have_every_known_result_and_each_other_that_systemd_told_of() 
     assert found["llmhost_unit_unexpected_stops_total"] == {"": 3}
 
 
-def test_time_is_told_of_every_state() -> None:
+def test_every_state_has_its_time() -> None:
     record = UnitHistory(last_seen_at=1.0, state_seconds={"active": 150.25, "auto_restart": 60.0, "new-in-299": 1.5})
     assert of(record, "state")["llmhost_unit_state_seconds_total"] == {
         "active": 150.25,
@@ -136,7 +136,7 @@ def test_time_is_told_of_every_state() -> None:
     }
 
 
-def test_times_are_told_where_there_was_one() -> None:
+def test_times_are_shown_where_there_was_one() -> None:
     record = UnitHistory(
         last_seen_at=1.0,
         last_start_at=1767225570.25,
@@ -151,7 +151,7 @@ def test_times_are_told_where_there_was_one() -> None:
     assert found["llmhost_unit_last_release_seconds"] == {"": 12.5}
 
 
-def test_whether_a_unit_ever_gives_up_is_told_where_it_can_be() -> None:
+def test_whether_a_unit_gives_up_is_shown_where_it_is_known() -> None:
     def gives_up(**settings: float) -> dict[Any, float]:
         watched = unit(settings=UnitSettings(restart="always", start_limit_burst=5, **settings))  # type: ignore[arg-type]
         found = history_series(snapshot(gpus=[], processes=[], units=[watched]), {}, "unit", "manager")
@@ -207,7 +207,7 @@ def test_what_was_in_the_way_bears_the_index_that_the_gpu_has_now_or_else_had() 
     }
 
 
-def test_units_are_told_apart_by_their_managers() -> None:
+def test_units_are_distinguished_by_their_managers() -> None:
     user_unit = UnitId("vllm.service", "user@1000")
     records = {VLLM: UnitHistory(last_seen_at=1.0, unexpected_stops_total=1), user_unit: UnitHistory(last_seen_at=1.0)}
     taken = snapshot(gpus=[], processes=[], units=[unit(), replace(unit(), id=user_unit)])
@@ -221,7 +221,7 @@ def test_a_unit_that_is_not_watched_has_no_history_on_the_page() -> None:
     assert {unit for series in found.values() for unit in series} == {"other.service"}
 
 
-def test_xid_errors_are_told_by_number_also_of_a_gpu_that_is_lost() -> None:
+def test_xid_errors_are_counted_by_number_also_of_a_gpu_that_is_lost() -> None:
     gpus = [
         gpu(0),
         gpu(

@@ -89,7 +89,7 @@ def test_what_comes_late_is_not_served(hung: Reader, driver: Driver) -> None:
     assert hung.child_pid == child
 
 
-def test_a_late_failure_is_told_as_what_it_is(driver: Driver) -> None:
+def test_a_late_failure_is_reported_as_what_it_is(driver: Driver) -> None:
     driver.write(["system x init=18", "delay nvmlInit* * hang"])
     reader = driver.reader()
     assert reader.fail(0.0).cause is Cause.TIMEOUT

@@ -88,7 +88,7 @@ def test_an_entry_is_of_one_gpu_and_one_instance() -> None:
     assert [holders_of(gpu)[PID].process for gpu in report.gpus] == [ProcessId(PID, 900)] * 2
 
 
-def test_an_entry_outlives_a_look_that_failed() -> None:
+def test_an_entry_outlives_a_pass_that_failed() -> None:
     history = KnownGpus()
     answers = (said("0", "GPU-0", held(500)), said("0", "GPU-0", fault=15), said("0", "GPU-0", held(900)))
     reports = [history.apply(parse_report(answer(gpu))) for gpu in answers]

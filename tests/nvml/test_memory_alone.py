@@ -135,7 +135,7 @@ def test_a_broken_session_is_begun_anew(driver: Driver) -> None:
     assert reader.child_pid == child
 
 
-def test_it_is_told_when_a_full_read_takes_the_lists_anew(driver: Driver) -> None:
+def test_it_says_when_a_full_read_takes_the_lists_anew(driver: Driver) -> None:
     driver.write(FOUR)
     reader = driver.reader(list_interval_seconds=100.0)
     assert reader.source.lists_due_in_seconds() == 0.0

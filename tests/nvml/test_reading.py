@@ -20,7 +20,7 @@ def own_start_ticks() -> int:
     return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
 
 
-def test_a_healthy_gpu_tells_everything(driver: Driver) -> None:
+def test_a_healthy_gpu_gives_every_value(driver: Driver) -> None:
     me = os.getpid()
     driver.write([f"gpu 0 {H100} util=37 temp=64 power=412345 fabric=3:0", f"proc 0 {me} mem=30G"])
     report = driver.reader().read()
@@ -92,7 +92,7 @@ def test_a_fabric_is_ready_only_when_registered_with_success(fabric: str, ready:
     assert driver.reader().gpu().fabric_ready is ready
 
 
-def test_an_old_driver_tells_of_the_fabric_by_its_old_call(driver: Driver) -> None:
+def test_an_old_driver_reports_the_fabric_by_its_old_call(driver: Driver) -> None:
     driver.write(["gpu 0 fabric=3:0", "fault nvmlDeviceGetGpuFabricInfoV * 13"])
     assert driver.reader().gpu().fabric_ready is True
 
@@ -120,7 +120,7 @@ def test_unsupported_memory_of_any_other_gpu_is_not_unified(driver: Driver) -> N
     assert (plain.memory.cause, unreadable.memory.cause) == (Cause.NOT_SUPPORTED, Cause.NO_PERMISSION)
 
 
-def test_bytes_that_the_driver_does_not_tell_are_unknown_and_not_zero(driver: Driver) -> None:
+def test_bytes_that_the_driver_does_not_report_are_unknown_and_not_zero(driver: Driver) -> None:
     driver.write(["gpu 0 total=16376M reserved=0 used=14360M", f"proc 0 {os.getpid()} mem=na", "proc 0 1 mem=0"])
     gpu = driver.reader().gpu()
     assert {pid: holder.used_bytes for pid, holder in holders_of(gpu).items()} == {os.getpid(): None, 1: 0}
@@ -227,7 +227,7 @@ def test_a_device_without_a_uuid_goes_by_its_pci_address_or_index(driver: Driver
     assert [(gpu.uuid, gpu.up) for gpu in report.gpus] == [("PCI-00000000:10:00.0", True), ("INDEX-1", True)]
 
 
-def test_what_is_not_supported_is_not_asked_at_each_look(driver: Driver, tmp_path: Path) -> None:
+def test_what_is_not_supported_is_not_asked_at_each_pass(driver: Driver, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     driver.write([f"system x trace={trace}", "gpu 0 temp=-1 power=-1"])
     reader = driver.reader()
@@ -292,7 +292,7 @@ def test_instances_that_may_not_be_listed_either_say_no_permission(driver: Drive
     assert (instance.memory.cause, instance.holders.cause) == (Cause.NO_PERMISSION, Cause.NO_PERMISSION)
 
 
-def test_a_destroyed_instance_is_dropped_at_the_next_look(driver: Driver) -> None:
+def test_a_destroyed_instance_is_dropped_at_the_next_pass(driver: Driver) -> None:
     driver.write(["gpu 0 mig=1", "mig 0 0 gi=3", "mig 0 1 gi=4"])
     reader = driver.reader(list_interval_seconds=100.0)
     assert [gpu.index for gpu in reader.read().gpus] == ["0", "0:0", "0:1"]

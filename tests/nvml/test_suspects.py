@@ -37,7 +37,7 @@ def test_a_suspect_is_left_out_where_it_is_now(driver: Driver) -> None:
         assert faults == {"GPU-0": None, "GPU-1": None, "GPU-2": Cause.TIMEOUT, "GPU-3": None}
 
 
-def test_a_gpu_that_hangs_before_it_tells_who_it_is_is_left_out_by_its_index(driver: Driver) -> None:
+def test_a_gpu_that_hangs_before_it_gives_its_uuid_is_skipped_by_its_index(driver: Driver) -> None:
     driver.write([*FOUR, "delay nvmlDeviceGetHandleByIndex_v2 2 hang"])
     reader = driver.reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0))
     reader.fail(0.0)

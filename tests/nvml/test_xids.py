@@ -164,7 +164,9 @@ def test_a_session_is_not_shut_down_under_a_wait_that_hangs(host: Host) -> None:
 
 
 @pytest.mark.parametrize("call", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"])
-def test_a_call_of_the_watch_that_hangs_delays_no_answer_and_is_not_told_as_the_childs(call: str, host: Host) -> None:
+def test_a_call_of_the_watch_that_hangs_delays_no_answer_and_is_not_reported_as_the_childs(
+    call: str, host: Host
+) -> None:
     host.fake.write([host.first_line, *FOUR, f"delay {call} * hang"])
     for _ in range(3):
         assert host.reader.read(2.0).listed == 4

@@ -65,7 +65,7 @@ def test_a_core_is_an_orphans_likeness_where_its_parent_did_not_make_it(
 
 @pytest.mark.parametrize("parents", [None, ADOPTER_PIPES])
 @pytest.mark.parametrize("denied", [False, True])
-def test_pipes_that_were_not_read_for_what_that_costs_let_nobody_infer(
+def test_pipes_that_were_not_read_for_what_that_costs_allow_no_inference(
     parents: dict[int, int] | None, denied: bool
 ) -> None:
     parent = run(100, "gunicorn: worker [chat]", pipes=parents, pipes_denied=False)
@@ -186,7 +186,7 @@ def test_a_raylet_that_adopted_a_core_did_not_make_it() -> None:
 
 
 @pytest.mark.parametrize("command", [SPAWN, (*SPAWN, "--multiprocessing-fork_TP0"), FORKSERVER])
-def test_a_bare_child_is_nobodys_without_more_evidence(command: tuple[str, ...]) -> None:
+def test_a_bare_child_is_of_no_engine_without_more_evidence(command: tuple[str, ...]) -> None:
     bare = run(200, command)
     assert conditions(bare) == NONE
     assert conditions(bare, gpus=[gpu(holders=Ok((held(200, GIB),)))]) == PROVEN

@@ -48,7 +48,7 @@ def test_it_is_one_once_it_has_been_in_that_condition_for_the_grace_time() -> No
     assert listed(after(since, 700.0, CORE), since) == [(200, "vllm", Role.CORE, 600.0)]
 
 
-def test_one_look_at_which_all_is_well_starts_the_time_anew() -> None:
+def test_one_observation_without_the_condition_starts_the_time_anew() -> None:
     since: dict[ProcessId, float] = {}
     after(since, 100.0, CORE)
     ending = replace(CORE, placement=SERVICE)
@@ -65,7 +65,7 @@ def test_another_process_with_its_pid_has_a_time_of_its_own() -> None:
     assert since == {ProcessId(200, 2000): 120.0}
 
 
-def test_a_look_that_failed_changes_nothing_and_tells_nothing() -> None:
+def test_a_failed_reading_changes_nothing_and_shows_nothing() -> None:
     since: dict[ProcessId, float] = {}
     after(since, 100.0, CORE)
     failed = Failed(Cause.TIMEOUT, "5 of 9 processes read")
@@ -76,7 +76,7 @@ def test_a_look_that_failed_changes_nothing_and_tells_nothing() -> None:
     assert listed(after(since, 115.0, CORE), since) == [(200, "vllm", Role.CORE, 15.0)]
 
 
-def test_who_held_gpu_memory_is_taken_to_while_nvml_does_not_answer() -> None:
+def test_former_holders_of_gpu_memory_count_while_nvml_does_not_answer() -> None:
     since: dict[ProcessId, float] = {}
     bare = run(200, SPAWN)
     after(since, 100.0, bare, gpus=[gpu(holders=Ok((held(200, GIB),)))])
@@ -95,14 +95,14 @@ def test_a_gpu_that_can_have_no_holders_is_no_gpu_that_does_not_answer() -> None
     assert listed(after(since, 120.0, bare, gpus=[mig_parent, gpu(1)]), since) == []
 
 
-def test_orphans_are_told_by_pid() -> None:
+def test_orphans_are_sorted_by_pid() -> None:
     since: dict[ProcessId, float] = {}
     tree = [run(300, "VLLM::EngineCore"), run(250, "VLLM::Worker_TP0", ppid=300), run(280, "sglang::scheduler")]
     after(since, 0.0, *tree)
     assert [orphan[0] for orphan in listed(after(since, 15.0, *tree), since)] == [250, 280, 300]
 
 
-def test_nobody_can_tell_orphans_who_has_not_watched_for_the_grace_time() -> None:
+def test_orphans_are_unknown_without_observations_for_the_grace_time() -> None:
     first = snapshot(processes=[INIT, CORE], at_monotonic=100.0)
     history = with_observation(History(), first, Policy())
     assert history.processes_since == 100.0

@@ -165,7 +165,7 @@ def test_without_privilege_orphans_are_inferred(tmp_path: Path) -> None:
         assert found_unprivileged(tree) == (dict.fromkeys(TP2_ORPHANS, True), {"tracker": "orphaned"})
 
 
-def test_without_privilege_a_python_adopter_in_the_same_group_hides_them_and_no_tracker_is_called_attached(
+def test_without_privilege_a_python_adopter_in_the_same_group_hides_orphans(
     tmp_path: Path,
 ) -> None:
     needs_root()

@@ -140,7 +140,7 @@ def test_every_recorded_tree_is_expected_to_give_something() -> None:
 
 @pytest.mark.parametrize("readable", [True, False], ids=["with pipes", "without privilege"])
 @pytest.mark.parametrize("name", EXPECTED)
-def test_what_a_recorded_kill_left_is_told_after_the_grace_time_and_not_before(
+def test_orphans_of_a_recorded_kill_are_reported_after_the_grace_time_and_not_before(
     name: str, readable: bool, tmp_path: Path
 ) -> None:
     expected, soon, late = EXPECTED[name]

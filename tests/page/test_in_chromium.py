@@ -200,7 +200,7 @@ def test_without_scripts_all_is_there_and_can_be_asked_for_again(
         assert page.run(HEADLINE) == "healthy"
 
 
-def test_it_asks_again_by_itself_but_not_while_nobody_sees_it(
+def test_it_asks_again_by_itself_but_not_while_it_is_hidden(
     browser: Browser, site: Site, views: dict[str, HostView]
 ) -> None:
     site.page = text_of(views["incident"])
@@ -219,7 +219,7 @@ def test_it_asks_again_by_itself_but_not_while_nobody_sees_it(
         until(lambda: site.requests > requests)
 
 
-def test_what_somebody_is_at_stays_where_it_is(browser: Browser, site: Site, views: dict[str, HostView]) -> None:
+def test_a_file_in_use_stays_where_it_is(browser: Browser, site: Site, views: dict[str, HostView]) -> None:
     site.page = text_of(views["incident"])
     with browser.page(width=390, height=600) as page:
         page.open(site.url)
@@ -295,7 +295,7 @@ def ground_of_health(page: Page) -> str:
     return answer
 
 
-def test_an_exporter_that_hangs_is_told_once_what_is_shown_is_old(
+def test_an_exporter_that_hangs_is_reported_once_the_page_is_old(
     browser: Browser, site: Site, views: dict[str, HostView]
 ) -> None:
     site.page = text_of(views["engine-of-each-kind"], age_seconds=19.0)

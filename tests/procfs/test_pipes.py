@@ -101,7 +101,7 @@ def test_a_dead_server_needs_no_tracker_for_that(grow: Grow) -> None:
     assert tree.pipes().keys() == {102}
 
 
-def test_they_are_read_anew_at_every_look(grow: Grow) -> None:
+def test_they_are_read_anew_at_every_pass(grow: Grow) -> None:
     tree = grow(HEALTHY)
     tree.pipes()
     write_process(tree.root, SERVER | {"pipes": {40: 9}})
@@ -126,7 +126,7 @@ def test_a_daemon_that_holds_a_lost_trackers_pipe_is_searched_for_and_then_known
     assert sorted(tree.looked_at) == [1, 101, 200]
 
 
-def test_a_search_that_found_nobody_is_repeated_once_a_minute(grow: Grow) -> None:
+def test_a_search_that_found_no_holder_is_repeated_once_a_minute(grow: Grow) -> None:
     tree = grow([*LOST, entry_of(200, 1, ["sleep", "1"])])
     assert tree.pipes() == {101: {31: PIPE}}
     assert 200 in tree.looked_at
@@ -207,7 +207,7 @@ def test_a_holder_that_was_found_and_is_not_read_now_is_not_forgotten(grow: Grow
     assert tree.tracker() is TrackerState.DETACHED
 
 
-def test_a_process_with_too_many_descriptors_is_not_told_of_at_all(tmp_path: Path) -> None:
+def test_a_process_with_too_many_descriptors_has_no_known_pipes(tmp_path: Path) -> None:
     root = write_process(tmp_path, entry_of(100, 1, ["vllm"], dict.fromkeys(range(MOST_DESCRIPTORS), PIPE)))
     found = read_pipes(str(root), 10_000)
     assert not isinstance(found, NoPipes)
@@ -216,7 +216,7 @@ def test_a_process_with_too_many_descriptors_is_not_told_of_at_all(tmp_path: Pat
     assert read_pipes(str(root), 10_000) is NoPipes.TOO_MUCH
 
 
-def test_only_pipes_of_that_very_process_are_told(tmp_path: Path) -> None:
+def test_only_pipes_of_that_very_process_are_read(tmp_path: Path) -> None:
     root = write_process(tmp_path, entry_of(100, 1, ["vllm"], {3: PIPE}))
     for number, target in enumerate(["/dev/null", "socket:[7]", "anon_inode:[eventpoll]", "/tmp/pipe:[8]"], 10):
         (root / "fd" / str(number)).symlink_to(target)
@@ -280,7 +280,7 @@ def test_services_spend_the_budget_first_and_then_each_user_in_turn(grow: Grow) 
     assert tree.looked_at == [301, 1, 302, 200, 300, 201]
 
 
-def test_what_may_not_be_read_is_told_from_what_costs_too_much(grow: Grow) -> None:
+def test_what_may_not_be_read_is_distinguished_from_what_costs_too_much(grow: Grow) -> None:
     no_descriptors: ProcessEntry = {"pid": 102, "ppid": 90, "argv": ["VLLM::EngineCore"]}
     many = entry_of(90, 1, ["gunicorn: worker [chat]"], dict.fromkeys(range(MOST_DESCRIPTORS + 1), PIPE))
     tree = grow([many, no_descriptors])

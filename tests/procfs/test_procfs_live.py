@@ -71,7 +71,7 @@ def test_a_process_may_call_itself_anything(comm: bytes) -> None:
         assert process.uid == os.geteuid()
 
 
-def test_arguments_that_are_no_text_are_told_as_text() -> None:
+def test_arguments_that_are_no_text_are_given_as_text() -> None:
     with running(SLEEP, b"\xff\xfe", b"", b"a b\n", b"\xe2\x82\xac") as (pid, _):
         assert table().by_pid[pid].argv[3:] == ("\\xff\\xfe", "", "a b\n", "€")
 
@@ -222,7 +222,7 @@ def elsewhere(*command: str, procfs: str = "/proc", trust: bool = True, user: in
     return answer
 
 
-def test_without_privilege_every_process_is_told_as_with_it() -> None:
+def test_without_privilege_every_process_is_read_as_with_it() -> None:
     needs_root()
     with running(SLEEP, "secret") as (pid, _):
         count, unreadable, processes = elsewhere(user=NOBODY)

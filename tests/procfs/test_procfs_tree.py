@@ -52,7 +52,7 @@ def error_of(call: Callable[[], object]) -> SourceError:
     return caught.value
 
 
-def test_every_field_of_a_process_is_told(tmp_path: Path) -> None:
+def test_every_field_of_a_process_is_read(tmp_path: Path) -> None:
     entry: ProcessEntry = {
         "pid": 4711,
         "ppid": 4000,
@@ -101,14 +101,14 @@ def test_names_and_arguments_that_are_no_text_can_be_written_as_text(tmp_path: P
     process.comm.encode()
 
 
-def test_kernel_threads_are_told_by_their_flag_and_are_nobodys(tmp_path: Path) -> None:
+def test_kernel_threads_are_known_by_their_flag_and_of_no_unit(tmp_path: Path) -> None:
     entry = old(2, comm="kworker/R-VLLM::EngineCore", argv=[], flags=0x00200000 | 0x40, cgroup=HERE)
     process = Tree(tmp_path, [entry]).read().by_pid[2]
     assert process.kernel_thread
     assert (process.placement.home, process.engine, process.argv) == (Home.NONE, "", ())
 
 
-def test_what_cannot_be_read_of_a_process_is_counted_and_the_rest_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_read_of_a_process_is_counted_and_the_rest_is_reported(tmp_path: Path) -> None:
     tree = Tree(tmp_path, [old(10), old(11), old(12), old(13)])
     for name in ("10/cgroup", "11/cmdline", "12/stat"):  # a directory opens, and then fails to read
         (tmp_path / name).unlink()
@@ -136,7 +136,7 @@ def test_no_directory_and_an_empty_one_are_no_procfs(tmp_path: Path) -> None:
         assert error_of(lambda source=source: source.read(float("inf"))).cause is Cause.NO_PROCFS  # type: ignore[misc]
 
 
-def test_outside_of_the_hosts_pid_namespace_nothing_is_told(tmp_path: Path) -> None:
+def test_outside_of_the_hosts_pid_namespace_nothing_is_read(tmp_path: Path) -> None:
     write_proc(tmp_path, [old(10)], pid_namespace=4026532281)
     error = error_of(lambda: ProcfsSource(procfs=tmp_path, trust_pid_namespace=False).read(float("inf")))
     assert error.cause is Cause.PID_NAMESPACE
@@ -191,7 +191,7 @@ def test_a_deadline_that_has_passed_leaves_the_next_read_whole(tmp_path: Path) -
     assert set(tree.read().by_pid) == {1, 10}
 
 
-def test_what_is_told_of_a_settled_process_is_kept_for_a_while(tmp_path: Path) -> None:
+def test_what_is_known_of_a_settled_process_is_kept_for_a_while(tmp_path: Path) -> None:
     tree = Tree(tmp_path, [old(10)])
     tree.read()
     tree.move(10, THERE)

@@ -21,7 +21,7 @@ def never() -> bool:
     return False
 
 
-def test_a_file_is_told_by_inode_with_both_of_its_sizes(tmpfs: Path, processes: ShownProcesses) -> None:
+def test_a_file_is_listed_by_inode_with_both_of_its_sizes(tmpfs: Path, processes: ShownProcesses) -> None:
     path = tmpfs / "psm_e1a2b3c4"
     with path.open("wb") as file:
         file.write(b"x" * 5000)  # two pages
@@ -36,7 +36,7 @@ def test_a_file_is_told_by_inode_with_both_of_its_sizes(tmpfs: Path, processes: 
     assert shared.changed_at == pytest.approx(before, abs=1)
 
 
-def test_the_tmpfs_tells_what_is_used_beyond_the_files(tmp_path: Path, processes: ShownProcesses) -> None:
+def test_the_tmpfs_gives_the_use_beyond_the_files(tmp_path: Path, processes: ShownProcesses) -> None:
     with mounted(tmp_path / "small", "size=8M,nr_inodes=100") as directory:
         (directory / "a").write_bytes(b"x" * 4096)
         descriptor = os.open(directory / "b", os.O_RDWR | os.O_CREAT)
@@ -50,7 +50,7 @@ def test_the_tmpfs_tells_what_is_used_beyond_the_files(tmp_path: Path, processes
         assert observe(source(directory, processes)).used_bytes == 4096
 
 
-def test_a_tmpfs_without_bounds_tells_no_sizes(tmp_path: Path, processes: ShownProcesses) -> None:
+def test_a_tmpfs_without_bounds_has_no_sizes(tmp_path: Path, processes: ShownProcesses) -> None:
     with mounted(tmp_path / "endless", "size=0,nr_inodes=0") as directory:
         (directory / "a").write_bytes(b"x" * 4096)
         shared = observe(source(directory, processes))
@@ -216,7 +216,7 @@ def test_a_hundred_thousand_files_are_listed_in_bounded_time(tmpfs: Path, proces
         shm_source.read(time.monotonic() + 0.01)
 
 
-def test_another_path_or_size_is_told_at_the_next_look_and_new_names_after_a_reload(
+def test_another_path_or_size_shows_at_the_next_read_and_new_names_after_a_reload(
     tmpfs: Path, processes: ShownProcesses
 ) -> None:
     path = tmpfs / "psm_e1a2b3c4"
@@ -257,7 +257,7 @@ def test_without_a_procfs_there_is_no_reading(tmpfs: Path, tmp_path: Path) -> No
     assert fault(tmpfs, tmp_path / "absent").cause is Cause.NO_PROCFS
 
 
-def test_another_tmpfs_mounted_over_it_is_looked_at_from_then_on(tmpfs: Path, processes: ShownProcesses) -> None:
+def test_another_tmpfs_mounted_over_it_is_read_from_then_on(tmpfs: Path, processes: ShownProcesses) -> None:
     (tmpfs / "below").touch()
     shm_source = source(tmpfs, processes)
     (first,) = observe(shm_source).segments

@@ -37,7 +37,9 @@ def make(child: Child, size: int = 65536) -> str:
     return name
 
 
-def test_a_segment_is_held_by_its_maker_and_by_who_attached_later(tmpfs: Path, processes: ShownProcesses) -> None:
+def test_a_segment_is_held_by_its_maker_and_by_a_process_that_attached_later(
+    tmpfs: Path, processes: ShownProcesses
+) -> None:
     maker, reader, _ = (processes.child(tmpfs) for _ in range(3))
     shm_source = source(tmpfs, processes)
     name = make(maker)
@@ -54,9 +56,7 @@ def test_a_segment_is_held_by_its_maker_and_by_who_attached_later(tmpfs: Path, p
     assert by_path(observe(source(tmpfs, processes)))[name].holders == frozenset()
 
 
-def test_who_was_there_all_along_is_found_when_the_holder_that_was_known_is_gone(
-    tmpfs: Path, processes: ShownProcesses
-) -> None:
+def test_an_old_holder_is_found_when_the_known_one_is_gone(tmpfs: Path, processes: ShownProcesses) -> None:
     maker, reader = processes.child(tmpfs), processes.child(tmpfs)
     shm_source = source(tmpfs, processes)
     name = make(maker)
@@ -126,7 +126,7 @@ path = {path!r}
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_a_file_is_held_whichever_way_and_known_to_be_at_the_next_look(
+def test_a_file_is_held_whichever_way_and_known_to_be_at_the_next_scan(
     way: str, tmpfs: Path, processes: ShownProcesses
 ) -> None:
     path = tmpfs / "file"
@@ -204,7 +204,7 @@ print(json.dumps([seen.uninspected, holders]))
 """
 
 
-def test_where_a_process_may_not_be_inspected_nothing_is_told_to_be_unheld(
+def test_where_a_process_may_not_be_inspected_nothing_is_called_unheld(
     tmpfs: Path, tmp_path: Path, processes: ShownProcesses
 ) -> None:
     needs_root()

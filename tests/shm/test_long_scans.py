@@ -31,7 +31,7 @@ def slow(shm: Path, processes: ShownProcesses, seconds: float = 1.0) -> tuple[Ha
     return clock, shm_source, inspector
 
 
-def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_looks(tmpfs: Path, processes: ShownProcesses) -> None:
+def test_a_scan_that_the_deadline_cuts_short_goes_on_at_the_next_reads(tmpfs: Path, processes: ShownProcesses) -> None:
     many = sorted((processes.child() for _ in range(13)), key=lambda child: child.pid)
     holder = many[-1]
     for name in ("held", "unheld"):
@@ -73,7 +73,7 @@ def test_a_scan_whose_files_are_gone_is_given_up(tmpfs: Path, processes: ShownPr
     assert dict(holders(observe(shm_source, clock))) == {"new": NO_HOLDERS}
 
 
-def test_a_pid_that_comes_back_while_a_scan_lasts_is_looked_at_again(
+def test_a_pid_that_comes_back_while_a_scan_lasts_is_inspected_again(
     tmpfs: Path, processes: ShownProcesses, children: Children
 ) -> None:
     first, second, *_ = many = [children() for _ in range(9)]
@@ -93,7 +93,7 @@ def test_a_pid_that_comes_back_while_a_scan_lasts_is_looked_at_again(
     assert found == replace(second.id, pid=2)
 
 
-def test_holders_that_there_was_no_time_for_are_looked_at_the_next_time(tmpfs: Path, processes: ShownProcesses) -> None:
+def test_holders_that_there_was_no_time_for_are_inspected_the_next_time(tmpfs: Path, processes: ShownProcesses) -> None:
     many = [processes.child() for _ in range(4)]
     for number, child in enumerate(many):
         path = tmpfs / str(number)
@@ -110,9 +110,7 @@ def test_holders_that_there_was_no_time_for_are_looked_at_the_next_time(tmpfs: P
     assert sorted(inspector.inspected) == sorted((child.pid, False) for child in many)
 
 
-def test_a_child_that_takes_over_while_all_processes_are_looked_at_is_found(
-    tmpfs: Path, processes: ShownProcesses
-) -> None:
+def test_a_child_that_takes_over_during_a_full_scan_is_found(tmpfs: Path, processes: ShownProcesses) -> None:
     parent = processes.child()
     (tmpfs / "file").touch()
     parent.do(f"import os, signal; kept = open({str(tmpfs / 'file')!r})")
@@ -130,7 +128,7 @@ def test_a_child_that_takes_over_while_all_processes_are_looked_at_is_found(
     assert dict(holders(observe(shm_source, clock))) == {"file": these(*heirs)}
 
 
-def test_a_process_that_ends_before_it_is_looked_at_is_no_failure(tmpfs: Path, processes: ShownProcesses) -> None:
+def test_a_process_that_ends_before_it_is_inspected_is_no_failure(tmpfs: Path, processes: ShownProcesses) -> None:
     ends = processes.child()
     (tmpfs / "file").touch()
     ends.do(f"kept = open({str(tmpfs / 'file')!r})")
@@ -141,7 +139,7 @@ def test_a_process_that_ends_before_it_is_looked_at_is_no_failure(tmpfs: Path, p
     assert (dict(holders(shared)), shared.uninspected) == ({"file": NO_HOLDERS}, 0)
 
 
-def test_a_hung_look_names_its_process(tmpfs: Path, processes: ShownProcesses) -> None:
+def test_a_hung_scan_names_its_process(tmpfs: Path, processes: ShownProcesses) -> None:
     hung = processes.child()
     (tmpfs / "file").touch()
     shm_source = source(tmpfs, processes)

@@ -86,7 +86,7 @@ def test_a_file_is_found_however_it_is_mapped(
             assert (held.process, held.inodes) == (child.id, frozenset({there.st_ino}))
 
 
-def test_both_tell_the_same_of_thousands_of_mappings(child: Child, tmpfs: Path) -> None:
+def test_both_give_the_same_for_thousands_of_mappings(child: Child, tmpfs: Path) -> None:
     for number in range(300):
         (tmpfs / str(number)).write_bytes(b"x")
     ways = [(READ | WRITE, SHARED), (READ, PRIVATE), (READ, SHARED)]
@@ -101,7 +101,7 @@ def test_both_tell_the_same_of_thousands_of_mappings(child: Child, tmpfs: Path) 
     assert by_text(child.pid, device) == by_query(child.pid, device) == expected
 
 
-def test_both_tell_the_same_of_every_process_and_every_filesystem() -> None:
+def test_both_give_the_same_for_every_process_and_every_filesystem() -> None:
     compared = 0
     for pid in Inspector(Path("/proc")).pids():
         try:
@@ -138,7 +138,7 @@ MAPS = b"""\
 """
 
 
-def test_the_text_is_read_by_its_fields_and_not_by_what_paths_look_like() -> None:
+def test_the_text_is_read_by_its_fields_and_not_by_the_form_of_paths() -> None:
     assert parse_maps(MAPS, os.makedev(0, 0x1B)) == {5, 18446744073709551615, 7}
     assert parse_maps(MAPS, os.makedev(0, 0x2B)) == {9}
     assert parse_maps(MAPS, os.makedev(0, 0x1BA)) == {11}
@@ -168,7 +168,7 @@ def test_what_is_open_is_found_without_waiting_for_any_server(
         os.close(directory)
 
 
-def test_a_file_that_is_mapped_and_closed_in_the_middle_of_a_look_is_found(
+def test_a_file_that_is_mapped_and_closed_in_the_middle_of_a_scan_is_found(
     child: Child, tmpfs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmpfs / "file"

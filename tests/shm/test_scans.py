@@ -53,12 +53,12 @@ def watched(tmpfs: Path, processes: ShownProcesses) -> Watched:
     return Watched(tmpfs, processes)
 
 
-def test_without_files_no_process_is_looked_at(watched: Watched) -> None:
+def test_without_files_no_process_is_inspected(watched: Watched) -> None:
     assert watched.at(0) == watched.at(100) == {}
     assert (watched.inspected, watched.full_scans) == ([], 0)
 
 
-def test_while_all_files_have_their_known_holders_only_those_are_looked_at_and_quickly(
+def test_while_all_files_have_their_known_holders_only_those_are_inspected_and_quickly(
     watched: Watched, tmpfs: Path, processes: ShownProcesses
 ) -> None:
     holder, bystander = processes.child(), processes.child()
@@ -74,7 +74,7 @@ def test_while_all_files_have_their_known_holders_only_those_are_looked_at_and_q
     assert watched.full_scans == 1
 
 
-def test_what_an_engine_makes_and_who_joins_it_is_found_without_a_full_scan(
+def test_what_an_engine_makes_and_its_later_holders_are_found_without_a_full_scan(
     watched: Watched, tmpfs: Path, processes: ShownProcesses
 ) -> None:
     engine, old = processes.child(), processes.child()
@@ -146,7 +146,7 @@ def test_a_file_that_was_in_somebodys_hands_since_the_scan_is_not_known(
     assert watched.at(30) == {"file": NO_HOLDERS}
 
 
-def test_a_holder_that_has_no_mapping_costs_a_thorough_look_at_itself_alone(
+def test_a_holder_that_has_no_mapping_costs_a_thorough_inspection_of_itself_alone(
     watched: Watched, tmpfs: Path, processes: ShownProcesses
 ) -> None:
     maps, opens = sorted((processes.child(), processes.child()), key=lambda child: child.pid)

@@ -71,7 +71,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize(("name", "kind", "pid"), REAL)
-def test_a_name_tells_its_kind_and_its_makers_pid(name: str, kind: SegmentKind, pid: int | None) -> None:
+def test_a_name_gives_its_kind_and_its_makers_pid(name: str, kind: SegmentKind, pid: int | None) -> None:
     assert kind_of(name) == (kind, pid)
 
 

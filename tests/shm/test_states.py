@@ -70,7 +70,7 @@ def test_a_killed_engines_segment_is_unheld_and_after_the_grace_time_stale(
     assert states == [LIVE, LIVE, LIVE, LIVE, UNHELD, UNHELD, UNHELD, STALE, STALE]
 
 
-def test_where_all_processes_were_looked_at_just_before_it_is_not_known_for_a_grace_time(
+def test_after_a_full_scan_just_before_it_is_unknown_for_a_grace_time(
     observed: Observations, tmpfs: Path, processes: ShownProcesses
 ) -> None:
     killed = engine(tmpfs, processes)

@@ -164,7 +164,7 @@ def test_no_claim_is_ever_false(seed: int) -> None:
     assert scans
 
 
-def test_worlds_tell_everything_there_is_to_tell() -> None:
+def test_claims_on_random_worlds_are_true() -> None:
     """The test above would pass of a source that never claims anything."""
     counts: dict[str, int] = {"held": 0, "unheld": 0, "unknown": 0}
     missing = 0

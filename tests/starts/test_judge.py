@@ -109,7 +109,7 @@ def test_memory_that_is_free_is_a_clean_start_without_lists() -> None:
         assert (judge.lists.reads, judge.processes.reads) == (0, 0)
 
 
-def test_memory_in_use_is_looked_into_with_lists_and_processes() -> None:
+def test_memory_in_use_is_attributed_by_lists_and_processes() -> None:
     old = process(7, in_service("vllm.service"), start=100)
     lists = report([gpu(memory=memory(used=70 * GIB), holders=held_by(7, 70 * GIB))])
     with JudgeUnderTest(report([gpu(memory=memory(used=70 * GIB), holders=CHANGING)]), lists).running() as judge:

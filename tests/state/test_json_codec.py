@@ -124,7 +124,7 @@ def test_a_number_that_is_none_is_not_written(number: float) -> None:
 
 
 @pytest.mark.parametrize("hint", [object, int | str, list[int], bytes])
-def test_a_type_without_a_form_is_told_when_the_form_is_asked_for(hint: object) -> None:
+def test_a_type_without_a_codec_is_refused_when_the_codec_is_made(hint: object) -> None:
     with pytest.raises(TypeError, match="has no form in JSON"):
         codec_of(hint)
 

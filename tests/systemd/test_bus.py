@@ -254,7 +254,7 @@ def test_9_the_effective_uid_authenticates() -> None:
             os.seteuid(0)
 
 
-def test_9_where_uids_are_mapped_the_socket_tells_who_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_9_where_uids_are_mapped_the_socket_proves_our_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(address: str) -> None:
         async with connected(address) as bus:
             assert await bus.call(BUS_DRIVER, "GetConnectionUnixUser", "s", bus.unique_name) == [os.getuid()]

@@ -267,7 +267,7 @@ def test_a_crash_loop_is_followed_by_signals_alone(host: Booted, source: Systemd
     assert (unit.sub_state, unit.exec_main_status) == ("running", None)
 
 
-def test_a_transient_unit_is_told_until_and_after_it_goes(host: Booted, source: SystemdSource) -> None:
+def test_a_transient_unit_is_reported_until_and_after_it_goes(host: Booted, source: SystemdSource) -> None:
     unit = units(source)["vllm-transient.service"]
     assert_as_shown(unit, host.show("vllm-transient.service", *SHOWN))
     assert unit.unit_file_state == "transient"

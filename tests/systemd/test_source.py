@@ -52,7 +52,7 @@ def test_signals_alone_bring_changes(bus: PrivateBus) -> None:
         assert systemd.calls == []
 
 
-def test_units_that_nobody_watches_cost_no_message(bus: PrivateBus) -> None:
+def test_unwatched_units_cost_no_message(bus: PrivateBus) -> None:
     ignored = [{"Id": f"other{number}.service"} for number in range(500)]
     with FakeSystemd(bus, [VLLM, *ignored]) as systemd, source_on(bus) as source:
         read(source)

@@ -50,7 +50,7 @@ class EventLog:
         ]
 
 
-def test_it_connects_and_tells_without_being_read(bus: PrivateBus) -> None:
+def test_it_connects_and_reports_without_being_read(bus: PrivateBus) -> None:
     log = EventLog()
     clock: Callable[[], float] = lambda: 7.0  # noqa: E731
     with FakeSystemd(bus, [VLLM]), source_on(bus, on_event=log, clock=clock, wall_clock=lambda: 1007.0) as source:
@@ -64,7 +64,7 @@ def test_it_connects_and_tells_without_being_read(bus: PrivateBus) -> None:
         source.start()
 
 
-def test_each_change_is_told_once_and_in_order(bus: PrivateBus) -> None:
+def test_each_change_is_reported_once_and_in_order(bus: PrivateBus) -> None:
     log = EventLog()
     other = {"Id": "vllm-b.service"}
     with FakeSystemd(bus, [VLLM, other]) as systemd, source_on(bus, on_event=log) as source:
@@ -84,7 +84,7 @@ def test_each_change_is_told_once_and_in_order(bus: PrivateBus) -> None:
         assert not any(event.gap for event in events)
 
 
-def test_who_is_told_may_fail_and_the_next_event_comes(bus: PrivateBus, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_may_fail_and_the_next_event_comes(bus: PrivateBus, caplog: pytest.LogCaptureFixture) -> None:
     log = EventLog()
 
     def fails(event: UnitEvent) -> None:
@@ -109,7 +109,7 @@ def run_once(systemd: FakeSystemd, invocation_id: str) -> None:
     systemd.unload("vllm.service")
 
 
-def test_a_unit_that_comes_and_goes_faster_than_it_can_be_read_is_told_of(bus: PrivateBus) -> None:
+def test_a_unit_that_comes_and_goes_faster_than_it_can_be_read_is_reported(bus: PrivateBus) -> None:
     log = EventLog()
     with FakeSystemd(bus, [], FILE) as systemd, source_on(bus, on_event=log) as source:
         assert units(source)["vllm.service"].load_state == "stub"
@@ -126,7 +126,7 @@ def test_a_unit_that_comes_and_goes_faster_than_it_can_be_read_is_told_of(bus: P
         assert runs == expected
 
 
-def test_an_answer_that_is_overtaken_by_a_start_tells_no_end(bus: PrivateBus) -> None:
+def test_an_answer_that_is_overtaken_by_a_start_is_no_end(bus: PrivateBus) -> None:
     log = EventLog()
     running = {**VLLM, "InvocationID": A}
     with FakeSystemd(bus, [running], FILE) as systemd, source_on(bus, on_event=log) as source:
@@ -145,7 +145,7 @@ def test_an_answer_that_is_overtaken_by_a_start_tells_no_end(bus: PrivateBus) ->
         ]
 
 
-def test_a_unit_that_comes_into_being_is_told_of_as_one_that_was_not_there(bus: PrivateBus) -> None:
+def test_a_unit_that_comes_into_being_is_reported_as_one_that_was_not_there(bus: PrivateBus) -> None:
     log = EventLog()
     with (
         FakeSystemd(bus, [VLLM]) as systemd,
@@ -177,7 +177,7 @@ def test_what_holds_gpu_memory_was_there_before(bus: PrivateBus) -> None:
         assert log.of("other.service") == [("active", "a", True)]
 
 
-def test_a_reload_tells_nothing_but_what_it_changes(bus: PrivateBus) -> None:
+def test_a_reload_reports_nothing_but_what_it_changes(bus: PrivateBus) -> None:
     log = EventLog()
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=log) as source:
         read(source)
@@ -194,7 +194,7 @@ def test_a_reload_tells_nothing_but_what_it_changes(bus: PrivateBus) -> None:
         assert settings.restart_delay_seconds == 30.0
 
 
-def test_another_systemd_or_connection_is_told_of_once_with_a_gap(bus: PrivateBus) -> None:
+def test_another_systemd_or_connection_is_reported_once_with_a_gap(bus: PrivateBus) -> None:
     log = EventLog()
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=log) as source:
         read(source)
@@ -215,7 +215,7 @@ def test_another_systemd_or_connection_is_told_of_once_with_a_gap(bus: PrivateBu
             assert [event.gap for event in log.events[3:]] == [True, True, False]
 
 
-def test_what_is_watched_no_longer_is_told_of_no_longer(bus: PrivateBus) -> None:
+def test_what_is_watched_no_longer_is_reported_no_longer(bus: PrivateBus) -> None:
     log = EventLog()
     with FakeSystemd(bus, [VLLM, {"Id": "other.service"}]) as systemd, source_on(bus, on_event=log) as source:
         read(source)
@@ -244,7 +244,7 @@ def test_after_a_message_that_cannot_be_understood_there_is_a_gap(bus: PrivateBu
         assert log.of()[2] == ("active", "a", False), "no signal was missed since"
 
 
-def test_a_configured_unit_that_does_not_exist_is_told_of_so(bus: PrivateBus) -> None:
+def test_a_configured_unit_that_does_not_exist_is_reported_as_that(bus: PrivateBus) -> None:
     log = EventLog()
     with FakeSystemd(bus, []) as systemd, source_on(bus, "gone.service", on_event=log) as source:
         read(source)

@@ -55,7 +55,7 @@ def test_names_of_units_that_do_not_exist_are_let_go_without_a_read(bus: Private
         wait_until(lambda: set(watched_by(source)._by_name) == {"gone.service", "vllm.service", "vllm-last.service"})
 
 
-def test_above_the_buss_limit_of_match_rules_a_wide_one_takes_over_until_there_are_few_units_again(
+def test_above_the_buss_limit_of_match_rules_a_wide_one_takes_over_until_units_are_few(
     bus: PrivateBus,
 ) -> None:
     names = [f"vllm-{number}.service" for number in range(520)]
@@ -112,7 +112,7 @@ def test_above_a_number_of_units_the_others_are_left_out_until_there_is_room(
         assert caplog.messages == ["more than 10 units match what is to be watched; the others are left out"]
 
 
-def test_an_undecodable_reply_does_not_make_it_look_again_and_again(bus: PrivateBus) -> None:
+def test_an_undecodable_reply_does_not_make_it_read_again_and_again(bus: PrivateBus) -> None:
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
         read(source)
         calls = len(systemd.calls)

@@ -56,7 +56,7 @@ def test_units_come_and_go_with_systemds_word(bus: PrivateBus) -> None:
         assert systemd.touched == []
 
 
-def test_a_unit_that_flaps_is_looked_at_a_few_times_a_second(bus: PrivateBus) -> None:
+def test_a_unit_that_flaps_is_read_a_few_times_a_second(bus: PrivateBus) -> None:
     with FakeSystemd(bus) as systemd, source_on(bus, "vllm.service") as source:
         read(source)
         systemd.calls.clear()
@@ -155,7 +155,7 @@ def test_without_discovery_nothing_is_watched_but_what_is_configured(bus: Privat
         assert list(units(source)) == ["engine.service", "vllm.service"]
 
 
-def test_after_a_reload_services_are_looked_at_again_in_their_turn(
+def test_after_a_reload_services_are_checked_again_in_their_turn(
     bus: PrivateBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discovery, "_PAUSE_SECONDS", 0.05)
@@ -171,7 +171,7 @@ def test_after_a_reload_services_are_looked_at_again_in_their_turn(
         assert time.monotonic() - began > 0.4  # by four workers, each with nine pauses between ten
 
 
-def test_a_service_that_comes_with_a_reload_is_looked_at_within_the_next_read(bus: PrivateBus) -> None:
+def test_a_service_that_comes_with_a_reload_is_checked_within_the_next_read(bus: PrivateBus) -> None:
     web = {"Id": "web.service", "ExecStart": [["nginx"]]}
     with FakeSystemd(bus, [web]) as systemd, source_on(bus, "vllm-*.service", discover=True) as source:
         assert units(source) == {}

@@ -202,7 +202,7 @@ def test_a_unit_becomes_new_only_before_it_is_read() -> None:
     assert reports.all == [("active", "a", False)]
 
 
-def test_a_unit_that_could_not_be_read_is_absent_until_a_signal_tells_of_it() -> None:
+def test_a_unit_that_could_not_be_read_is_absent_until_a_signal_of_it() -> None:
     reports = Reports()
     reports.unit.properties_read(LOADED)
     reports.unit.read_failed("ENOMEM")

@@ -138,7 +138,7 @@ def test_what_is_no_markup_is_escaped_however_deep_it_lies() -> None:
     assert joined(Markup("<b>"), "\n") == "<b>?"
 
 
-def test_the_incident_is_told_with_where_to_look_and_what_to_do() -> None:
+def test_the_incident_is_shown_with_its_places_and_remedies() -> None:
     page = checked(text_of(written("incident")))
     assert page.find("title").text == "not healthy, 2 findings – gpu-host-1 – llmhost"
     first, second = page.find(id="health").all("li")
@@ -226,7 +226,7 @@ def test_starts_of_a_day_that_are_no_longer_kept_are_a_gap_and_not_calm() -> Non
     assert drawn(card, "unkept") == []
 
 
-def test_a_unit_without_starts_of_late_has_no_chart_and_one_that_nobody_recorded_no_word() -> None:
+def test_a_unit_without_recent_starts_has_no_chart_and_one_without_history_no_word() -> None:
     old = start(90_000, Verdict.CLEAN, ran=1.0)
     (card,) = checked(text_of(view(UnitHistory(last_seen_at=0.0, starts=(old,))))).all("article")
     assert "no start in the last 24 hours" in card.text
@@ -264,7 +264,7 @@ def test_a_page_on_which_nothing_could_be_read_is_not_calm() -> None:
     assert page.all(id="units") == page.all(id="gpus") == page.all(id="processes") == page.all(id="shared-memory") == []
 
 
-def test_two_gpus_of_one_index_are_told_apart_and_not_linked() -> None:
+def test_two_gpus_of_one_index_are_distinguished_and_not_linked() -> None:
     page = checked(text_of(written("one-gpu-lost")))
     lost = [element for element in page.find(id="health").all("li") if element.text.startswith("GPU ")]
     assert [element.text for element in lost] == ["GPU 1: lost – what to do", "GPU 2: lost – what to do"]

@@ -69,7 +69,7 @@ def test_a_number_that_json_does_not_have_is_null() -> None:
     assert '"generation_tokens": null' in text
 
 
-def test_the_last_run_of_the_guard_is_told() -> None:
+def test_the_last_run_of_the_guard_is_shown() -> None:
     view = view_of("a.service")
     totals = {GuardVerdict.HELD: 1, GuardVerdict.FREE: 6}
     run = GuardRun(

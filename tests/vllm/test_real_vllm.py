@@ -29,7 +29,7 @@ def host(booted_systemd: Booted) -> Iterator[Host]:
         yield host
 
 
-def test_tokens_are_counted_at_an_endpoint_that_nobody_configured(host: Host) -> None:
+def test_tokens_are_counted_at_an_endpoint_without_configuration(host: Host) -> None:
     with host.serving() as loading:
         assert {cause for page in loading for cause in page.by("llmhost_engine_fault", "cause")} == {"starting"}
         assert not any(page.by("llmhost_orphan_processes", "role") for page in loading)
