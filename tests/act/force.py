@@ -35,12 +35,12 @@ RACERS = 3
 
 
 @dataclass(slots=True)
-class Told:
+class RaceCounts:
     rounds: int = 0
     results: Counter[str] = field(default_factory=Counter)
     did: Counter[str] = field(default_factory=Counter)
     lost: list[str] = field(default_factory=list)
-    left: int = 0  # stale files that are there still, when the racers have ended and all is cleaned up
+    remaining: int = 0  # stale files that are there still, when the racers have ended and all is cleaned up
 
 
 class Looker:
@@ -56,17 +56,17 @@ class Looker:
         shared = self._source.read(time.monotonic() + 30)
         since, changed_at = next_unheld(self._since, self._changed_at, shared)
         self._since, self._changed_at = dict(since), dict(changed_at)
-        nobody = Ok(ProcessTable(by_pid={}, unreadable=0))
-        states = segment_states(Ok(shared), self._since, nobody, self._policy)
+        no_processes = Ok(ProcessTable(by_pid={}, unreadable=0))
+        states = segment_states(Ok(shared), self._since, no_processes, self._policy)
         assert isinstance(states, Ok)
         return [segment for segment in shared.segments if states.value[segment.id] is SegmentState.STALE]
 
 
 def raced(
     rounds: int, seed: int, folder: Path, remover: Callable[[Path], "Step"], seconds: float = float("inf")
-) -> Told:
+) -> RaceCounts:
     """Remove what is stale, one file a round, while racers use the same folder; then, without them, what is left."""
-    told = Told()
+    counts = RaceCounts()
     racers = [
         subprocess.Popen(
             [sys.executable, Path(__file__).with_name("racers.py"), folder, str(seed + number), str(GRACE_SECONDS)],
@@ -78,24 +78,24 @@ def raced(
     ]
     until = time.monotonic() + seconds
     reader, step = Looker(folder), remover(folder)
-    while told.rounds < rounds and time.monotonic() < until:
+    while counts.rounds < rounds and time.monotonic() < until:
         for segment in reader.stale():
             for racer in racers:
                 assert racer.stdin is not None
                 racer.stdin.write(f"{segment.path}\n")
                 racer.stdin.flush()
-            told.results[step(segment)] += 1
-            told.rounds += 1
+            counts.results[step(segment)] += 1
+            counts.rounds += 1
     for racer in racers:
         answer = json.loads(racer.communicate("")[0])
         assert racer.returncode == 0
-        told.did += Counter(answer["did"])
-        told.lost += answer["lost"]
+        counts.did += Counter(answer["did"])
+        counts.lost += answer["lost"]
     while stale := reader.stale() or _waited(reader):
         for segment in stale:
             step(segment)
-    told.left = len(list(folder.iterdir()))
-    return told
+    counts.remaining = len(list(folder.iterdir()))
+    return counts
 
 
 def _waited(reader: Looker) -> list[Segment]:
@@ -149,15 +149,15 @@ def main() -> int:
     seed = random.randrange(1 << 32) if given.seed is None else given.seed
     with tempfile.TemporaryDirectory() as name, mounted(Path(name)) as folder:
         began = time.monotonic()
-        told = raced(given.rounds, seed, folder, naively if given.naively else under_a_lease)
+        counts = raced(given.rounds, seed, folder, naively if given.naively else under_a_lease)
     if given.json:
-        print(json.dumps({name: getattr(told, name) for name in Told.__slots__}))
+        print(json.dumps({name: getattr(counts, name) for name in RaceCounts.__slots__}))
         return 0
-    print(f"seed {seed}: {told.rounds} rounds in {time.monotonic() - began:.0f} s")
-    print(f"removed or not: {dict(told.results)}")
-    print(f"racers: {dict(told.did)}")
-    print(f"lost: {len(told.lost)} {dict(Counter(told.lost))}; left: {told.left}")
-    return int(bool(told.lost or told.left))
+    print(f"seed {seed}: {counts.rounds} rounds in {time.monotonic() - began:.0f} s")
+    print(f"removed or not: {dict(counts.results)}")
+    print(f"racers: {dict(counts.did)}")
+    print(f"lost: {len(counts.lost)} {dict(Counter(counts.lost))}; left: {counts.remaining}")
+    return int(bool(counts.lost or counts.remaining))
 
 
 if __name__ == "__main__":

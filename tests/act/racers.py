@@ -37,8 +37,8 @@ class Racer:
             self.leave_to_renew,
         )
         kind = self._chance.choice(kinds)
-        whose = {self.unlink: _ITS_MAKERS, self.leave_to_renew: _TO_RENEW}.get(kind, _ANYBODYS)
-        name = f"psm_{whose}{self._number:02x}{self.did.total():05x}"  # that nobody had before
+        owner = {self.unlink: _ITS_MAKERS, self.leave_to_renew: _TO_RENEW}.get(kind, _ANYBODYS)
+        name = f"psm_{owner}{self._number:02x}{self.did.total():05x}"  # that nobody had before
         kind(self._folder / name)
         self.did[kind.__name__] += 1
 
@@ -188,7 +188,7 @@ def main(folder: Path, seed: int, grace_seconds: float) -> None:
     for thread in threads:
         thread.join()
     did = sum((racer.did for racer in racers), Counter[str]())
-    lost = [one for racer in racers for one in racer.lost]
+    lost = [path for racer in racers for path in racer.lost]
     sys.stdout.write(json.dumps({"did": did, "lost": lost}))
 
 

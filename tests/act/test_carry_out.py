@@ -38,7 +38,7 @@ def test_a_segment_is_removed_only_once_the_processes_before_it_have_ended(shm: 
 
 
 def test_processes_are_ended_where_there_is_no_tmpfs(tmp_path: Path) -> None:
-    gone = replace(process(os.getpid()), id=ProcessId(os.getpid(), 1))
-    ending = Ending(process=gone, condition=Condition.ORPHAN, unit=None, gpu_bytes=None, because="")
+    ended = replace(process(os.getpid()), id=ProcessId(os.getpid(), 1))
+    ending = Ending(process=ended, condition=Condition.ORPHAN, unit=None, gpu_bytes=None, because="")
     report = carry_out(Plan(endings=(ending,)), Paths(shm=tmp_path / "none"), Interrupts())
     assert [outcome.result for outcome in report.outcomes] == [Result.SPARED]

@@ -40,10 +40,10 @@ def pids() -> Iterator[list[ProcessId]]:
     """Give a list for processes that a test started, to be ended after it."""
     started: list[ProcessId] = []
     yield started
-    for one in started:
+    for identity in started:
         with suppress(ProcessLookupError, FileNotFoundError):
-            if id_of(one.pid) == one:  # pids are reused here
-                os.kill(one.pid, signal.SIGKILL)
+            if id_of(identity.pid) == identity:  # pids are reused here
+                os.kill(identity.pid, signal.SIGKILL)
 
 
 def id_of(pid: int) -> ProcessId:
@@ -51,9 +51,9 @@ def id_of(pid: int) -> ProcessId:
 
 
 def ending(pid: int, ppid: int = 1, condition: Condition = Condition.ORPHAN) -> Ending:
-    one = id_of(pid)
-    seen = replace(process(pid, ppid=ppid), id=one)
-    return Ending(process=seen, condition=condition, unit=None, gpu_bytes=None, because="")
+    identity = id_of(pid)
+    target = replace(process(pid, ppid=ppid), id=identity)
+    return Ending(process=target, condition=condition, unit=None, gpu_bytes=None, because="")
 
 
 def ended(endings: Sequence[Ending], **more: float) -> dict[int, Outcome]:
@@ -74,7 +74,7 @@ def counting(file: Path, delay: float) -> "subprocess.Popen[str]":
     return found
 
 
-def test_who_ends_at_sigterm_is_told_once_and_has_its_time(tmp_path: Path) -> None:
+def test_a_process_that_ends_at_sigterm_gets_it_once_and_has_its_time(tmp_path: Path) -> None:
     child = counting(tmp_path / "count", delay=0.3)
     outcome = ended([ending(child.pid)], terminate_seconds=5)[child.pid]
     assert (outcome.result, outcome.detail) == (Result.DONE, "after SIGTERM")
@@ -83,7 +83,7 @@ def test_who_ends_at_sigterm_is_told_once_and_has_its_time(tmp_path: Path) -> No
     assert child.wait() == 0
 
 
-def test_who_ignores_sigterm_is_told_once_and_then_killed(tmp_path: Path) -> None:
+def test_a_process_that_ignores_sigterm_gets_it_once_and_is_then_killed(tmp_path: Path) -> None:
     child = counting(tmp_path / "count", delay=-1)
     outcome = ended([ending(child.pid)])[child.pid]
     assert (outcome.result, outcome.detail) == (Result.DONE, "by SIGKILL")
@@ -92,7 +92,7 @@ def test_who_ignores_sigterm_is_told_once_and_then_killed(tmp_path: Path) -> Non
     assert child.wait() == -signal.SIGKILL
 
 
-def test_children_are_told_only_once_their_ancestors_have_ended(tmp_path: Path) -> None:
+def test_children_get_a_signal_only_once_their_ancestors_have_ended(tmp_path: Path) -> None:
     """An engine tells its workers itself; a second SIGTERM would kill them amidst their clean-up."""
     core, worker = counting(tmp_path / "core", delay=0.4), counting(tmp_path / "worker", delay=0)
     outcomes = ended(
@@ -119,9 +119,7 @@ while True: signal.pause()
 """
 
 
-def test_who_was_told_by_one_that_has_ended_is_not_told_again_for_a_while(
-    tmp_path: Path, pids: list[ProcessId]
-) -> None:
+def test_a_child_signalled_by_an_ended_parent_gets_none_for_a_while(tmp_path: Path, pids: list[ProcessId]) -> None:
     """A second SIGTERM would cut its clean-up short. The plan does not know of the shell between them."""
     counts = COUNTS.replace('"ready"', "os.getpid()")
     core = subprocess.Popen(
@@ -140,7 +138,7 @@ def test_who_was_told_by_one_that_has_ended_is_not_told_again_for_a_while(
     core.wait()
 
 
-def test_who_stays_behind_alone_is_told_after_a_while(tmp_path: Path) -> None:
+def test_a_lone_survivor_gets_its_signal_after_a_while(tmp_path: Path) -> None:
     core, worker = counting(tmp_path / "core", delay=0), counting(tmp_path / "worker", delay=0)
     outcomes = ended([ending(core.pid), ending(worker.pid, ppid=core.pid)], terminate_seconds=2)
     assert outcomes[worker.pid].detail == "after SIGTERM"
@@ -177,7 +175,7 @@ while True:
 """
 
 
-def test_a_tree_that_ignores_sigterm_changes_groups_and_is_adopted_is_ended_and_its_adopter_is_not(
+def test_an_adopted_tree_that_ignores_sigterm_is_ended_and_its_adopter_is_not(
     pids: list[ProcessId],
 ) -> None:
     adopter = subprocess.Popen([sys.executable, "-c", TREE], stdout=subprocess.PIPE, text=True)
@@ -201,7 +199,7 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def test_who_has_ended_before_is_gone_and_a_zombie_counts_as_ended(tmp_path: Path) -> None:
+def test_an_ended_process_is_gone_and_a_zombie_counts_as_ended(tmp_path: Path) -> None:
     child = counting(tmp_path / "count", delay=0)
     step = ending(child.pid)
     child.kill()
@@ -236,7 +234,7 @@ def test_another_process_with_the_same_pid_is_not_touched(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
 
 
-def test_what_does_not_die_is_told_as_stuck(keep_from_dying: Callable[[int], Callable[[], None]]) -> None:
+def test_what_does_not_die_is_reported_as_stuck(keep_from_dying: Callable[[int], Callable[[], None]]) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
     let_die = keep_from_dying(child.pid)
     outcome = ended([ending(child.pid)])[child.pid]
@@ -247,7 +245,7 @@ def test_what_does_not_die_is_told_as_stuck(keep_from_dying: Callable[[int], Cal
     assert outcome.detail.endswith("it takes a GPU reset or a reboot")
 
 
-def test_nobody_else_is_told_once_it_is_interrupted(tmp_path: Path) -> None:
+def test_no_other_process_gets_a_signal_once_it_is_interrupted(tmp_path: Path) -> None:
     core, worker = counting(tmp_path / "core", delay=-1), counting(tmp_path / "worker", delay=-1)
     steps = [ending(core.pid), ending(worker.pid, ppid=core.pid)]
     interrupted = iter([False, True])

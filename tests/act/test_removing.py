@@ -13,7 +13,7 @@ from tests.fakes.needs import needs_root
 from tests.fakes.removals import made, removal_of, removed, shm
 from tests.fakes.shm import Child
 
-from llmhost.act.lease_program import Request, remove
+from llmhost.act.lease_program import RemovalRequest, remove
 from llmhost.act.removing import BusyError, Remover
 from llmhost.decide.cleanup.steps import Outcome, Result
 from llmhost.model.segment_names import kind_of
@@ -31,7 +31,7 @@ def test_a_file_that_nobody_has_is_removed(shm: Path) -> None:
 def test_a_file_in_a_folder_is_removed_and_the_folder_stays(shm: Path) -> None:
     path = made(shm, "joblib_memmapping_folder_7_ab_cd/1-2.pkl")
     assert removed(shm, removal_of(path, shm)).result is Result.DONE
-    assert [one.name for one in shm.rglob("*")] == ["joblib_memmapping_folder_7_ab_cd"]
+    assert [path.name for path in shm.rglob("*")] == ["joblib_memmapping_folder_7_ab_cd"]
 
 
 @pytest.mark.parametrize("how", ["read", "write", "mapped", "mapped to read", "in another mount namespace"])
@@ -94,7 +94,7 @@ def test_no_symlink_is_followed(shm: Path, tmp_path: Path) -> None:
     assert link.is_symlink()
 
 
-def test_a_file_that_is_gone_is_told_as_gone(shm: Path) -> None:
+def test_a_file_that_is_gone_is_reported_as_gone(shm: Path) -> None:
     path = made(shm)
     removal = removal_of(path, shm)
     path.unlink()
@@ -136,16 +136,16 @@ def test_another_users_file_is_not_ours_to_remove_and_our_own_takes_no_privilege
     theirs, own = made(shm), made(shm, "psm_44444444")
     os.chown(own, 65534, 65534)
 
-    def asked(path: Path) -> Request:
-        seen = path.stat()
-        return Request(path.name, ".h", seen.st_dev, seen.st_ino, seen.st_ctime_ns / 1e9, 0.0)
+    def request(path: Path) -> RemovalRequest:
+        file_stat = path.stat()
+        return RemovalRequest(path.name, ".h", file_stat.st_dev, file_stat.st_ino, file_stat.st_ctime_ns / 1e9, 0.0)
 
-    told = [_as_nobody(shm, asked(path)) for path in (theirs, own)]
-    assert told == ["denied", "done"]
-    assert [one.name for one in shm.iterdir()] == [theirs.name]
+    results = [_unprivileged(shm, request(path)) for path in (theirs, own)]
+    assert results == ["denied", "done"]
+    assert [path.name for path in shm.iterdir()] == [theirs.name]
 
 
-def _as_nobody(shm: Path, asked: Request) -> str:
+def _unprivileged(shm: Path, request: RemovalRequest) -> str:
     """Do what the child does, in a child of ours that has given up root."""
     reading, writing = os.pipe()
     pid = os.fork()
@@ -153,16 +153,16 @@ def _as_nobody(shm: Path, asked: Request) -> str:
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)
-        os.write(writing, remove(os.open(shm, os.O_RDONLY | os.O_DIRECTORY), asked).result.encode())
+        os.write(writing, remove(os.open(shm, os.O_RDONLY | os.O_DIRECTORY), request).result.encode())
         os._exit(0)
     os.waitpid(pid, 0)
-    told = os.read(reading, 100).decode()
+    result = os.read(reading, 100).decode()
     os.close(reading)
     os.close(writing)
-    return told
+    return result
 
 
-def test_who_comes_for_a_file_just_before_it_is_unlinked_keeps_it(shm: Path) -> None:
+def test_an_opener_just_before_a_file_is_unlinked_keeps_it(shm: Path) -> None:
     """An opener who has looked up the name and arrives after the rename is told by the lease that breaks."""
     path = made(shm)
     found: list[bytes] = []
@@ -180,7 +180,7 @@ def test_who_comes_for_a_file_just_before_it_is_unlinked_keeps_it(shm: Path) -> 
             assert path.stat().st_ino == os.fstat(descriptor).st_ino
         os.close(descriptor)
     assert found == [b"x"]
-    assert [one.name for one in shm.iterdir()] == [path.name]
+    assert [path.name for path in shm.iterdir()] == [path.name]
 
 
 def _wait_for_hidden(shm: Path) -> Path:

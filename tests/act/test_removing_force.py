@@ -18,19 +18,19 @@ ROUNDS = 700  # `make force`: 10,000
 
 def forced(*arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "tests.act.force", "--json", *arguments]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    found: dict[str, Any] = json.loads(told.stdout)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def test_no_file_that_somebody_has_or_comes_for_is_lost_and_no_stale_one_stays() -> None:
     needs_root()
-    told = forced("--rounds", str(ROUNDS), "--seed", "11")
-    assert told["lost"] == []
-    assert told["left"] == 0
-    assert told["rounds"] >= ROUNDS
-    assert sum(many for result, many in told["results"].items() if result.startswith("done")) > ROUNDS / 2
-    assert min(told["did"][what] for what in ("pounced in time", "renewed")) > 20  # or else nobody has raced
+    counts = forced("--rounds", str(ROUNDS), "--seed", "11")
+    assert counts["lost"] == []
+    assert counts["remaining"] == 0
+    assert counts["rounds"] >= ROUNDS
+    assert sum(many for result, many in counts["results"].items() if result.startswith("done")) > ROUNDS / 2
+    assert min(counts["did"][what] for what in ("pounced in time", "renewed")) > 20  # or else nobody has raced
 
 
 def test_without_a_lease_files_would_be_lost() -> None:
@@ -78,11 +78,11 @@ def test_programs_of_multiprocessing_lose_nothing(method: str, tmp_path: Path, i
     """They run for 3 s beside a cleaner that takes what is stale after 50 ms; dead ones' files go."""
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
-    told = inside(str(program), method)
-    assert told["failed"] == []
-    assert min(told["rounds"]) >= 2
-    assert told["removed"] >= 3  # the files of the one that was killed
-    assert told["left"] == []
+    found = inside(str(program), method)
+    assert found["failed"] == []
+    assert min(found["rounds"]) >= 2
+    assert found["removed"] >= 3  # the files of the one that was killed
+    assert found["left"] == []
 
 
 @pytest.fixture
@@ -105,11 +105,11 @@ def inside() -> Callable[..., Any]:
             "sh",
         ]
         code = "import sys; from tests.act.test_removing_force import beside; beside(*sys.argv[1:])"
-        told = subprocess.run(
+        done = subprocess.run(
             [*here, sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=120
         )
-        assert told.returncode == 0, told.stderr
-        return json.loads(told.stdout)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
 
     return run
 
@@ -129,18 +129,20 @@ def beside(program: str, method: str) -> None:
     reader, step, removed = Looker(shm), under_a_lease(shm), 0
     killed.kill()
     killed.wait()
-    while any(one.poll() is None for one in programs):
+    while any(program.poll() is None for program in programs):
         for segment in reader.stale():
             removed += step(segment).startswith("done")
-    ended = [one.communicate() for one in programs]
+    ended = [program.communicate() for program in programs]
     for _ in range(6):
         time.sleep(0.05)
         for segment in reader.stale():
             removed += step(segment).startswith("done")
-    left = [path.name for path in shm.iterdir()]
+    remaining = [path.name for path in shm.iterdir()]
     failed = [errors for _, errors in ended if errors]
     sys.stdout.write(
-        json.dumps({"failed": failed, "rounds": [int(out or 0) for out, _ in ended], "removed": removed, "left": left})
+        json.dumps(
+            {"failed": failed, "rounds": [int(out or 0) for out, _ in ended], "removed": removed, "left": remaining}
+        )
     )
 
 

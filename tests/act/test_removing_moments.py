@@ -93,7 +93,7 @@ class Opener:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_child_that_stops_for_good_costs_who_opens_the_file_a_second_at_most(
+def test_a_child_that_stops_for_good_costs_an_opener_of_the_file_a_second_at_most(
     moment: str, shm: Path, stop_before: Stop
 ) -> None:
     """Worst is before the rename: its name is there, and its lease. The kernel would have it wait for 45 s."""
@@ -117,7 +117,7 @@ def test_a_child_that_stops_for_good_costs_who_opens_the_file_a_second_at_most(
         opener.end()
 
 
-def test_who_opens_it_before_it_is_hidden_has_it_under_its_name(shm: Path, stop_before: Stop) -> None:
+def test_an_opener_before_it_is_hidden_has_it_under_its_name(shm: Path, stop_before: Stop) -> None:
     stop_before("rename")
     path = made(shm)
     inode = path.stat().st_ino
@@ -135,7 +135,7 @@ def test_who_opens_it_before_it_is_hidden_has_it_under_its_name(shm: Path, stop_
 
 @pytest.mark.parametrize("moment", ["open", "take the lease", "rename"])
 def test_a_live_file_that_was_given_the_name_meanwhile_keeps_it(moment: str, shm: Path, stop_before: Stop) -> None:
-    """As an engine does that starts: it unlinks what is left of the last one, and makes its own of that name."""
+    """A starting engine unlinks the last one's file, and makes its own of that name."""
     stop_before(moment)
     path = made(shm, "VLLM_OBJECT_STORAGE_SHM_BUFFER")
     with removing(shm, removal_of(path, shm)) as outcome:
@@ -145,8 +145,8 @@ def test_a_live_file_that_was_given_the_name_meanwhile_keeps_it(moment: str, shm
         float(opener.came())
         inode = path.stat().st_ino
         go_on(child)
-        told = outcome.result()
-    assert told.result in {Result.SPARED, Result.GONE}
+        done = outcome.result()
+    assert done.result in {Result.SPARED, Result.GONE}
     assert (path.stat().st_ino, path.read_bytes()) == (inode, b"live")
     assert names(shm) == [path.name]
     opener.end()
@@ -174,10 +174,10 @@ def test_where_its_name_is_taken_meanwhile_both_files_stay(shm: Path, stop_befor
         opener.wait_until_it_waits()
         made(shm, path.name, b"another")
         go_on(child)
-        told = outcome.result()
+        done = outcome.result()
         float(opener.came())
-    assert told.result is Result.SPARED
-    assert told.detail.endswith(f"another was made of its name meanwhile: it is called {hidden.name} now")
+    assert done.result is Result.SPARED
+    assert done.detail.endswith(f"another was made of its name meanwhile: it is called {hidden.name} now")
     assert (path.read_bytes(), hidden.read_bytes()[:1]) == (b"another", b"x")
     stop_before("nothing")
     assert removed(shm, removal_of(hidden, shm)).detail == "it is in use"
@@ -212,14 +212,14 @@ def test_a_full_tmpfs_keeps_no_file_from_getting_its_name_back(who: str, tmp_pat
 def test_what_a_clean_up_leaves_that_is_killed_with_its_child_is_for_the_next(
     moment: str, shm: Path, tmp_path: Path
 ) -> None:
-    """As `systemctl kill` does: nobody mends anything."""
+    """`systemctl kill` kills both, so that nothing is put back."""
     path = made(shm, "joblib_memmapping_folder_7_ab_cd/1-2.pkl")
     segment = removal_of(path, shm).segment
     root = os.open(shm, os.O_RDONLY | os.O_DIRECTORY)
     program = [sys.executable, "-I", "-S", str(stopping_program(tmp_path, moment)), str(root)]
     with subprocess.Popen(program, stdin=-1, stdout=-1, pass_fds=(root,)) as child:
         assert child.stdin is not None
-        asked = lease_program.Request(
+        request = lease_program.RemovalRequest(
             segment.path,
             ".llmhost-removing.0a1b2c3d.1-2.pkl",
             segment.id.device,
@@ -227,13 +227,13 @@ def test_what_a_clean_up_leaves_that_is_killed_with_its_child_is_for_the_next(
             segment.changed_at,
             0.01,
         )
-        child.stdin.write(json.dumps(asked._asdict()).encode() + b"\n")
+        child.stdin.write(json.dumps(request._asdict()).encode() + b"\n")
         child.stdin.flush()
         assert stopped_child() == child.pid
         child.kill()
     os.close(root)
-    (left,) = [one for one in shm.rglob("*") if one.is_file()]
-    removal = removal_of(left, shm)
+    (remaining,) = [path for path in shm.rglob("*") if path.is_file()]
+    removal = removal_of(remaining, shm)
     assert (removal.segment.kind, removal.segment.creator_pid) == (segment.kind, 7)
     assert removed(shm, removal).result is Result.DONE
     assert names(path.parent) == []
@@ -283,7 +283,7 @@ def test_a_child_that_hangs_in_the_kernel_is_left_and_the_file_has_its_name(
         os.waitpid(child, 0)
 
 
-def test_where_the_check_cannot_run_nothing_is_removed_and_that_is_told(
+def test_where_the_check_cannot_run_nothing_is_removed_and_that_is_reported(
     shm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = made(shm)

@@ -215,8 +215,8 @@ def promtool_values(values: Sequence[Value]) -> str:
         if value is None:
             stale = number > 0  # the scrape right after its last sample
             parts += ["stale"] if stale else []
-            left = more + 1 - int(stale)
-            parts += [f"_x{left}"] if left else []
+            repeats = more + 1 - int(stale)
+            parts += [f"_x{repeats}"] if repeats else []
         else:
             parts.append(f"{value:.0f}x{more}" if float(value).is_integer() else f"{value}x{more}")
     return " ".join(parts)

@@ -40,10 +40,10 @@ def selectors(expr: str) -> Iterator[tuple[str, dict[str, tuple[str, str]]]]:
 
 def unknown_in(expr: str, families: Mapping[str, Family]) -> Iterator[str]:
     """Name metrics that do not exist, labels that these metrics do not have, and values that enums do not have."""
-    asked = list(selectors(expr))
-    metrics = metrics_in(expr) | {metric for metric, _ in asked}
+    wanted = list(selectors(expr))
+    metrics = metrics_in(expr) | {metric for metric, _ in wanted}
     yield from (f"metric {metric}" for metric in sorted(metrics - families.keys() - OTHER_METRICS))
-    for metric, matchers in asked:
+    for metric, matchers in wanted:
         if metric in families:
             yield from (f"label {label} of {metric}" for label in matchers if label not in _labels_of(metric, families))
         yield from unknown_values(metric, matchers)

@@ -100,10 +100,12 @@ def unknown_values(metric: str, matchers: Mapping[str, tuple[str, str]]) -> list
         values = values_of(metric, label)
         if values is None or text in {"", "x"}:
             continue
-        for one in _alternatives(text) if "~" in operator else [text]:
-            known = any(re.fullmatch(one, value) for value in values) if "~" in operator else one in values
+        for alternative in _alternatives(text) if "~" in operator else [text]:
+            known = (
+                any(re.fullmatch(alternative, value) for value in values) if "~" in operator else alternative in values
+            )
             if not known:
-                found.append(f"value {one} of {label} of {metric}")
+                found.append(f"value {alternative} of {label} of {metric}")
     return found
 
 

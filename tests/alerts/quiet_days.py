@@ -16,7 +16,7 @@ _E = f'{_U},engine="vllm",endpoint="http://127.0.0.1:8000"'
 _G = 'gpu="0",uuid="GPU-0"'
 _CURRENT = f'llmhost_gpu_holder_memory_bytes{{{_G},{_U},kind="current"}}'
 _LEFTOVER = f'llmhost_gpu_holder_memory_bytes{{{_G},{_U},kind="leftover"}}'
-_NOBODY = f"llmhost_gpu_unattributed_memory_bytes{{{_G}}}"
+_UNATTRIBUTED = f"llmhost_gpu_unattributed_memory_bytes{{{_G}}}"
 _STARTABLE = f"llmhost_unit_startable{{{_U}}}"
 _MODEL = f'{_E},model="m",engine_index="0"'
 
@@ -85,7 +85,7 @@ QUIET = (
             Span(at=T + 49 * MINUTE, does="serves"),
         ),
         series={
-            _NOBODY: between(T + 80, T + 200, 90 * GIB, GIB // 4),
+            _UNATTRIBUTED: between(T + 80, T + 200, 90 * GIB, GIB // 4),
             _STARTABLE: lambda at: int(at >= T + 200) if T + 80 <= at < T + 45 * MINUTE else None,
         },
     ),
@@ -99,7 +99,7 @@ QUIET = (
             Span(at=T + 19 * MINUTE, does="serves"),
         ),
         series={
-            _NOBODY: between(T + 60, T + 240, 90 * GIB, GIB // 4),
+            _UNATTRIBUTED: between(T + 60, T + 240, 90 * GIB, GIB // 4),
             # its weights pass through shared memory
             "llmhost_shm_used_bytes": lambda at: (
                 10 * GIB + (0 if at < T + 240 else min(360, (at - T - 240) * 2 // 5)) * GIB
@@ -121,7 +121,7 @@ QUIET = (
             Span(at=T + 300, does="serves"),
         ),
         series={
-            _NOBODY: between(T, T + 150, 90 * GIB, GIB // 4),
+            _UNATTRIBUTED: between(T, T + 150, 90 * GIB, GIB // 4),
             _STARTABLE: between(T, T + 30, 0),
             f'llmhost_unit_failures_total{{{_U},result="exit-code"}}': between(0, T, 0, 1),
         },

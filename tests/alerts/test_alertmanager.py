@@ -241,7 +241,7 @@ def test_a_unit_of_a_host_is_one_page_and_a_lost_network_is_one(alertmanager: Al
     assert [message.names() for message in hooks.sent("chat")] == [["LlmhostDriverMismatch"] * 3]
 
 
-def test_the_dead_man_is_told_at_once_and_nobody_else_is(alertmanager: Alertmanager, hooks: Webhooks) -> None:
+def test_the_dead_man_is_notified_at_once_and_no_other_receiver(alertmanager: Alertmanager, hooks: Webhooks) -> None:
     alertmanager.post([alert("Watchdog", instance="", host="", severity="info")])
     hooks.until(lambda: hooks.sent("dead-man"))
     assert hooks.sent("digest") == []

@@ -37,10 +37,10 @@ PAGED = {name: page for name, (_, page) in UNITS.items() if page is not None}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     host: GpuHost
-    seen: Monitoring
+    monitoring: Monitoring
 
     def pager(self, unit: str) -> list[Notification]:
-        return self.seen.hooks.sent("pager", unit=f"{unit}.service")
+        return self.monitoring.hooks.sent("pager", unit=f"{unit}.service")
 
     def messages(self, unit: str) -> list[tuple[str, list[str]]]:
         """Return the pager's messages about the unit: the status of each, and the alerts that fire or have ended.
@@ -52,7 +52,7 @@ class Scene:
 
     def quiet(self) -> set[tuple[str, str]]:
         """Return unit and name of each alert that fires and is inhibited by another."""
-        found = [dict(labels) for labels, quiet in self.seen.alertmanager.quietened().items() if quiet]
+        found = [dict(labels) for labels, quiet in self.monitoring.alertmanager.quietened().items() if quiet]
         return {(labels.get("unit", ""), labels["alertname"]) for labels in found}
 
     def page(self, unit: str) -> Alert:
@@ -69,15 +69,15 @@ def scene() -> Iterator[Scene]:
             host.unit(name, gpus, loads=2.0, lingers=lingers, restart_sec=4.0)
         host.ready(*UNITS)
         host.tell("vllm-slow", "slow")
-        with Monitoring({HOST: host.exporter.port}, Pace(shorter=SHORTER)) as seen:
-            seen.prometheus.wait_for("llmhost_unit_info")
+        with Monitoring({HOST: host.exporter.port}, Pace(shorter=SHORTER)) as monitoring:
+            monitoring.prometheus.wait_for("llmhost_unit_info")
             host.start(*UNITS)
-            seen.prometheus.wait_for(f"count(llmhost_engine_up == 1) == {len(UNITS) - 1}")
-            yield Scene(host=host, seen=seen)
+            monitoring.prometheus.wait_for(f"count(llmhost_engine_up == 1) == {len(UNITS) - 1}")
+            yield Scene(host=host, monitoring=monitoring)
 
 
-def test_each_cause_is_one_page_and_its_end_another_and_nobody_is_told_of_what_is_normal(scene: Scene) -> None:
-    host, hooks = scene.host, scene.seen.hooks
+def test_each_cause_is_one_page_and_its_end_another_and_the_normal_pages_nobody(scene: Scene) -> None:
+    host, hooks = scene.host, scene.monitoring.hooks
     time.sleep(3)  # some scrapes in which all is well
 
     # All goes wrong at once.
@@ -120,12 +120,12 @@ def test_each_cause_is_one_page_and_its_end_another_and_nobody_is_told_of_what_i
 
 def test_a_planned_restart_soon_after_an_incident_pages_nobody(scene: Scene) -> None:
     """Within the hour, here two minutes, in which the rules count what went wrong before."""
-    before = len(scene.seen.pages())
+    before = len(scene.monitoring.pages())
     units = [f"{name}.service" for name in PAGED]
     scene.host.booted.systemctl("restart", *units)
-    scene.seen.prometheus.wait_for(f"count(llmhost_engine_up == 1) == {len(UNITS) - 1}")
+    scene.monitoring.prometheus.wait_for(f"count(llmhost_engine_up == 1) == {len(UNITS) - 1}")
     time.sleep(12)  # in which a rule that goes by events would fire, and be sent on: no longer than group_interval
-    assert [page.names() for page in scene.seen.pages()[before:]] == []
+    assert [page.names() for page in scene.monitoring.pages()[before:]] == []
 
 
 def test_a_page_says_what_where_and_what_to_do_next(scene: Scene) -> None:
@@ -156,24 +156,24 @@ def test_a_page_says_what_where_and_what_to_do_next(scene: Scene) -> None:
     assert "dead, result success, exit status 0" in description
 
 
-def test_tickets_are_of_what_a_page_did_not_tell(scene: Scene) -> None:
-    messages = scene.seen.hooks.sent("chat")
+def test_tickets_are_of_what_no_page_has_reported(scene: Scene) -> None:
+    messages = scene.monitoring.hooks.sent("chat")
     tickets = {(alert.name, alert.labels.get("unit", "")) for message in messages for alert in message.alerts}
     assert tickets <= {("LlmhostEndlessLoop", f"{name}.service") for name in ("vllm-incident", "vllm-broken")}
 
 
 def test_an_exporter_that_goes_is_one_page_and_takes_all_others_of_its_host_with_it(scene: Scene) -> None:
-    hooks = scene.seen.hooks
-    before = len(scene.seen.pages())
+    hooks = scene.monitoring.hooks
+    before = len(scene.monitoring.pages())
     scene.host.exporter.kill()
     hooks.until(lambda: hooks.sent("pager", alertname="LlmhostExporterDown"), 45)
-    (page,) = scene.seen.pages()[before:]
+    (page,) = scene.monitoring.pages()[before:]
     assert page.names() == ["LlmhostExporterDown"]
     assert page.alerts[0].labels["instance"] == INSTANCE
 
 
 def test_the_dead_man_heard_of_it_all_the_time(scene: Scene) -> None:
-    messages = scene.seen.hooks.sent("dead-man")
+    messages = scene.monitoring.hooks.sent("dead-man")
     assert len(messages) >= 2
     assert {message.status for message in messages} == {"firing"}
 
@@ -182,7 +182,7 @@ LOADS_SECONDS = 600.0
 
 
 @pytest.mark.e2e
-def test_with_scrapes_of_a_minute_and_a_load_of_ten_the_rules_as_they_are_tell_the_same() -> None:
+def test_with_scrapes_of_a_minute_and_a_load_of_ten_the_rules_fire_the_same() -> None:
     """Nothing is shortened: about 40 minutes. The loop's turn of 110 s is one that public rules never tell of."""
     needs_boot()
     with Booted() as booted, GpuHost(booted) as host:
@@ -193,12 +193,12 @@ def test_with_scrapes_of_a_minute_and_a_load_of_ten_the_rules_as_they_are_tell_t
         names = ("vllm-incident", "vllm-loop", "vllm-long", "vllm-stopped")
         host.ready(*names)
         host.tell("vllm-loop", "broken")
-        with Monitoring({HOST: host.exporter.port}, Pace(scrape="60s", evaluation="30s")) as seen:
-            scene, hooks = Scene(host=host, seen=seen), seen.hooks
-            seen.prometheus.wait_for("llmhost_unit_info", 90)
+        with Monitoring({HOST: host.exporter.port}, Pace(scrape="60s", evaluation="30s")) as monitoring:
+            scene, hooks = Scene(host=host, monitoring=monitoring), monitoring.hooks
+            monitoring.prometheus.wait_for("llmhost_unit_info", 90)
             host.start(*names)
             began = time.monotonic()
-            seen.prometheus.wait_for("llmhost_engine_up{unit='vllm-incident.service'} == 1", 150)
+            monitoring.prometheus.wait_for("llmhost_engine_up{unit='vllm-incident.service'} == 1", 150)
             host.tell("vllm-incident", "fail")
             failed = time.monotonic()
             host.booted.systemctl("stop", "vllm-stopped.service")

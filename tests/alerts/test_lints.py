@@ -1,4 +1,4 @@
-"""What a reviewer of rules looks for, and promtool does not: the checks of pint that matter here, and ours."""
+"""Checks of the rules that promtool does not make: those of pint that matter here, and ours."""
 
 import re
 from collections.abc import Iterator
@@ -74,11 +74,11 @@ def counters_out_of_place(expr: str) -> Iterator[str]:
     back since does not.
     """
     selector = r"llmhost_\w+_total(?!\w)(?:\{[^}]*\})?"
-    left = re.sub(rf"\b(?:rate|increase)\({selector}\[\w+\]\)", "", expr)
-    left = re.sub(rf"({selector})\s+-\s+min_over_time\(\1\[\w+\]\)", "", left)
+    rest = re.sub(rf"\b(?:rate|increase)\({selector}\[\w+\]\)", "", expr)
+    rest = re.sub(rf"({selector})\s+-\s+min_over_time\(\1\[\w+\]\)", "", rest)
     total = rf"sum by \([^)]*\) \({selector}\)"
-    left = re.sub(rf"({total})\s+==\s+last_over_time\(\s*\(\s*\1\s+and\b", "", left)
-    yield from re.findall(selector, left)
+    rest = re.sub(rf"({total})\s+==\s+last_over_time\(\s*\(\s*\1\s+and\b", "", rest)
+    yield from re.findall(selector, rest)
 
 
 @every_rule
@@ -152,8 +152,8 @@ def test_what_an_alert_says_is_asked_of_series_that_exist(rule: dict[str, Any]) 
     """Labels are quoted for PromQL by %q: systemd escapes with backslashes."""
     texts = " ".join(rule["annotations"].values())
     assert metrics_in(texts) - catalogue().keys() == set()
-    asked = re.findall(r'(?:query \(|:= )printf "((?:[^"\\]|\\.)*)"', texts)
-    assert [query for query in asked if re.search(r'="\{\{|=\\"%s', query)] == []
+    queries = re.findall(r'(?:query \(|:= )printf "((?:[^"\\]|\\.)*)"', texts)
+    assert [query for query in queries if re.search(r'="\{\{|=\\"%s', query)] == []
 
 
 def test_critical_alerts_are_few_enough_to_be_read_at_night() -> None:
@@ -175,8 +175,8 @@ def test_a_recording_is_named_by_its_level_metric_and_operation(rule: dict[str, 
 
 def test_each_recording_is_tested() -> None:
     """By itself, or by one that is made of it."""
-    asked = [case["expr"] for path in TESTS for test in read_tests(path) for case in test.get("promql_expr_test", [])]
-    used = " ".join(asked + [rule["expr"] for rule in rules(RECORDINGS)])
+    queries = [case["expr"] for path in TESTS for test in read_tests(path) for case in test.get("promql_expr_test", [])]
+    used = " ".join(queries + [rule["expr"] for rule in rules(RECORDINGS)])
     assert [rule["record"] for rule in rules(RECORDINGS) if rule["record"] not in used] == []
 
 

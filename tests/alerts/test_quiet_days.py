@@ -117,7 +117,7 @@ SPOILT = {
 }
 
 
-def test_each_day_would_be_told_of_by_rules_that_are_a_little_worse(tmp_path: Path) -> None:
+def test_each_day_would_fire_rules_that_are_a_little_worse(tmp_path: Path) -> None:
     """A worse rule bears the day's name here."""
     worse = [
         changed(source_of(alert), clause, instead, None).replace(f"- alert: {alert}\n", f"- alert: {day}\n")
@@ -132,8 +132,8 @@ def test_each_day_would_be_told_of_by_rules_that_are_a_little_worse(tmp_path: Pa
 def test_the_days_have_what_the_rules_ask_for() -> None:
     """Or silence would be no wonder. What only a fault brings with it is not there."""
     shown = {series["series"].partition("{")[0] for day in QUIET for series in series_of(day, 60, 60)}
-    asked = {metric for rule in rules() for metric in metrics_in(rule["expr"])}
-    assert asked - shown == set()
+    wanted = {metric for rule in rules() for metric in metrics_in(rule["expr"])}
+    assert wanted - shown == set()
 
 
 def test_the_days_have_nothing_that_the_exporter_does_not() -> None:

@@ -84,7 +84,7 @@ def test_every_alert_is_explained_and_tested_both_ways(rule: dict[str, Any]) -> 
 
 
 def test_each_alert_s_place_in_the_runbook_says_all_that_it_should() -> None:
-    """What it means, how sure it is, what to look at, what to do, when it is a false alarm, how to tune it."""
+    """Its meaning and certainty, checks, remedies, false alarms, tuning."""
     sections = re.split(r"(?m)^##+ ", RUNBOOK.read_text(encoding="utf-8"))
     found = {section.partition("\n")[0]: section for section in sections}
     lacking = {

@@ -1,4 +1,4 @@
-"""What end-to-end tests and the demo do to the rules so that hours pass in minutes."""
+"""The shortening of the rules by which hours pass in minutes, in end-to-end tests and the demo."""
 
 import re
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_an_expression_has_its_durations_divided_and_no_other_number(expression:
 
 
 @pytest.mark.parametrize("expression", ["time() - a", "time() - a > 900 + b", "60 * 15 - c > time() - a"])
-def test_a_time_of_which_it_cannot_tell_what_it_is_compared_with_is_refused(expression: str) -> None:
+def test_a_time_that_is_compared_with_an_unknown_one_is_refused(expression: str) -> None:
     with pytest.raises(AssertionError, match="with what is the time compared"):
         shorter_expression(expression, 10)
 
@@ -54,17 +54,17 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?[a-z]*(?![\w.])")
 
 def _may_be_times(expression: str) -> set[str]:
     numbers = set(_NUMBER.findall(re.sub(r'"[^"]*"', "", expression))) - NO_TIMES
-    return {one for one in numbers if one[-1].isalpha() or float(one) >= 20}
+    return {number for number in numbers if number[-1].isalpha() or float(number) >= 20}
 
 
-def _left(whole: str, by: int) -> set[str]:
+def _unchanged(whole: str, by: int) -> set[str]:
     """Name the numbers that may be times, and are in the expression as they were. What is `(…) / by` is divided."""
     return _may_be_times(whole) & _may_be_times(re.sub(rf"\([\d *]+\) / {by}\b", "", shorter_expression(whole, by)))
 
 
 @pytest.mark.parametrize("path", [RULES, RECORDINGS], ids=lambda path: path.name)
 def test_no_duration_of_the_rules_is_left_as_it_was(path: Path) -> None:
-    assert {one for rule in rules(path) for one in _left(rule["expr"], 7)} == set()
+    assert {number for rule in rules(path) for number in _unchanged(rule["expr"], 7)} == set()
     shortened = [
         rule for group in yaml.safe_load(shortened_rules(path.read_text(), 7))["groups"] for rule in group["rules"]
     ]
@@ -75,6 +75,6 @@ def test_no_duration_of_the_rules_is_left_as_it_was(path: Path) -> None:
 
 
 def test_a_duration_that_is_left_as_it_was_is_found() -> None:
-    assert _left("a_seconds > 600 and time() - a < 600", 7) == {"600"}
-    assert _left("rate(a[5m]) > 20", 7) == {"20"}
-    assert _left("rate(a[5m]) > 19 and time() - a < 600 and a > 1024 * 160", 7) == set()
+    assert _unchanged("a_seconds > 600 and time() - a < 600", 7) == {"600"}
+    assert _unchanged("rate(a[5m]) > 20", 7) == {"20"}
+    assert _unchanged("rate(a[5m]) > 19 and time() - a < 600 and a > 1024 * 160", 7) == set()

@@ -1,4 +1,4 @@
-"""How long a crash loop goes on until our alert, or a public one, fires: `make time-to-fire`.
+"""The time from the start of a crash loop until our alert, or a public one, fires: `make time-to-fire`.
 
 Each loop is played to promtool as the series that the exporters would have, scraped each 15 s. Of public rules, which
 know a restart counter and a unit's state, these are the expressions:

@@ -100,9 +100,9 @@ def violations(sources: Mapping[str, str]) -> list[str]:
         tree = ast.parse(text)
         imports = list(imports_of(module, tree, sources))
         found += [f"{module}: {what}" for what in _naming(module, text)]
-        found += [f"{module}:{one.line}: {what}" for one in imports for what in _forbidden(module, one)]
+        found += [f"{module}:{imported.line}: {what}" for imported in imports for what in _forbidden(module, imported)]
         if _within(module, PURE):
-            found += [f"{module}:{one.line}: {what}" for one in imports for what in _impure_import(one)]
+            found += [f"{module}:{imported.line}: {what}" for imported in imports for what in _impure_import(imported)]
             found += [f"{module}:{line}: {what}" for line, what in _impure_code(tree)]
     return found
 

@@ -29,7 +29,7 @@ def broken(path: str, text: str, known: dict[str, str], there: set[str]) -> Iter
             continue
         file, _, anchor = link.partition("#")
         target = normpath(str(PurePosixPath(path).parent / file)) if file else path
-        if target not in there and not any(one.startswith(f"{target}/") for one in there):
+        if target not in there and not any(name.startswith(f"{target}/") for name in there):
             yield f"{path}: {link} is not there"
         elif anchor and anchor not in anchors(known.get(target, "")):
             yield f"{path}: {link} has no such heading"

@@ -55,18 +55,18 @@ def test_the_wheel_carries_nothing_of_the_tests(wheel: zipfile.ZipFile) -> None:
     assert [name for name in wheel.namelist() if re.search(r"(^|[/_.])(tests?|conftest|fakes)[/_.]", name)] == []
 
 
-def test_the_wheel_tells_its_command_licence_and_needs(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_has_its_command_licence_and_needs(wheel: zipfile.ZipFile) -> None:
     names = wheel.namelist()
     (entry_points,) = (name for name in names if name.endswith(".dist-info/entry_points.txt"))
     (licence,) = (name for name in names if name.endswith(".dist-info/licenses/LICENSE"))
     (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
     assert wheel.read(entry_points).decode().split() == ["[console_scripts]", "llmhost", "=", "llmhost.cli.main:main"]
     assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
-    told = Parser().parsestr(wheel.read(metadata).decode())
-    assert told["Name"] == "llmhost-exporter"
-    assert told["License-Expression"] == "Apache-2.0"
-    assert told["Requires-Python"] == ">=3.11"
-    needs = [need for need in told.get_all("Requires-Dist", []) if "extra ==" not in need]
+    fields = Parser().parsestr(wheel.read(metadata).decode())
+    assert fields["Name"] == "llmhost-exporter"
+    assert fields["License-Expression"] == "Apache-2.0"
+    assert fields["Requires-Python"] == ">=3.11"
+    needs = [need for need in fields.get_all("Requires-Dist", []) if "extra ==" not in need]
     assert sorted(need.split(">")[0].split("=")[0] for need in needs) == [
         "dbus-next",
         "nvidia-ml-py",

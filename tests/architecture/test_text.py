@@ -1,4 +1,4 @@
-"""What the repository's texts promise: commands that exist, a changelog that can be read, no place but this one."""
+"""Promises of the repository's texts: commands that exist, a changelog that can be read, no place but this one."""
 
 import re
 import subprocess
@@ -27,8 +27,8 @@ def makefile_targets() -> dict[str, str]:
     """Targets with their help, "" where there is none."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     return {
-        name: told.strip()
-        for name, told in re.findall(r"^([a-z][a-z0-9-]*):(?:[^#\n=]*)(?:##(.*))?$", makefile, re.MULTILINE)
+        name: text.strip()
+        for name, text in re.findall(r"^([a-z][a-z0-9-]*):(?:[^#\n=]*)(?:##(.*))?$", makefile, re.MULTILINE)
     }
 
 
@@ -49,7 +49,7 @@ def test_no_place_of_one_machine_is_named() -> None:
 def test_every_make_target_says_what_it_does() -> None:
     targets = makefile_targets()
     assert {"help", "run", "test", "bench", "golden", "docs", "wheel"} <= targets.keys()
-    assert [name for name, told in targets.items() if not told] == []
+    assert [name for name, text in targets.items() if not text] == []
     phony = set(re.findall(r"^\.PHONY: (\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert phony == targets.keys()
 
@@ -62,15 +62,15 @@ def test_make_help_lists_every_target() -> None:
 def test_make_commands_in_the_documents_exist() -> None:
     targets = makefile_targets()
     documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
-    told = {
+    text = {
         (document.name, target)
         for document in documents
         for target in re.findall(
             r"(?:`|^\s*(?:\$ )?)make ([a-z][a-z0-9-]*)", document.read_text(encoding="utf-8"), re.MULTILINE
         )
     }
-    assert ("CONTRIBUTING.md", "test") in told
-    assert [where for where in told if where[1] not in targets] == []
+    assert ("CONTRIBUTING.md", "test") in text
+    assert [where for where in text if where[1] not in targets] == []
 
 
 def test_the_changelog_keeps_its_form() -> None:

@@ -1,4 +1,4 @@
-"""How long `llmhost guard` takes to its first verdict: `make bench`. Root only, for a real systemd.
+"""The time that `llmhost guard` takes to its first verdict: `make bench`. Root only, for a real systemd.
 
 The time is from the start of its process to the end, without waiting for memory to settle: it has started Python and
 the driver's child, asked systemd what the unit needs, and read everything of 8 GPUs once, with delays of the fake

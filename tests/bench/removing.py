@@ -1,4 +1,4 @@
-"""What removing a file of shared memory costs, and what it costs who opens one: `python -m tests.bench.removing`.
+"""The cost of removing a file of shared memory, also to its openers: `python -m tests.bench.removing`.
 
 Part of `make bench`. "Opener" is a process that opens and closes a live file without a pause, which another holds;
 "beside" is while that very file is checked again and again, each time to be spared. "frozen" is an opener that comes

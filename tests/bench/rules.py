@@ -1,4 +1,4 @@
-"""What the rules cost where Prometheus watches a fleet: `make bench`.
+"""The cost of the rules where Prometheus watches a fleet: `make bench`.
 
 A real Prometheus scrapes 1,000 targets, each a page of the exporter of a host with two units and eight GPUs in the
 middle of the incident, and evaluates the rules as they are. Printed are its own figures of the groups' last evaluation,

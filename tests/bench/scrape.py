@@ -1,4 +1,4 @@
-"""What a scrape costs: `make bench`.
+"""The cost of a scrape: `make bench`.
 
 A host of 2,000 processes (real ones, asleep), 8 GPUs × 16 GPU processes (the fake driver, which answers in
 microseconds; a real one takes some 4.5 ms for each process list, in the child and mostly waiting), 20 watched of 500
@@ -144,7 +144,7 @@ def the_parts(rounds: int, nvml_env: dict[str, str], bus: str) -> list[Cost]:
             measured("  nvml: memory and lists, with its child", rounds, lambda: nvml.read(soon()), us_and_child, 1.05),
             measured("  systemd: units, kept by signals", rounds, lambda: systemd.read(soon()), us, 0.05),
         ]
-        seen = Snapshot(
+        snapshot = Snapshot(
             at=SystemClock().time(),
             at_monotonic=SystemClock().monotonic(),
             shm=NotApplicable(),
@@ -159,7 +159,7 @@ def the_parts(rounds: int, nvml_env: dict[str, str], bus: str) -> list[Cost]:
         systemd.close()
     in_force = InForce(config=Config(), loaded_at=0.0, reload_success=True)
     exposition = Exposition(
-        observe=lambda _deadline: Observation(snapshot=seen, history=History(), health=()),
+        observe=lambda _deadline: Observation(snapshot=snapshot, history=History(), health=()),
         in_force=lambda: in_force,
         version="",
         revision="",
@@ -168,7 +168,7 @@ def the_parts(rounds: int, nvml_env: dict[str, str], bus: str) -> list[Cost]:
     metrics = list(exposition.metrics(0))
     return [
         *costs,
-        measured("  derive", rounds, lambda: derive(seen, Config(), History()), us, 0.05),
+        measured("  derive", rounds, lambda: derive(snapshot, Config(), History()), us, 0.05),
         measured("  derive and make the page", rounds, lambda: list(exposition.metrics(0)), us, 0.05),
         measured("  encode", rounds, lambda: encode(metrics, accept=""), us, 0.05),
     ]

@@ -1,4 +1,4 @@
-"""What a look at shared memory costs: `python -m tests.bench.shm`, part of `make bench`; needs root.
+"""The cost of reading shared memory: `python -m tests.bench.shm`, part of `make bench`; needs root.
 
 It runs in PID and mount namespaces of its own, with a tmpfs of its own at /dev/shm: real processes, asleep, and eight
 more with some 5,000 lines of maps and 100 descriptors each, which hold the files. Then `fuser -m` and `lsof` look at
@@ -128,16 +128,14 @@ def empty(directory: Path) -> None:
 
 def bench(processes: int, files: int, rounds: int) -> None:
     """Measure with all files held; with a few stale ones beside them; and with few held and the rest stale."""
-    costs, others = [], []
+    costs, peers = [], []
     with sleepers(processes - ENGINES):
         with engines(files):
             costs.append(measured(f"{files} held", rounds, stale=0))
             with_stale(STALE)
             costs.append(measured(f"{files} held, {STALE} stale", rounds, stale=STALE))
             # given the filesystem, as 100,000 names are more than a command line takes
-            others = [
-                (" ".join(command), peer(*command)) for command in (("fuser", "-m", str(SHM)), ("lsof", str(SHM)))
-            ]
+            peers = [(" ".join(command), peer(*command)) for command in (("fuser", "-m", str(SHM)), ("lsof", str(SHM)))]
         empty(SHM)
         with engines(HELD):
             with_stale(files - HELD)
@@ -147,7 +145,7 @@ def bench(processes: int, files: int, rounds: int) -> None:
     for cost in costs:
         scan = f"{cost.scan_ms:10.1f}" if cost.scan_ms is not None else f"{'none':>10}"
         print(f"  {cost.name:24}{cost.cold_ms:10.1f}{cost.warm_ms:10.1f}{cost.warm_cpu_ms:10.1f}{scan}")
-    for name, wall in others:
+    for name, wall in peers:
         print(f"  {name:24}{f'{wall:10.1f}' if wall is not None else 'not installed':>10}")
 
 

@@ -1,4 +1,4 @@
-"""How long a verdict on a start takes, and what that costs: `make bench`. Root only.
+"""The time and the cost of a verdict on a start: `make bench`. Root only.
 
 A real systemd in namespaces of its own runs 20 services that start about once a second each, among 2,000 processes. The
 driver is the fake one with delays as measured on a real one (4.5 ms for each process list, under a lock on all GPUs):

@@ -29,7 +29,7 @@ _ACTIONS = {
 }
 _MEAN_PAUSE_SECONDS = 0.25
 _QUIET_SECONDS = 1.0
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _LAG_SECONDS = 60.0
 
 
@@ -130,17 +130,17 @@ class Chaos:
 
     def _settle(self) -> None:
         """Wait until what was asked of systemd is done and has been told: its answers come after its signals."""
-        asked, until = self._jobs(), time.monotonic() + _LAG_SECONDS
-        while asked & self._jobs():  # restarts without end are other jobs each time
+        jobs, until = self._jobs(), time.monotonic() + _LAG_SECONDS
+        while jobs & self._jobs():  # restarts without end are other jobs each time
             assert time.monotonic() < until, "systemd has jobs that do not end"
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         source = self.watched.source
         assert source._loop is not None
         while True:
             assert time.monotonic() < until, "systemd does not answer"
             session = source._session
             if session is None or session.bus is None or not session._owner:  # it connects anew, or systemd does
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
                 continue
             with contextlib.suppress(CallTimeoutError, BusClosedError):
                 pinging = Systemd(session.bus, session._owner).ping()
@@ -171,9 +171,9 @@ class Chaos:
 
     def _outcome(self, unit: str, log: journal.UnitLog) -> Outcome:
         ran = set(self._booted.run(["cat", f"{DIRECTORY}/{unit}"]).stdout.split())
-        seen = self.watched.seen(unit)
+        starts = self.watched.verdicts(unit)
         triggers = self.watched.triggers(unit)
-        none = {start for start, (_, verdict) in seen.items() if verdict is Verdict.NOT_STARTED}
+        none = {start for start, (_, verdict) in starts.items() if verdict is Verdict.NOT_STARTED}
         has_program = "ExecStart=/nonexistent" not in UNITS[unit]
         return Outcome(
             unit=unit,
@@ -186,6 +186,6 @@ class Chaos:
             doubled=log.doubled,
             not_started=len(none),
             wrongly_not_started=len(none & ran),
-            wrongly_started=len(seen.keys() - none - ran - log.killed) if has_program else 0,
-            unseen=triggers.total() - len(seen),
+            wrongly_started=len(starts.keys() - none - ran - log.killed) if has_program else 0,
+            unseen=triggers.total() - len(starts),
         )

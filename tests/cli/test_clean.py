@@ -31,7 +31,7 @@ MAKE = """
 from multiprocessing.shared_memory import SharedMemory
 kept = SharedMemory(create=True, size=1 << 20)
 kept.buf[:] = bytes(1 << 20)
-told = kept._name.lstrip("/")
+answer = kept._name.lstrip("/")
 """
 
 
@@ -133,18 +133,18 @@ def test_it_removes_what_a_killed_program_has_left_and_nothing_that_is_held(
     here: World,
     children: Children,
 ) -> None:
-    left = abandoned_segment(here, children)
+    segment = abandoned_segment(here, children)
     _, held = made_by_multiprocessing(here, children)
     (here.shm / "PostgreSQL.1").write_bytes(b"x")
     dry = here.clean()
     assert (dry.returncode, dry.stderr) == (3, "")  # nobody has watched it
-    assert f"python_shm: {left} (1.0 MiB)" in dry.stdout
+    assert f"python_shm: {segment} (1.0 MiB)" in dry.stdout
     assert "NOT WATCHED FOR LONG ENOUGH YET" in dry.stdout
-    assert (here.shm / left).exists()
+    assert (here.shm / segment).exists()
     done = here.clean("--apply")
     assert done.returncode == 0
     assert done.stderr == "llmhost: looking again in 0.5 s, to do what both looks say; until then Ctrl-C stops it\n"
-    assert f"removed        {left} (1.0 MiB)" in done.stdout
+    assert f"removed        {segment} (1.0 MiB)" in done.stdout
     assert done.stdout.endswith("freed 0 B of GPU memory, 1.0 MiB of shared memory\n")
     assert sorted(path.name for path in here.shm.iterdir()) == sorted(["PostgreSQL.1", held])
     assert max(columns(line) for line in done.stdout.splitlines()) <= 80
@@ -176,8 +176,8 @@ def test_it_ends_an_orphaned_tree_and_lets_its_tracker_clean_up(here: World, tmp
         assert [names[outcome["process"]["pid"]] for outcome in document["outcomes"]][-1] == "tracker"
         assert document["freed"]["gpu_bytes"] == 1000 << 20
         assert (document["complete"], document["not_begun"], document["interrupted_by"]) == (True, [], None)
-        assert all(tree.members[name].is_gone() for name in names.values() if name != "adopter")
-        assert not tree.members["adopter"].is_gone()
+        assert all(tree.members[name].has_ended() for name in names.values() if name != "adopter")
+        assert not tree.members["adopter"].has_ended()
         assert not core.segment.exists()  # the tracker's last act
 
 
@@ -185,7 +185,7 @@ def test_ctrl_c_while_it_waits_ends_it_at_once_and_nothing_is_done(
     here: World,
     children: Children,
 ) -> None:
-    left = abandoned_segment(here, children)
+    segment = abandoned_segment(here, children)
     here.configure(30.0)
     for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         with here.start("--apply") as running:
@@ -196,15 +196,15 @@ def test_ctrl_c_while_it_waits_ends_it_at_once_and_nothing_is_done(
             assert running.wait(10) == status
             assert time.monotonic() - began < 5
             assert running.stderr.read() == "llmhost: interrupted; nothing was done\n"
-    assert (here.shm / left).exists()
+    assert (here.shm / segment).exists()
 
 
-def test_ctrl_c_while_it_acts_tells_what_was_done_and_what_was_not(
+def test_ctrl_c_while_it_acts_reports_what_was_done_and_what_was_not(
     here: World,
     tmp_path: Path,
     children: Children,
 ) -> None:
-    left = abandoned_segment(here, children)
+    segment = abandoned_segment(here, children)
     with Tree(tmp_path / "tree", (), PYTHON) as tree:
         orphaned(here, tree)
         for name in ("VLLM::EngineCore", "VLLM::Worker_TP0"):
@@ -218,9 +218,9 @@ def test_ctrl_c_while_it_acts_tells_what_was_done_and_what_was_not(
         assert running.returncode == 130
         assert "interrupted: it has been told to end, and has not yet" in unfolded(output)
         assert "NOT BEGUN, AS IT WAS INTERRUPTED" in output
-        assert f"python_shm: {left}" in output.split("NOT BEGUN")[1]
-        assert (here.shm / left).exists()
-        assert not any(member.is_gone() for name, member in tree.members.items() if name != "vllm")
+        assert f"python_shm: {segment}" in output.split("NOT BEGUN")[1]
+        assert (here.shm / segment).exists()
+        assert not any(member.has_ended() for name, member in tree.members.items() if name != "vllm")
         assert max(columns(line) for line in output.splitlines()) <= 80
 
 
@@ -240,7 +240,7 @@ def test_a_second_clean_up_at_the_same_time_is_refused(
     here: World,
     children: Children,
 ) -> None:
-    left = abandoned_segment(here, children)
+    segment = abandoned_segment(here, children)
     other = os.open(here.shm, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -249,7 +249,7 @@ def test_a_second_clean_up_at_the_same_time_is_refused(
         os.close(other)
     assert done.returncode == 3
     assert unfolded(done.stdout) == f"refused: another llmhost is cleaning {here.shm} up"
-    assert (here.shm / left).exists()
+    assert (here.shm / segment).exists()
 
 
 def test_what_the_exporter_has_watched_for_long_enough_is_a_finding_at_once_if_it_is_selected(here: World) -> None:
@@ -285,18 +285,18 @@ def test_what_the_exporter_has_watched_for_long_enough_is_a_finding_at_once_if_i
     assert {path.name: path.read_bytes() for path in state.iterdir()} == before
 
 
-def test_without_root_it_says_what_it_cannot_tell_and_does_nothing(here: World) -> None:
+def test_without_root_it_names_the_unknowns_and_does_nothing(here: World) -> None:
     needs_root()
     (here.shm / "nccl-AbCdEf").write_bytes(b"x")
     bus = Path(here.bus_address.partition("=")[2]).parent
     for path in (bus, here.directory, *here.directory.parents):
         if path.stat().st_uid == os.geteuid() and path != Path("/"):
             path.chmod(path.stat().st_mode | 0o055)
-    as_nobody = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups")
-    done = here.clean("--apply", prefix=as_nobody)
+    unprivileged = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups")
+    done = here.clean("--apply", prefix=unprivileged)
     assert done.returncode == 3, done.stderr
     assert "whether files of known kinds are held, of 1 (processes that could not be" in unfolded(done.stdout)
     assert "root can" in done.stdout
-    refused = here.clean("--all-users", prefix=as_nobody)
+    refused = here.clean("--all-users", prefix=unprivileged)
     assert (refused.returncode, refused.stderr) == (2, "llmhost: --all-users is for root\n")
     assert (here.shm / "nccl-AbCdEf").exists()

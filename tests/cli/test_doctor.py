@@ -44,8 +44,8 @@ def test_the_lines_that_it_says_to_add_mend_what_it_found(booted_systemd: Booted
     booted_systemd.systemctl("start", UNIT)
     code, found = doctor(booted_systemd)
     assert code == 1
-    assert {one["check"] for one in found} == {"start-limit", "kill-mode", "no-sigkill", "guard-blinded"}
-    lines = [line for one in found for line in one["drop_in"]]
+    assert {finding["check"] for finding in found} == {"start-limit", "kill-mode", "no-sigkill", "guard-blinded"}
+    lines = [line for finding in found for line in finding["drop_in"]]
     booted_systemd.run(["mkdir", f"/etc/systemd/system/{UNIT}.d"])
     booted_systemd.write_unit(f"{UNIT}.d/override.conf", "\n".join(lines) + "\n")
     booted_systemd.systemctl("daemon-reload")

@@ -176,7 +176,7 @@ def test_wrong_use_exits_with_2_and_names_the_mistake_last(
     assert "\x1b" not in err
 
 
-def test_an_option_that_a_command_does_not_have_is_told_beside_those_that_it_has(
+def test_an_option_that_a_command_does_not_have_is_named_beside_those_that_it_has(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit):
@@ -201,7 +201,7 @@ def test_help_fits_80_columns_and_states_the_exit_codes(
         assert re.findall(r"^    ([a-z-]+)", out, re.MULTILINE) == list(COMMANDS)
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(["--version"])
     assert (ended.value.code, capsys.readouterr().out) == (0, f"llmhost {__version__}\n")

@@ -69,10 +69,10 @@ def beside(fake_nvml: FakeNvml, tmp_path: Path) -> Iterator[Beside]:
     fake_nvml.write(GPUS)
     run = tmp_path / "run"
     with Daemon("--run-dir", str(run), env=fake_nvml.environment()) as daemon:
-        one = Beside(daemon, run)
-        assert one.reads_the_driver()
-        assert len(one.children()) == 1
-        yield one
+        exporter = Beside(daemon, run)
+        assert exporter.reads_the_driver()
+        assert len(exporter.children()) == 1
+        yield exporter
 
 
 def test_the_exporter_lets_go_says_so_and_is_called_back(beside: Beside) -> None:
@@ -91,14 +91,12 @@ def test_the_exporter_lets_go_says_so_and_is_called_back(beside: Beside) -> None
         assert not beside.reads_the_driver()
     assert beside.children() == []
     assert (
-        len(
-            re.findall(r"INFO the driver is let go of until \d\d:\d\d:\d\d, as llmhost release asks", beside.daemon.log)
-        )
+        len(re.findall(r"INFO the driver is paused until \d\d:\d\d:\d\d, as llmhost release asks", beside.daemon.log))
         == 1
     )
     done = beside.release("--end")
     assert (done.returncode, done.stdout, done.stderr) == (0, "the driver may be read again\n", "")
-    beside.daemon.logged(r"INFO the driver may be read again: the release is over")
+    beside.daemon.logged(r"INFO the driver is read again: the pause is over")
     assert beside.reads_the_driver()
     done = beside.release("--end")
     assert (done.returncode, done.stdout, done.stderr) == (0, "no release is in force\n", "")
@@ -109,10 +107,10 @@ def test_it_comes_back_by_itself_and_the_later_of_two_releases_counts(beside: Be
     began = time.monotonic()
     assert beside.release("--for", "4s").returncode == 0
     assert not beside.reads_the_driver()
-    beside.daemon.logged(r"the release is over")
+    beside.daemon.logged(r"the pause is over")
     assert 3.5 < time.monotonic() - began < 30
     assert beside.reads_the_driver()
-    assert len(re.findall("the driver is let go of", beside.daemon.log)) == 2
+    assert len(re.findall("the driver is paused", beside.daemon.log)) == 2
 
 
 def test_a_driver_that_hangs_is_let_go_of_too(beside: Beside, fake_nvml: FakeNvml) -> None:
@@ -162,7 +160,7 @@ def test_an_exporter_that_is_started_meanwhile_keeps_off_and_one_shot_commands_t
         assert "GPUs: released" in status.stdout
         assert not trace.exists()
         assert beside.release("--end").returncode == 0
-        daemon.logged("the release is over")
+        daemon.logged("the pause is over")
         assert f"{SUCCESS} 1.0" in daemon.get()[2]
 
 
@@ -185,7 +183,7 @@ def descriptors(procfs: Path, pid: int, *targets: str) -> None:
         (procfs / str(pid) / "fd" / str(number)).symlink_to(target)
 
 
-def test_a_guards_child_is_left_alone_and_listed_and_so_is_who_else_has_the_driver_open(tmp_path: Path) -> None:
+def test_a_guards_child_and_other_users_of_the_driver_are_left_alone_and_listed(tmp_path: Path) -> None:
     tree: list[ProcessEntry] = [
         {"pid": 100, "argv": ["/opt/llmhost/bin/python", "/opt/llmhost/bin/llmhost", "serve", "--once"], "pipes": {}},
         {"pid": 200, "argv": ["/opt/llmhost/bin/python", "/opt/llmhost/bin/llmhost", "guard"], "pipes": {}},
@@ -211,7 +209,7 @@ def test_a_guards_child_is_left_alone_and_listed_and_so_is_who_else_has_the_driv
     assert third == "/dev/nvidia* is open in: VLLM::Worker_TP 300, nvidia-persiste 400"
 
 
-def test_a_wish_of_another_user_is_nobodys(beside: Beside) -> None:
+def test_a_request_of_another_user_does_not_count(beside: Beside) -> None:
     needs_root()
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     until = time.clock_gettime(time.CLOCK_BOOTTIME) + 60
@@ -224,23 +222,23 @@ def test_a_wish_of_another_user_is_nobodys(beside: Beside) -> None:
     ask(new, boot_id=boot_id, until_boottime_seconds=until)
     os.chown(new / "release", 65534, 65534)
     (new / "release").rename(beside.run / "release")
-    beside.daemon.logged(r"WARNING .*/release is no wish that counts: it belongs to user 65534")
+    beside.daemon.logged(r"WARNING .*/release is no valid request: it belongs to user 65534")
     assert beside.reads_the_driver()
 
 
-def test_without_the_right_to_write_it_cannot_tell(beside: Beside) -> None:
+def test_without_the_right_to_write_it_exits_with_cannot_tell(beside: Beside) -> None:
     needs_root()
     beside.run.mkdir(mode=0o755)
-    nobody = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
+    unprivileged = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     for arguments in ((), ("--end",)):
-        done = llmhost("release", "--run-dir", str(beside.run), *arguments, prefix=nobody)
+        done = llmhost("release", "--run-dir", str(beside.run), *arguments, prefix=unprivileged)
         assert (done.returncode, done.stdout) == (3, "")
         cannot = rf"llmhost: {beside.run}/release cannot be (written|removed): Permission denied\n"
         assert re.fullmatch(cannot, done.stderr), done.stderr
     assert beside.reads_the_driver()
 
 
-def test_where_other_users_processes_are_hidden_it_cannot_tell(tmp_path: Path) -> None:
+def test_where_other_users_processes_are_hidden_it_exits_with_cannot_tell(tmp_path: Path) -> None:
     procfs = write_proc(tmp_path / "proc", [])
     shutil.rmtree(procfs / "1")
     done = llmhost("release", "--run-dir", str(tmp_path), "--path.procfs", str(procfs))
@@ -258,7 +256,7 @@ def test_ended_while_it_waits_the_wish_stands(beside: Beside, keep_from_dying: C
     keep_from_dying(*beside.children())
     command = [*LLMHOST, "release", "--run-dir", str(beside.run), "--path.procfs", str(beside.view())]
     with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as waiting:
-        beside.daemon.logged("the driver is let go of")
+        beside.daemon.logged("the driver is paused")
         waiting.send_signal(signal.SIGINT)
         assert waiting.wait(5) == 130
     assert not beside.reads_the_driver()

@@ -76,7 +76,7 @@ def test_it_serves_on_a_machine_that_has_nothing() -> None:
 
 
 def test_it_runs_without_any_privilege(tmpfs: Path) -> None:
-    nobody = (
+    unprivileged = (
         needs("setpriv"),
         "--reuid=65534",
         "--regid=65534",
@@ -85,7 +85,7 @@ def test_it_runs_without_any_privilege(tmpfs: Path) -> None:
         "--no-new-privs",
     )
     (tmpfs / "of-somebody").touch()
-    with Daemon(prefix=(*at_dev_shm(tmpfs), *nobody)) as daemon:
+    with Daemon(prefix=(*at_dev_shm(tmpfs), *unprivileged)) as daemon:
         page = daemon.get()[2]
     assert value(page, 'llmhost_collector_success{collector="procfs"}') == 1
     assert value(page, "llmhost_unreadable_processes") > 0  # root's maps, so that nobody knows who holds the file
@@ -181,7 +181,7 @@ def test_a_disabled_collector_has_no_series(tmp_path: Path) -> None:
     assert 'collector="systemd"' not in page
 
 
-def test_systemd_is_told_when_it_is_ready_reloading_and_well(tmp_path: Path) -> None:
+def test_systemd_is_notified_when_it_is_ready_reloading_and_well(tmp_path: Path) -> None:
     address = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
         notified.bind(str(address))
@@ -194,18 +194,18 @@ def test_systemd_is_told_when_it_is_ready_reloading_and_well(tmp_path: Path) -> 
             assert message() == {"READY": "1", "STATUS": f"serving on 127.0.0.1:{daemon.port}"}
             assert message() == {"WATCHDOG": "1"}
             daemon.process.send_signal(signal.SIGHUP)
-            told = message()
-            while "WATCHDOG" in told:
-                told = message()
-            assert told["RELOADING"] == "1"
-            assert int(told["MONOTONIC_USEC"]) > 0
+            state = message()
+            while "WATCHDOG" in state:
+                state = message()
+            assert state["RELOADING"] == "1"
+            assert int(state["MONOTONIC_USEC"]) > 0
             assert message() == {"STATUS": "serving, config reloaded"}
             assert message() == {"READY": "1"}
             daemon.process.send_signal(signal.SIGTERM)
-            told = message()
-            while "WATCHDOG" in told:
-                told = message()
-            assert told == {"STOPPING": "1"}
+            state = message()
+            while "WATCHDOG" in state:
+                state = message()
+            assert state == {"STOPPING": "1"}
 
 
 def test_a_log_for_the_journal_has_priorities() -> None:

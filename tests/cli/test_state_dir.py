@@ -51,8 +51,8 @@ def test_a_directory_that_was_given_and_cannot_be_used_is_one_line(once: tuple[s
 
 def test_a_directory_that_may_not_be_written_to_is_one_line(tmp_path: Path) -> None:
     needs_root()
-    nobody = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all")
-    command = [*nobody, *LLMHOST, "serve", "--web.listen-address", "127.0.0.1:0", "--state-dir"]
+    unprivileged = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all")
+    command = [*unprivileged, *LLMHOST, "serve", "--web.listen-address", "127.0.0.1:0", "--state-dir"]
     with tempfile.TemporaryDirectory() as state:
         Path(state).chmod(0o755)
         for _ in range(2):
@@ -64,7 +64,7 @@ def test_a_directory_that_may_not_be_written_to_is_one_line(tmp_path: Path) -> N
             of_this_boot(Path(state))  # now there is a lock file of root's
 
 
-def test_a_second_daemon_is_told_who_has_the_directory(tmp_path: Path) -> None:
+def test_a_second_daemon_names_the_holder_of_the_directory(tmp_path: Path) -> None:
     with Daemon("--state-dir", str(tmp_path)) as daemon:
         done = llmhost("serve", "--web.listen-address", "127.0.0.1:0", "--state-dir", str(tmp_path))
         assert (done.returncode, done.stdout) == (2, "")
@@ -143,7 +143,7 @@ def test_a_file_that_is_no_history_does_not_keep_the_daemon_from_serving(tmp_pat
     assert history_of((tmp_path / "history.json").read_bytes()).units == {}
 
 
-def test_a_directory_that_goes_while_it_runs_costs_no_page_and_is_told_once(tmp_path: Path) -> None:
+def test_a_directory_that_goes_while_it_runs_costs_no_page_and_is_logged_once(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
     with Daemon("--state-dir", str(state)) as daemon:

@@ -175,14 +175,14 @@ def test_the_exit_status_is_that_of_the_findings_also_where_the_reader_has_gone(
         assert (done.returncode, done.stderr) == (code, b"")
 
 
-def test_a_unit_named_twice_is_told_of_once(incident: Standing) -> None:
+def test_a_unit_named_twice_is_reported_once(incident: Standing) -> None:
     options, env = incident
     done = llmhost("doctor", "--json", *options, "vllm-744b", "vllm-744b.service", env=env)
     checks = [load["check"] for load in json.loads(done.stdout)["findings"]]
     assert checks == sorted(set(checks), key=checks.index) != []
 
 
-def test_without_a_bus_a_named_unit_cannot_be_told_of_and_it_says_why(alone: Alone) -> None:
+def test_without_a_bus_a_named_unit_is_unknown_and_it_says_why(alone: Alone) -> None:
     done = llmhost("doctor", "vllm", *alone.options, prefix=alone.prefix)
     assert (done.returncode, done.stderr) == (3, "")
     assert "systemd cannot be read (no bus:" in " ".join(done.stdout.split())
@@ -192,15 +192,15 @@ def test_without_a_bus_a_named_unit_cannot_be_told_of_and_it_says_why(alone: Alo
         assert (done.returncode, done.stderr) == (3, "")
 
 
-def test_without_privilege_a_history_that_cannot_be_read_is_told(tmp_path: Path, alone: Alone) -> None:
+def test_without_privilege_an_unreadable_history_is_reported(tmp_path: Path, alone: Alone) -> None:
     needs_root()
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     (state / "history.json").write_text("{}")
-    nobody = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
+    unprivileged = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     for command, code in (("status", 3), ("doctor", 3)):
         done = subprocess.run(
-            [*alone.prefix, *nobody, *LLMHOST, command, *alone.options, "--state-dir", str(state)],
+            [*alone.prefix, *unprivileged, *LLMHOST, command, *alone.options, "--state-dir", str(state)],
             env=environment(),
             capture_output=True,
             text=True,

@@ -24,7 +24,7 @@ def test_the_page_and_its_json_say_what_the_command_says(tmp_path: Path) -> None
     with host("incident", tmp_path) as (options, env), Daemon(*options, env=env) as daemon:
         status, headers, page = daemon.get("/")
         assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
-        assert parsed(page.removeprefix("<!DOCTYPE html>\n")).one(id="headline").text == "not healthy"
+        assert parsed(page.removeprefix("<!DOCTYPE html>\n")).find(id="headline").text == "not healthy"
         status, headers, body = daemon.get("/api/status")
         assert (status, headers["Content-Type"]) == (200, "application/json")
         document = json.loads(body)
@@ -36,7 +36,7 @@ def test_the_page_and_its_json_say_what_the_command_says(tmp_path: Path) -> None
         assert document["units"][0]["history"]["starts"] == {"manual": {"clean": 1}, "auto": {"resident": 6}}
 
 
-def test_both_are_kept_by_nobody_and_read_by_no_other_site() -> None:
+def test_both_are_never_cached_and_read_by_no_other_site() -> None:
     with Daemon() as daemon:
         for path in ("/", "/api/status"):
             status, headers, body = daemon.get(path)
@@ -88,7 +88,7 @@ def passes(trace: Path) -> int:
     return [call for call, _, _ in calls_in(trace)].count(LIST)
 
 
-def test_rates_are_told_by_a_look_before_and_nobody_waits_for_a_second_one(tmp_path: Path) -> None:
+def test_rates_come_from_an_earlier_observation_and_no_command_waits_for_a_second_one(tmp_path: Path) -> None:
     with host("engine-of-each-kind", tmp_path) as (options, env), Daemon(*options, env=env) as daemon:
 
         def rates() -> set[float | None]:

@@ -41,17 +41,17 @@ class Requested:
 
     def __init__(self, seconds: float) -> None:
         self.until = time.monotonic() + seconds
-        self.asked = threading.Semaphore(0)
+        self.requested = threading.Semaphore(0)
 
     def __call__(self) -> float:
-        self.asked.release()
+        self.requested.release()
         return max(0.0, self.until - time.monotonic())
 
     def wait_for_checks(self, number: int) -> None:
-        while self.asked.acquire(blocking=False):
+        while self.requested.acquire(blocking=False):
             pass
         for _ in range(number):
-            assert self.asked.acquire(timeout=10)
+            assert self.requested.acquire(timeout=10)
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -78,8 +78,8 @@ def test_the_pause_is_in_force_when_start_comes_back_and_each_change_is_logged_o
     finally:
         driver_pause.close(2.0)
     assert [what.split()[0] for what in driver.calls] == ["until", "until", "resume"]
-    let_go = "the driver is let go of until TIME, as llmhost release asks"
-    assert lines(caplog) == [let_go, let_go, "the driver may be read again: the release is over"]
+    paused = "the driver is paused until TIME, as llmhost release asks"
+    assert lines(caplog) == [paused, paused, "the driver is read again: the pause is over"]
 
 
 def test_a_child_that_hangs_is_ended_again_and_again_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -97,7 +97,7 @@ def test_a_child_that_hangs_is_ended_again_and_again_and_logged_once(caplog: pyt
         driver_pause.close(2.0)
     assert len(driver.calls) in {4, 5}  # one may have begun before the child was gone
     assert lines(caplog) == [
-        "the driver is let go of until TIME, as llmhost release asks",
+        "the driver is paused until TIME, as llmhost release asks",
         "NVML child 77 hangs in the driver and does not die: it has the driver open still",
         "the NVML children that hung are gone",
     ]

@@ -22,7 +22,7 @@ def test_an_observation_is_saved_before_save_returns() -> None:
     assert len(saved) == 2, "nothing is new"
 
 
-def test_two_who_save_at_once_both_have_theirs_saved() -> None:
+def test_two_simultaneous_savings_are_both_saved() -> None:
     saved: list[History] = []
     go = threading.Event()
 

@@ -48,7 +48,7 @@ def hung(release: threading.Event) -> Callable[[], NvmlReport]:
     return read
 
 
-def nobody(names: Iterable[str]) -> None:
+def watch_nothing(names: Iterable[str]) -> None:
     """Watch nothing."""
 
 
@@ -66,7 +66,7 @@ def observer_of(
     units: Worker[UnitsReport] | None = None,
     *,
     host: Worker[Host] | None = None,
-    watch: Callable[[Iterable[str]], None] = nobody,
+    watch: Callable[[Iterable[str]], None] = watch_nothing,
     attempt_seconds: float = 0.2,
 ) -> Observer:
     """Make an observer whose other collectors are switched off."""
@@ -142,7 +142,7 @@ def test_a_hung_source_is_late_says_what_it_does_and_is_not_asked_twice() -> Non
     assert isinstance(observer.observe(soon(5)).snapshot.nvml, Ok)
 
 
-def test_two_who_observe_at_once_cost_one_read() -> None:
+def test_two_observers_at_once_cost_one_read() -> None:
     release = threading.Event()
     nvml, source = started("nvml", hung(release))
     observer = observer_of(nvml)
@@ -255,7 +255,7 @@ def test_a_short_deadline_does_not_spoil_the_attempt_for_others() -> None:
     assert deadlines[0] > 7
 
 
-def test_a_source_that_knows_its_stuck_call_tells_it_to_callers_that_cannot_wait() -> None:
+def test_a_source_that_knows_its_stuck_call_gives_it_to_callers_that_cannot_wait() -> None:
     release = threading.Event()
 
     class Stuck(ScriptedSource[NvmlReport]):

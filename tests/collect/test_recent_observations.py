@@ -72,10 +72,10 @@ def test_callers_during_an_observation_get_it_too() -> None:
     host = Host()
     host.gate = threading.Event()
     with ThreadPoolExecutor(4) as callers:
-        asked = [callers.submit(host.within, 5) for _ in range(4)]
+        pending = [callers.submit(host.within, 5) for _ in range(4)]
         assert host.entered.wait(5)
         host.gate.set()
-        assert [future.result(5) for future in asked] == [(100, None, 0)] * 4
+        assert [future.result(5) for future in pending] == [(100, None, 0)] * 4
     assert host.observed == 1
 
 

@@ -262,7 +262,7 @@ SECTIONS = "units, gpus, policy, host, shm, processes, engines, collectors, web,
         ("units: {patterns: [" + "a," * 20_000 + "]}", "f:1: more than 10000 values; is this the right file?"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(text: str, expected: str) -> None:
+def test_a_mistake_is_reported_in_one_line(text: str, expected: str) -> None:
     assert complaint(text) == expected
 
 
@@ -287,7 +287,7 @@ def test_the_file_at_the_default_place_is_read_if_there_is_one(tmp_path: Path) -
         load(None, default=default)
 
 
-def test_a_file_that_cannot_be_read_is_told_with_the_reason(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_with_the_reason(tmp_path: Path) -> None:
     link = tmp_path / "link.yml"
     link.symlink_to(link)
     assert complaint_about_file(link) == f"{link}: cannot read it: Too many levels of symbolic links"

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from tests.fakes.clean_plans import around, planned, view_of
 from tests.fakes.clean_plans import host as host_of
+from tests.fakes.clean_plans import planned, process_context, view_of
 from tests.fakes.orphan_trees import SPAWN, TRACKER, run
 from tests.fakes.values import segment, table, unit
 
@@ -49,8 +49,8 @@ def hosts(seed: int) -> tuple[list[Process], list[Segment], list[int]]:
         parent = chance.choice([1, *range(40, pid)])
         uid, group, start = chance.choice([0, 0, 1000]), chance.choice([100, 200]), chance.randrange(1000, 300_000)
         state = chance.choice("SSSSSZ")
-        told = None if state == "Z" or chance.random() < 0.1 else pipes
-        processes.append(run(pid, command, parent, pipes=told, uid=uid, pgrp=group, start=start, state=state))
+        pipes_read = None if state == "Z" or chance.random() < 0.1 else pipes
+        processes.append(run(pid, command, parent, pipes=pipes_read, uid=uid, pgrp=group, start=start, state=state))
     files = []
     for inode in range(5, 5 + chance.randint(0, 6)):
         form, kind, has_pid = chance.choice(_PATHS)
@@ -84,16 +84,16 @@ def without(view: HostView, done: Iterable[Step]) -> HostView:
     assert isinstance(view.snapshot.shm, Ok)
     ended = {step.process.id for step in done if isinstance(step, Ending)}
     removed = {step.segment.id for step in done if not isinstance(step, Ending)}
-    gone = {process.pid for process in ended}
+    ended_pids = {process.pid for process in ended}
     processes = [
-        replace(process, ppid=1) if process.ppid in gone else process
+        replace(process, ppid=1) if process.ppid in ended_pids else process
         for process in view.snapshot.processes.value.by_pid.values()
         if process.id not in ended
     ]
     files = tuple(
-        replace(one, holders=one.holders - ended if one.holders is not None else None)
-        for one in view.snapshot.shm.value.segments
-        if one.id not in removed
+        replace(segment, holders=segment.holders - ended if segment.holders is not None else None)
+        for segment in view.snapshot.shm.value.segments
+        if segment.id not in removed
     )
     shm = Ok(replace(view.snapshot.shm.value, segments=files))
     snapshot = replace(view.snapshot, processes=Ok(table(processes)), shm=shm)
@@ -111,23 +111,23 @@ def test_planning_again_after_any_part_of_a_plan_adds_nothing(seed: int) -> None
         processes, files, listening = hosts(seed * ROUNDS + number)
         view = view_of(host_of(processes, files, units=[unit("vllm.service", "failed", "failed")]))
         request = CleanupRequest(uid=0, all_users=number % 2 == 0)
-        first = plan(view, request, around(view, listening=listening))
+        first = plan(view, request, process_context(view, listening=listening))
         steps += len(first.steps)
         for count in range(1, len(first.steps) + 1):
             later = without(view, first.steps[:count])
-            again = plan(later, request, around(later, listening=listening))
+            again = plan(later, request, process_context(later, listening=listening))
             added = identities(again) - identities(first)
             assert not added, f"host {seed * ROUNDS + number}, after {count} steps: {added}"
             assert len(again.steps) <= len(first.steps) - count
     assert steps > ROUNDS  # there was something to do
 
 
-def test_the_other_hosts_of_chance_are_no_worse_for_a_second_look() -> None:
+def test_random_hosts_are_no_worse_for_a_second_plan() -> None:
     for number in range(200):
         processes, files, listening = hosts(number)
-        seen = host_of(processes, files)
-        first = planned(seen, listening=listening, watched=0.0)
-        second = planned(seen, first=first, listening=listening)
-        once = planned(seen, listening=listening)
+        snapshot = host_of(processes, files)
+        first = planned(snapshot, listening=listening, watched=0.0)
+        second = planned(snapshot, first=first, listening=listening)
+        once = planned(snapshot, listening=listening)
         assert identities(second) == identities(once)
         assert {ending.condition for ending in first.endings} <= {Condition.TRACKER}  # of which nobody knows since when

@@ -1,4 +1,4 @@
-"""Which processes a clean-up ends, and why others are left. Trees as test_real_trees.py finds them."""
+"""Processes that a clean-up ends, and reasons to skip others. Trees as test_real_trees.py finds them."""
 
 import pytest
 from tests.fakes.clean_plans import OWN_PID, ROOT, host, kept, pids, planned, waiting
@@ -24,10 +24,10 @@ def tree(uid: int = 0) -> list[Process]:
 
 
 def test_a_tree_is_ended_from_the_top_and_its_tracker_last() -> None:
-    seen = host(
+    snapshot = host(
         tree(), gpus=[gpu(0, holders=Ok((held(50, 2 * GIB), held(51, None)))), gpu(1, holders=Ok((held(50, GIB),)))]
     )
-    found = planned(seen)
+    found = planned(snapshot)
     assert pids(found) == [40, 50, 51, 31]
     assert [ending.condition for ending in found.endings] == [*[Condition.ORPHAN] * 3, Condition.TRACKER]
     assert [ending.gpu_bytes for ending in found.endings] == [0, 3 * GIB, None, 0]
@@ -38,7 +38,10 @@ def test_a_living_tree_is_no_matter() -> None:
     server = run(30, "/usr/bin/vllm serve m", pipes={5: 121, 6: T})
     living = [
         server,
-        *(run(one.id.pid, one.argv, 30 if one.ppid == 1 else one.ppid, pipes=one.pipes) for one in tree()),
+        *(
+            run(member.id.pid, member.argv, 30 if member.ppid == 1 else member.ppid, pipes=member.pipes)
+            for member in tree()
+        ),
     ]
     found = planned(host(living))
     assert (found.endings, found.waiting, found.skipped) == ((), (), ())
@@ -54,8 +57,11 @@ def test_a_living_tree_is_no_matter() -> None:
     ],
     ids=["shell", "tmux", "python", "user manager"],
 )
-def test_whoever_has_merely_adopted_an_orphan_is_never_in_the_plan(adopter: Process) -> None:
-    adopted = [run(one.id.pid, one.argv, 20 if one.ppid == 1 else one.ppid, pipes=one.pipes) for one in tree()]
+def test_a_process_that_has_merely_adopted_an_orphan_is_never_in_the_plan(adopter: Process) -> None:
+    adopted = [
+        run(member.id.pid, member.argv, 20 if member.ppid == 1 else member.ppid, pipes=member.pipes)
+        for member in tree()
+    ]
     found = planned(host([adopter, *adopted]))
     assert pids(found) == [40, 50, 51, 31]
     assert 20 not in kept(found)
@@ -76,7 +82,7 @@ def test_a_server_that_still_listens_keeps_its_tree_and_what_shares_its_group() 
     assert why[40] == why[50] == why[61] == "ending it would take down 60 VLLM::APIServer_0, which stays"
     assert "40 VLLM::EngineCore_DP0 stays and holds its pipe" in why[31]
     assert pids(planned(host(launched))) == [40, 60, 61, 50, 31]
-    assert "cannot be told" in kept(planned(host(launched), untold=[60]))[60]
+    assert "cannot be told" in kept(planned(host(launched), unknown=[60]))[60]
 
 
 def test_a_worker_may_listen_for_its_collectives_and_is_not_even_asked() -> None:
@@ -131,8 +137,8 @@ def test_other_users_processes_take_root_and_the_option() -> None:
 
 
 def test_what_was_only_inferred_is_left() -> None:
-    seen = host([run(40, "VLLM::EngineCore", pipes=None, pgrp=100)])
-    assert kept(planned(seen)) == {40: "only seems orphaned, as its pipes may not be read: root can tell"}
+    snapshot = host([run(40, "VLLM::EngineCore", pipes=None, pgrp=100)])
+    assert kept(planned(snapshot)) == {40: "only seems orphaned, as its pipes may not be read: root can tell"}
 
 
 def test_what_lives_below_an_orphan_and_is_none_keeps_it() -> None:
@@ -144,8 +150,8 @@ def test_what_lives_below_an_orphan_and_is_none_keeps_it() -> None:
     assert set(kept(planned(host([*tree(), command]))).values()) >= {"runs this very command"}
 
 
-def test_one_who_is_no_orphan_and_shares_a_pipe_may_work_with_it() -> None:
-    """As where a fork server was killed, which was the parent, and not who asked for the child."""
+def test_a_process_that_is_no_orphan_and_shares_a_pipe_may_work_with_it() -> None:
+    """The killed parent may be a fork server, which is not the process that asked for the child."""
     asker = run(30, "/usr/bin/vllm serve m", pipes={7: 121})
     found = planned(host([asker, *tree()]))
     assert found.steps == ()
@@ -158,7 +164,7 @@ def test_an_orphan_that_was_not_watched_for_long_enough_waits() -> None:
     assert pids(planned(host(tree()), watched=15.0)) == [40, 50, 51, 31]
 
 
-def test_a_second_look_takes_only_what_the_first_had() -> None:
+def test_a_second_plan_takes_only_what_the_first_had() -> None:
     first = planned(host(tree()), watched=0.0)
     assert pids(planned(host(tree()), ROOT, first)) == [40, 50, 51, 31]
     late = run(52, "VLLM::Worker_TP2", 40, pipes={24: 124, 32: T})
@@ -171,7 +177,7 @@ def test_a_second_look_takes_only_what_the_first_had() -> None:
     assert pids(fewer) == [40, 50, 31]
 
 
-def test_a_tracker_alone_is_ended_only_where_nobody_holds_its_pipe() -> None:
+def test_a_tracker_alone_is_ended_only_where_no_process_holds_its_pipe() -> None:
     assert pids(planned(host([run(31, TRACKER, pipes={31: T})]))) == [31]
     pool = run(45, SPAWN, pipes={24: 141, 32: T}, pgrp=300)  # a child of multiprocessing that is no engine's
     found = planned(host([run(31, TRACKER, pipes={31: T}), pool]))
@@ -180,15 +186,15 @@ def test_a_tracker_alone_is_ended_only_where_nobody_holds_its_pipe() -> None:
     assert "root can tell" in kept(planned(unseen))[31]
 
 
-def test_only_what_is_asked_for_is_told() -> None:
-    seen = host(tree())
-    assert pids(planned(seen, CleanupRequest(uid=0, kinds=frozenset({Condition.ORPHAN})))) == [40, 50, 51]
-    of_trackers = planned(seen, CleanupRequest(uid=0, kinds=frozenset({Condition.TRACKER})))
+def test_only_the_requested_kinds_are_planned() -> None:
+    snapshot = host(tree())
+    assert pids(planned(snapshot, CleanupRequest(uid=0, kinds=frozenset({Condition.ORPHAN})))) == [40, 50, 51]
+    of_trackers = planned(snapshot, CleanupRequest(uid=0, kinds=frozenset({Condition.TRACKER})))
     assert (pids(of_trackers), list(kept(of_trackers))) == ([], [31])
-    assert planned(seen, CleanupRequest(uid=0, units=frozenset({UnitId("vllm.service")}))).skipped == ()
+    assert planned(snapshot, CleanupRequest(uid=0, units=frozenset({UnitId("vllm.service")}))).skipped == ()
     # processes of 1000 ticks started at 10.0, and it is 5000.0
-    assert pids(planned(seen, CleanupRequest(uid=0, older_than_seconds=4990.0))) == [40, 50, 51, 31]
-    assert planned(seen, CleanupRequest(uid=0, older_than_seconds=4991.0)).skipped == ()
+    assert pids(planned(snapshot, CleanupRequest(uid=0, older_than_seconds=4990.0))) == [40, 50, 51, 31]
+    assert planned(snapshot, CleanupRequest(uid=0, older_than_seconds=4991.0)).skipped == ()
     younger = [*tree()[:3], run(51, "VLLM::Worker_TP1", 40, start=3000, pipes={24: 123, 32: T})]
     found = planned(host(younger), CleanupRequest(uid=0, older_than_seconds=4990.0))
     assert found.steps == ()

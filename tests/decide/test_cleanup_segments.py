@@ -1,4 +1,4 @@
-"""Which files a clean-up removes, and why others are left; and where nothing at all is done."""
+"""Segments that a clean-up removes, reasons to skip others, and hosts where it does nothing at all."""
 
 from dataclasses import replace
 from typing import Any
@@ -53,19 +53,19 @@ def test_a_file_that_is_held_is_no_matter() -> None:
     assert (found.steps, found.waiting, found.skipped) == ((), (), ())
 
 
-def test_a_file_of_which_it_cannot_be_told_is_counted_and_left() -> None:
+def test_a_file_of_unknown_holders_is_counted_and_kept() -> None:
     found = planned(host(segments=[replace(file(), holders=None), replace(file(6, SegmentKind.OTHER), holders=None)]))
     assert (found.steps, found.waiting, found.skipped) == ((), (), ())
     assert found.unknowns == ("whether files of known kinds are held, of 1 (not all was looked at in time)",)
 
 
 def test_a_file_that_was_not_watched_for_long_enough_waits() -> None:
-    seen = host(segments=[file()])
-    assert waiting(planned(seen, watched=29.9)) == [5]
-    assert inodes(planned(seen, watched=30.0)) == [5]
+    snapshot = host(segments=[file()])
+    assert waiting(planned(snapshot, watched=29.9)) == [5]
+    assert inodes(planned(snapshot, watched=30.0)) == [5]
 
 
-def test_a_second_look_takes_only_the_same_unchanged_file() -> None:
+def test_a_second_plan_takes_only_the_same_unchanged_file() -> None:
     first = planned(host(segments=[file()]), watched=0.0)
     assert waiting(first) == [5]
     assert inodes(planned(host(segments=[file()]), ROOT, first)) == [5]
@@ -113,27 +113,27 @@ def test_it_goes_after_an_older_process_that_the_same_plan_ends() -> None:
 
 
 def test_it_waits_where_what_has_to_end_before_it_waits() -> None:
-    seen = host([core()], [file(kind=SegmentKind.PYTHON_SHM)])
-    found = planned(seen, watched=10.0)
+    snapshot = host([core()], [file(kind=SegmentKind.PYTHON_SHM)])
+    found = planned(snapshot, watched=10.0)
     assert (found.steps, waiting(found)) == ((), [40, 5])
-    found = planned(seen, watched=60.0, orphans_watched=10.0)  # the file itself was unheld for long enough
+    found = planned(snapshot, watched=60.0, orphans_watched=10.0)  # the file itself was unheld for long enough
     assert (found.steps, waiting(found)) == ((), [40, 5])
 
 
 def test_where_not_every_process_can_be_read_python_s_stay() -> None:
-    seen = host(segments=[file(kind=SegmentKind.PYTHON_SHM), file(6)])
-    assert isinstance(seen.processes, Ok)
-    seen = replace(seen, processes=Ok(replace(seen.processes.value, unreadable=1)))
-    found = planned(seen)
+    snapshot = host(segments=[file(kind=SegmentKind.PYTHON_SHM), file(6)])
+    assert isinstance(snapshot.processes, Ok)
+    snapshot = replace(snapshot, processes=Ok(replace(snapshot.processes.value, unreadable=1)))
+    found = planned(snapshot)
     assert (inodes(found), list(kept(found))) == ([6], [5])
 
 
-def test_a_pid_in_a_name_counts_only_where_all_who_share_the_tmpfs_are_of_our_namespace() -> None:
-    seen = host(segments=[file(kind=SegmentKind.SGLANG, creator_pid=77)])
-    assert inodes(planned(seen)) == [5]
-    assert "process 12 of another PID namespace" in kept(planned(seen, strangers=[90, 12]))[5]
-    assert "root can tell" in kept(planned(seen, strangers=None))[5]
-    assert inodes(planned(host(segments=[file()]), strangers=[90])) == [5]
+def test_a_pid_in_a_name_counts_only_where_all_sharers_of_the_tmpfs_are_of_our_namespace() -> None:
+    snapshot = host(segments=[file(kind=SegmentKind.SGLANG, creator_pid=77)])
+    assert inodes(planned(snapshot)) == [5]
+    assert "process 12 of another PID namespace" in kept(planned(snapshot, foreign_pids=[90, 12]))[5]
+    assert "root can tell" in kept(planned(snapshot, foreign_pids=None))[5]
+    assert inodes(planned(host(segments=[file()]), foreign_pids=[90])) == [5]
 
 
 def test_a_file_with_the_pid_of_a_process_that_lives_stays_or_goes_after_it() -> None:
@@ -164,37 +164,40 @@ def test_nothing_newer_than_the_start_of_a_unit_that_is_starting_is_removed() ->
 def test_what_was_suspended_since_leaves_a_start_in_doubt() -> None:
     """CLOCK_MONOTONIC stood still for a while: 1100 on it may be as long ago as the file."""
     starting = unit("vllm.service", "activating", "start", condition_monotonic=1100.0, inactive_exit_monotonic=1100.0)
-    seen = host(segments=[file()], units=[starting])
-    assert isinstance(seen.host, Ok)
-    assert inodes(planned(seen)) == [5]
-    slept = replace(seen, host=Ok(replace(seen.host.value, boottime_ahead_seconds=200.0)))
+    snapshot = host(segments=[file()], units=[starting])
+    assert isinstance(snapshot.host, Ok)
+    assert inodes(planned(snapshot)) == [5]
+    slept = replace(snapshot, host=Ok(replace(snapshot.host.value, boottime_ahead_seconds=200.0)))
     assert list(kept(planned(slept))) == [5]
 
 
 def test_another_users_file_takes_root() -> None:
-    seen = host(segments=[file(uid=1000)])
-    assert inodes(planned(seen, CleanupRequest(uid=0))) == [5]
-    assert inodes(planned(seen, CleanupRequest(uid=1000))) == [5]
-    assert kept(planned(seen, CleanupRequest(uid=1001))) == {5: "user 1000's: for root to remove"}
+    snapshot = host(segments=[file(uid=1000)])
+    assert inodes(planned(snapshot, CleanupRequest(uid=0))) == [5]
+    assert inodes(planned(snapshot, CleanupRequest(uid=1000))) == [5]
+    assert kept(planned(snapshot, CleanupRequest(uid=1001))) == {5: "user 1000's: for root to remove"}
 
 
-def test_only_what_is_asked_for_is_told() -> None:
+def test_only_the_requested_kinds_are_planned() -> None:
     of_unit = {SegmentId(27, 6): UnitId("vllm.service")}
-    seen = host(segments=[file(5), file(6, SegmentKind.SEMAPHORE), file(7, SegmentKind.CUDA)])
-    found = planned(seen, CleanupRequest(uid=0, units=frozenset({UnitId("vllm.service")})), segment_units=of_unit)
+    snapshot = host(segments=[file(5), file(6, SegmentKind.SEMAPHORE), file(7, SegmentKind.CUDA)])
+    found = planned(snapshot, CleanupRequest(uid=0, units=frozenset({UnitId("vllm.service")})), segment_units=of_unit)
     assert (inodes(found), found.removals[0].unit, found.skipped) == ([6], UnitId("vllm.service"), ())
-    assert inodes(planned(seen, CleanupRequest(uid=0, kinds=frozenset({SegmentKind.NCCL})))) == [5]
-    assert planned(seen, CleanupRequest(uid=0, kinds=frozenset({Condition.ORPHAN}))).steps == ()
-    assert inodes(planned(seen, CleanupRequest(uid=0, older_than_seconds=4000.0))) == [5, 6]  # they changed 4000 s ago
-    assert inodes(planned(seen, CleanupRequest(uid=0, older_than_seconds=4001.0))) == []
+    assert inodes(planned(snapshot, CleanupRequest(uid=0, kinds=frozenset({SegmentKind.NCCL})))) == [5]
+    assert planned(snapshot, CleanupRequest(uid=0, kinds=frozenset({Condition.ORPHAN}))).steps == ()
+    assert inodes(planned(snapshot, CleanupRequest(uid=0, older_than_seconds=4000.0))) == [
+        5,
+        6,
+    ]  # they changed 4000 s ago
+    assert inodes(planned(snapshot, CleanupRequest(uid=0, older_than_seconds=4001.0))) == []
 
 
 @pytest.mark.parametrize("reading", ["processes", "units", "host"])
 def test_without_processes_units_or_clocks_nothing_is_done(reading: str) -> None:
-    seen = host([core()], [file()])
-    assert len(planned(seen).steps) == 2
+    snapshot = host([core()], [file()])
+    assert len(planned(snapshot).steps) == 2
     for missing in (Failed(Cause.TIMEOUT), NotApplicable("disabled by the config")):
-        found = planned(replace(seen, **{reading: missing}))  # type: ignore[arg-type]
+        found = planned(replace(snapshot, **{reading: missing}))  # type: ignore[arg-type]
         assert found.refused
         assert (found.steps, found.waiting, found.skipped) == ((), (), ())
 

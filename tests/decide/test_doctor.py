@@ -74,7 +74,7 @@ def test_a_start_limit_that_can_never_trip_is_found_with_one_that_can() -> None:
     assert finding.drop_in == ("[Unit]", "StartLimitIntervalSec=2h", "StartLimitBurst=5")
 
 
-def test_the_start_limit_that_is_advised_fits_the_usual_failed_run_and_the_delay_that_is_advised() -> None:
+def test_the_advised_start_limit_fits_the_usual_failed_run_and_the_advised_delay() -> None:
     day = started("a", end=ended("signal", 86_400.0))
     runs = (day, *(started("b", end=ended("exit-code", 1800.0)) for _ in "12"))
     record = replace(RECORD, starts=runs, last_release_seconds=20.0)
@@ -106,7 +106,7 @@ def test_a_start_limit_is_an_error_while_its_unit_loops() -> None:
     assert finding.severity is Severity.ERROR
 
 
-def test_a_start_limit_that_trips_or_of_which_nobody_knows_is_none() -> None:
+def test_a_start_limit_that_trips_or_is_unknown_is_no_finding() -> None:
     record = replace(RECORD, starts=(started("a", end=ended("exit-code", 50.0)),))
     assert of("start-limit", LIMITED, record=record) == ()  # 5 × (10 s + 50 s) = 300 s
     assert of("start-limit", LIMITED) == ()
@@ -260,7 +260,7 @@ def test_units_that_fit_or_are_not_meant_to_run_are_none() -> None:
     assert found("overcommitted", asking("a.service", 0.6), spare) == ()
 
 
-def test_only_the_units_that_are_asked_for_are_told_of() -> None:
+def test_only_the_requested_units_are_reported() -> None:
     both = view(asking("a.service", 0.6), asking("b.service", 0.5))
     assert {finding.unit for finding in diagnose(both, [UnitId("b.service")]) if finding.check == "guard"} == {
         "b.service"
@@ -270,7 +270,7 @@ def test_only_the_units_that_are_asked_for_are_told_of() -> None:
     ]
 
 
-def test_the_worst_is_told_first() -> None:
+def test_the_worst_is_shown_first() -> None:
     given = settings(kill_mode="process", send_sigkill=False, restart="on-failure", start_limit_burst=0)
     record = replace(RECORD, unexpected_stops_total=1)
     checks = [(finding.severity, finding.check) for finding in diagnose(view(unit(settings=given), record=record))]
@@ -293,7 +293,7 @@ def test_a_unit_that_systemd_has_not_loaded_has_no_settings_to_find_fault_with()
     assert "a.service" not in " ".join(not_checked(stub, [VLLM]))
 
 
-def test_what_is_only_looked_at_for_others_is_not_examined_unless_asked_for() -> None:
+def test_a_unit_that_is_only_read_for_others_is_not_examined_unless_requested() -> None:
     (companion,) = COMPANIONS
     beside = view(unit(companion.name, settings=settings("/usr/bin/other", kill_mode="none")))
     assert diagnose(beside) == ()
@@ -302,17 +302,17 @@ def test_what_is_only_looked_at_for_others_is_not_examined_unless_asked_for() ->
     assert "fabric" not in " ".join(not_checked(missing))
 
 
-def test_what_could_not_be_read_is_told() -> None:
+def test_what_could_not_be_read_is_reported() -> None:
     nothing = replace(
         view().snapshot,
         units=Failed(Cause.NO_BUS, "not there"),
         nvml=Failed(Cause.NO_LIBRARY),
         shm=Failed(Cause.NO_SHM),
     )
-    told = tuple(not_checked(replace(view(), snapshot=nothing)))
-    assert len(told) == 4
-    assert told[0] == "the units' settings: systemd cannot be read (no bus: not there)"
-    assert told[2] == "the size of shared memory (no shm)"
+    unchecked = tuple(not_checked(replace(view(), snapshot=nothing)))
+    assert len(unchecked) == 4
+    assert unchecked[0] == "the units' settings: systemd cannot be read (no bus: not there)"
+    assert unchecked[2] == "the size of shared memory (no shm)"
     seeing = view(
         unit(), shm=Ok(shared_memory()), record=replace(RECORD, starts=(started("a"),)), nvml=Ok(report([gpu(0)]))
     )

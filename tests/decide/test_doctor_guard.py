@@ -37,7 +37,7 @@ UNRECORDED = "so its runs leave no record"
 
 
 @pytest.mark.parametrize(
-    ("sandbox", "severity", "told"),
+    ("sandbox", "severity", "reason"),
     [
         (Sandbox(address_families=("AF_INET", "AF_INET6"), families_are_allowed=True), Severity.WARNING, DEAF),
         (Sandbox(address_families=(), families_are_allowed=True), Severity.WARNING, DEAF),
@@ -54,11 +54,11 @@ UNRECORDED = "so its runs leave no record"
     ],
 )
 def test_each_setting_that_keeps_something_from_the_guard_is_found(
-    sandbox: Sandbox, severity: Severity, told: str
+    sandbox: Sandbox, severity: Severity, reason: str
 ) -> None:
     (finding,) = of("guard-blinded", within(sandbox))
     assert finding.severity is severity
-    assert told in finding.why
+    assert reason in finding.why
     assert finding.drop_in == ("[Service]", "ExecStartPre=", "ExecStartPre=+/usr/bin/llmhost guard")
     assert of("guard-blinded", within(sandbox, "-+")) == (), "outside the sandbox"
 
@@ -88,12 +88,12 @@ def test_a_capability_that_sees_through_and_a_prefix_that_raises_count() -> None
     assert of("guard-blinded", within(Sandbox(user="llm"), "!")) == (), "as root, in the sandbox"
 
 
-def test_one_that_is_told_what_it_needs_does_not_ask() -> None:
-    told = within(Sandbox(root="/srv/root"), guard=("/usr/bin/llmhost", "guard", "--need-free=80GiB"))
-    assert of("guard-blinded", told) == ()
+def test_a_guard_with_a_given_need_does_not_ask() -> None:
+    informed = within(Sandbox(root="/srv/root"), guard=("/usr/bin/llmhost", "guard", "--need-free=80GiB"))
+    assert of("guard-blinded", informed) == ()
 
 
-def test_what_an_old_systemd_does_not_tell_is_not_held_against_the_unit() -> None:
+def test_what_an_old_systemd_does_not_have_is_not_held_against_the_unit() -> None:
     unprefixed = replace(within(Sandbox(proc_subset="pid")), exec_start_pre_prefixes=())
     assert of("guard-blinded", unprefixed) == ()
 
@@ -118,19 +118,19 @@ def test_other_commands_before_the_start_stay_as_they_are_and_where_they_are() -
 
 
 def test_devices_that_the_unit_may_not_open_are_found_whatever_stands_before_its_guard() -> None:
-    def told(sandbox: Sandbox, active: str = "failed") -> tuple[tuple[str, ...], ...]:
+    def drop_ins(sandbox: Sandbox, active: str = "failed") -> tuple[tuple[str, ...], ...]:
         given = within(sandbox, "+")
         return tuple(finding.drop_in for finding in found("hidden-devices", unit(active=active, settings=given)))
 
     allow = ("DeviceAllow=char-nvidia* rw", "DeviceAllow=char-195 rw")
     for policy in ("closed", "strict"):
-        assert told(Sandbox(device_policy=policy)) == (("[Service]", *allow),)
-    assert told(Sandbox(device_policy="auto", device_allow=("/dev/fuse", "char-pts"))) == (("[Service]", *allow),)
+        assert drop_ins(Sandbox(device_policy=policy)) == (("[Service]", *allow),)
+    assert drop_ins(Sandbox(device_policy="auto", device_allow=("/dev/fuse", "char-pts"))) == (("[Service]", *allow),)
     private = Sandbox(private_devices=True, device_policy="closed", device_allow=("char-nvidia*",))
-    assert told(private) == (("[Service]", "PrivateDevices=no", *allow),)
-    assert told(replace(private, bound_paths=("/dev/nvidia0", "/dev/nvidiactl"))) == ()
-    assert told(private, active="active") == (), "it runs, so it needs none"
-    assert told(Sandbox(device_policy="auto")) == ()
+    assert drop_ins(private) == (("[Service]", "PrivateDevices=no", *allow),)
+    assert drop_ins(replace(private, bound_paths=("/dev/nvidia0", "/dev/nvidiactl"))) == ()
+    assert drop_ins(private, active="active") == (), "it runs, so it needs none"
+    assert drop_ins(Sandbox(device_policy="auto")) == ()
     for entry in ("/dev/nvidiactl", "char-nvidia*", "char-nvidia-uvm", "char-*", "char-195"):
-        assert told(Sandbox(device_policy="closed", device_allow=(entry,))) == ()
+        assert drop_ins(Sandbox(device_policy="closed", device_allow=(entry,))) == ()
     assert found("hidden-devices", unit(active="failed", settings=settings("/usr/bin/other"))) == ()

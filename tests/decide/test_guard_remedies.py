@@ -1,4 +1,4 @@
-"""What the guard may end and remove: what is proven to be of its own unit's ended runs, and nothing else.
+"""The guard's remedies: it ends and removes only what provably is of its own unit's ended runs.
 
 The unit's activation began 4000 s after boot, on a host that has been up for 5000 s; the guard is its ExecStartPre=.
 """
@@ -56,8 +56,8 @@ def process(pid: int, command: str | tuple[str, ...] = "VLLM::Worker", **given: 
 def own(*processes: Process, units: Iterable[Any] = (STARTS, BESIDE), **given: Any) -> StartingUnit:  # noqa: ANN401
     process_runs = given.pop("process_runs", {})
     history = given.pop("history", {})
-    seen = host([ME, *processes], units=units, **given)
-    return starting_unit(seen, History(process_runs=process_runs, **history), UNIT, GUARD)
+    snapshot = host([ME, *processes], units=units, **given)
+    return starting_unit(snapshot, History(process_runs=process_runs, **history), UNIT, GUARD)
 
 
 def reaped(
@@ -66,11 +66,11 @@ def reaped(
     before: Iterable[int] = (),
     **given: Any,  # noqa: ANN401
 ) -> Reaping:
-    seen = own(*processes, **given)
-    told: dict[ProcessId, Reading[bool]] = {
-        listener.id: (listening or {}).get(listener.id.pid, Ok(False)) for listener in to_ask_for_listeners(seen)
+    snapshot = own(*processes, **given)
+    listens: dict[ProcessId, Reading[bool]] = {
+        listener.id: (listening or {}).get(listener.id.pid, Ok(False)) for listener in to_ask_for_listeners(snapshot)
     }
-    return reaping(seen, told, {ProcessId(pid, 1000) for pid in before})
+    return reaping(snapshot, listens, {ProcessId(pid, 1000) for pid in before})
 
 
 def pids(of: Reaping) -> list[int]:
@@ -78,28 +78,28 @@ def pids(of: Reaping) -> list[int]:
 
 
 def kept(of: Reaping) -> dict[int, str]:
-    return {left.subject.id.pid: left.because for left in of.skipped if isinstance(left.subject, Process)}
+    return {skipped.subject.id.pid: skipped.because for skipped in of.skipped if isinstance(skipped.subject, Process)}
 
 
-def test_what_is_older_than_the_activation_in_the_units_cgroup_is_ended_and_what_is_younger_stays() -> None:
+def test_processes_older_than_the_activation_in_its_cgroup_are_ended_and_younger_ones_stay() -> None:
     found = reaped(process(40), process(41, "/bin/sleep 5"), process(50, start=400_050))
     assert pids(found) == [40, 41]
     assert {ending.condition for ending in found.endings} == {Condition.LEFTOVER}
     assert not found.skipped
 
 
-def test_the_guard_and_who_started_it_stay_even_if_the_clocks_were_wrong() -> None:
+def test_the_guard_and_its_parents_stay_even_if_the_clocks_were_wrong() -> None:
     shell = process(60, "sh -c guard")
     me = run(GUARD, "llmhost guard", placement=HERE, start=1000, ppid=60)
-    seen = host([shell, me], units=[STARTS])
-    assert not reaping(starting_unit(seen, History(), UNIT, GUARD), {shell.id: Ok(False)}, ()).endings
+    snapshot = host([shell, me], units=[STARTS])
+    assert not reaping(starting_unit(snapshot, History(), UNIT, GUARD), {shell.id: Ok(False)}, ()).endings
 
 
 def test_of_another_units_processes_none_is_ended() -> None:
     assert not pids(reaped(process(40, placement=THERE), process(41, placement=Placement(Home.SESSION))))
 
 
-def test_what_was_seen_in_an_ended_run_is_ended_wherever_it_lives_but_in_another_unit_or_a_container() -> None:
+def test_a_process_of_an_ended_run_is_ended_anywhere_but_in_another_unit_or_a_container() -> None:
     ended = RunId(unit=UNIT, invocation_id="old")
     places = {
         40: Placement(Home.SESSION),
@@ -121,7 +121,7 @@ def test_what_was_seen_in_the_present_run_stays_whatever_the_clocks_say() -> Non
     assert not pids(reaped(process(40), process_runs=present))
 
 
-def test_what_the_clocks_do_not_tell_stays() -> None:
+def test_what_the_clocks_leave_unknown_stays() -> None:
     """Suspended for an hour: what started in the hour before the activation may be of it, or not."""
     suspended = Ok(replace(HOST, boottime_ahead_seconds=3600.0))
     found = reaped(process(40, start=500_000), process(41, start=1000), host=suspended)
@@ -150,16 +150,16 @@ def test_a_server_that_listens_or_may_stays_with_its_tree_and_others_go(listens:
     assert kept(found) == {40: why, 41: "ending it would take down 40 vllm, which stays"}
 
 
-def test_who_is_above_somebody_else_stays() -> None:
+def test_a_parent_of_another_process_stays() -> None:
     found = reaped(process(40, "sh"), process(41, "postgres", ppid=40, placement=in_service("db.service")))
     assert (pids(found), kept(found)) == ([], {40: "below it is 41 postgres, which stays"})
 
 
-def test_nobody_is_ended_twice() -> None:
+def test_no_process_is_ended_twice() -> None:
     assert pids(reaped(process(40, pgrp=40), process(41, pgrp=41), before=[40])) == [41]
 
 
-def test_a_tracker_goes_last_and_only_with_all_who_hold_its_pipe() -> None:
+def test_a_tracker_goes_last_and_only_with_all_holders_of_its_pipe() -> None:
     tracker = process(39, TRACKER, pipes={31: 900}, pgrp=40)
     worker = process(40, pipes={20: 900}, pgrp=40)
     found = reaped(tracker, worker)
@@ -202,8 +202,8 @@ def removed(
     *files: Segment, units: Mapping[int, UnitId] | None = None, processes: Iterable[Process] = ()
 ) -> tuple[list[int], str]:
     history = {
-        "unheld_since": {one.id: NOW - 3600 for one in files if one.holders == frozenset()},
-        "segment_units": {one.id: (units or {}).get(one.id.inode, UNIT) for one in files},
+        "unheld_since": {file.id: NOW - 3600 for file in files if file.holders == frozenset()},
+        "segment_units": {file.id: (units or {}).get(file.id.inode, UNIT) for file in files},
     }
     found, why = removals(own(*processes, history=history), shared_memory(*files), Policy())
     return [step.segment.id.inode for step in found], why
@@ -215,7 +215,7 @@ def test_stale_files_of_known_kinds_that_its_processes_held_go(kind: SegmentKind
     assert removed(file(kind=kind)) == (expected, "")
 
 
-def test_files_that_others_held_or_hold_or_that_nobody_was_seen_to_hold_stay() -> None:
+def test_files_with_other_or_without_known_holders_stay() -> None:
     assert removed(file(), units={5: OTHER}) == ([], "")
     assert removed(replace(file(), holders=frozenset({ProcessId(50, 1000)}))) == ([], "")
     assert removed(replace(file(), holders=None)) == ([], "")

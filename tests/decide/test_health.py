@@ -37,18 +37,20 @@ VLLM = UnitId("vllm.service")
 SERVE = UnitSettings(exec_start=(("/usr/bin/vllm", "serve", "m"),))
 
 
-def health(*, history: History | None = None, expected: int | None = None, **seen: Any) -> Health:  # noqa: ANN401
+def health(*, history: History | None = None, expected: int | None = None, **given: Any) -> Health:  # noqa: ANN401
     """Judge a host with one GPU and one unit that is up, but for what is given: values, or readings as a whole."""
-    readings: dict[str, Any] = {name: one for name, one in seen.items() if isinstance(one, Ok | Failed | NotApplicable)}
-    values = {name: one for name, one in seen.items() if name not in readings}
+    readings: dict[str, Any] = {
+        name: value for name, value in given.items() if isinstance(value, Ok | Failed | NotApplicable)
+    }
+    values = {name: value for name, value in given.items() if name not in readings}
     usual: dict[str, Any] = {"gpus": [gpu(0)], "processes": [], "units": [unit(settings=SERVE)]}
     at = replace(snapshot(**(usual | values)), **readings)
     remembered = history if history is not None else History()
     return health_of(replace(host_view(at, remembered, Config()), gpus_expected=expected))
 
 
-def found(**seen: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401
-    return [(finding.kind, finding.subject, finding.what) for finding in health(**seen).findings]
+def found(**given: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401
+    return [(finding.kind, finding.subject, finding.what) for finding in health(**given).findings]
 
 
 def test_a_host_on_which_all_is_well_is_healthy() -> None:
@@ -71,8 +73,8 @@ def test_a_host_on_which_all_is_well_is_healthy() -> None:
     ],
 )
 def test_a_unit_that_should_run_and_does_not_is_found(given: Any, kind: str, what: str) -> None:  # noqa: ANN401
-    ((told, subject, said),) = found(units=[given])
-    assert (told, subject) == (kind, "vllm.service")
+    ((topic, subject, said),) = found(units=[given])
+    assert (topic, subject) == (kind, "vllm.service")
     assert what in said
 
 
@@ -144,16 +146,16 @@ def test_gpus_that_are_lost_missing_or_without_fabric_are_found() -> None:
 
 
 def test_memory_that_is_held_for_the_dead_is_found_above_the_policy() -> None:
-    def with_gone(mib: int) -> list[tuple[str, str, str]]:
+    def with_memory_of_gone(mib: int) -> list[tuple[str, str, str]]:
         return found(gpus=[gpu(0, memory=memory(mib * MIB), holders=Ok((held(99, mib * MIB),)))])
 
-    assert with_gone(1001) == [("gone", "GPU 0", "1.0 GiB are held for processes that are gone")]
-    assert with_gone(1000) == []
+    assert with_memory_of_gone(1001) == [("gone", "GPU 0", "1.0 GiB are held for processes that are gone")]
+    assert with_memory_of_gone(1000) == []
 
 
 def answer(cause: Cause | None) -> Ok[EnginesReport]:
-    one: tuple[EngineSample, ...] = (EngineSample(model="m", engine_index="0"),)
-    samples = Ok(one) if cause is None else Failed(cause)
+    engine_samples: tuple[EngineSample, ...] = (EngineSample(model="m", engine_index="0"),)
+    samples = Ok(engine_samples) if cause is None else Failed(cause)
     return Ok(EnginesReport(answers=(EngineAnswer(unit=VLLM, engine="vllm", endpoint="http://h:1", samples=samples),)))
 
 
@@ -168,10 +170,10 @@ def test_a_server_that_does_not_answer_is_found_once_it_had_the_time_to_load() -
     assert found(units=[old], engines=answer(None)) == []
 
 
-def test_a_server_without_metrics_is_untold_and_no_finding() -> None:
-    told = health(engines=answer(Cause.NO_METRICS))
-    assert told.level is Level.HEALTHY
-    unknowns = [(unknown.subject, unknown.cause) for unknown in told.unknowns]
+def test_a_server_without_metrics_is_unknown_and_no_finding() -> None:
+    result = health(engines=answer(Cause.NO_METRICS))
+    assert result.level is Level.HEALTHY
+    unknowns = [(unknown.subject, unknown.cause) for unknown in result.unknowns]
     assert ("vllm.service at http://h:1", "no_metrics") in unknowns
 
 
@@ -182,8 +184,8 @@ def test_a_guard_that_could_not_work_is_found() -> None:
 
     assert with_guard(GuardVerdict.FAULT) == [("guard", "vllm.service", "its guard could not work at its last start")]
     assert with_guard(GuardVerdict.FREE) == []
-    told = health(guard_runs=Failed(Cause.NO_PERMISSION, "not root's"))
-    assert [(unknown.subject, unknown.matters) for unknown in told.unknowns if unknown.detail == "not root's"] == [
+    result = health(guard_runs=Failed(Cause.NO_PERMISSION, "not root's"))
+    assert [(unknown.subject, unknown.matters) for unknown in result.unknowns if unknown.detail == "not root's"] == [
         ("runs of guards", False)
     ]
 
@@ -203,15 +205,15 @@ def test_orphans_trackers_and_stale_files_are_found() -> None:
     assert found(shm=stale, history=since) == [("segments", "shared memory", "a stale file")]
 
 
-def test_without_a_record_nobody_can_tell_how_long_a_process_looks_like_an_orphan() -> None:
+def test_without_history_the_time_in_an_orphans_condition_is_unknown() -> None:
     core = process(30, None, ppid=1, engine="vllm", role=Role.CORE, argv=("VLLM::EngineCore",), pipes={})
-    told = health(processes=[process(1, None, ppid=0, comm="systemd", argv=("/sbin/init",), pipes={}), core])
-    assert told.level is Level.CANNOT_TELL
-    assert [unknown.subject for unknown in told.unknowns if unknown.matters] == ["orphans"]
+    result = health(processes=[process(1, None, ppid=0, comm="systemd", argv=("/sbin/init",), pipes={}), core])
+    assert result.level is Level.CANNOT_TELL
+    assert [unknown.subject for unknown in result.unknowns if unknown.matters] == ["orphans"]
 
 
 @pytest.mark.parametrize(
-    ("seen", "level"),
+    ("given", "level"),
     [
         ({"units": Failed(Cause.NO_BUS)}, Level.CANNOT_TELL),
         ({"processes": Failed(Cause.PID_NAMESPACE)}, Level.CANNOT_TELL),
@@ -223,17 +225,17 @@ def test_without_a_record_nobody_can_tell_how_long_a_process_looks_like_an_orpha
         ({"engines": Failed(Cause.TIMEOUT)}, Level.HEALTHY),
     ],
 )
-def test_what_cannot_be_seen_leaves_the_question_open_where_it_matters(seen: dict[str, Any], level: Level) -> None:
-    told = health(**seen)
-    assert told.level is level
+def test_what_cannot_be_seen_leaves_the_question_open_where_it_matters(given: dict[str, Any], level: Level) -> None:
+    result = health(**given)
+    assert result.level is level
 
 
 def test_a_finding_outweighs_what_cannot_be_seen() -> None:
     assert health(units=[unit(active="failed", sub="failed")], nvml=Failed(Cause.NO_PERMISSION)).level is Level.FINDINGS
 
 
-def test_processes_that_hide_are_told() -> None:
-    told = health(processes=Ok(replace(table([]), unreadable=7)))
-    assert [(unknown.subject, unknown.detail) for unknown in told.unknowns if unknown.cause == "no_permission"] == [
+def test_hidden_processes_are_reported() -> None:
+    result = health(processes=Ok(replace(table([]), unreadable=7)))
+    assert [(unknown.subject, unknown.detail) for unknown in result.unknowns if unknown.cause == "no_permission"] == [
         ("processes", "processes of which not all could be read: 7; root can")
     ]

@@ -86,14 +86,16 @@ def version_of(program: str) -> str:
     return found[1] if found else "of an unknown version"
 
 
-def show_addresses(narrator: Narrator, seen: Monitoring, exporter: Daemon, directory: Path, *, runs: bool) -> None:
+def show_addresses(
+    narrator: Narrator, monitoring: Monitoring, exporter: Daemon, directory: Path, *, runs: bool
+) -> None:
     narrator.heading("What there is to look at")
     if runs:
         narrator.plain("While this runs:")
-        narrator.command(f"Prometheus    http://127.0.0.1:{seen.prometheus.port}")
-        narrator.command(f"Alertmanager  http://127.0.0.1:{seen.alertmanager.port}")
+        narrator.command(f"Prometheus    http://127.0.0.1:{monitoring.prometheus.port}")
+        narrator.command(f"Alertmanager  http://127.0.0.1:{monitoring.alertmanager.port}")
         narrator.command(f"exporter      http://127.0.0.1:{exporter.port}/metrics")
-        narrator.command(f"{shown('promtool')} query instant http://127.0.0.1:{seen.prometheus.port} ALERTS")
+        narrator.command(f"{shown('promtool')} query instant http://127.0.0.1:{monitoring.prometheus.port} ALERTS")
     narrator.plain(
         "What Prometheus has stored stays. This serves it, for Grafana with the dashboards in grafana/ (then look at "
         "the time of this demo):"
@@ -131,7 +133,7 @@ def introduce(narrator: Narrator, *, real_systemd: bool) -> None:
 def run(narrator: Narrator, interrupts: Interrupts, directory: Path, *, real_systemd: bool, wait: bool) -> None:
     with ExitStack() as stack:
 
-        def monitoring(port: int) -> Monitoring:
+        def start_monitoring(port: int) -> Monitoring:
             pace = Pace(shorter=SHORTER)
             return stack.enter_context(Monitoring({HOST: port}, pace, narrator.notified, directory=directory))
 
@@ -139,16 +141,16 @@ def run(narrator: Narrator, interrupts: Interrupts, directory: Path, *, real_sys
             with interrupts.held():
                 host = stack.enter_context(GpuHost(stack.enter_context(Booted())))
                 with_systemd.write_unit(host)
-                seen = monitoring(host.exporter.port)
+                monitoring = start_monitoring(host.exporter.port)
             exporter: Daemon = host.exporter
-            with_systemd.replay(narrator, host, seen)
+            with_systemd.replay(narrator, host, monitoring)
         else:
             with interrupts.held():
                 played, exporter = stack.enter_context(without_systemd.played())
-                seen = monitoring(exporter.port)
-            without_systemd.replay(narrator, played, exporter, seen)
+                monitoring = start_monitoring(exporter.port)
+            without_systemd.replay(narrator, played, exporter, monitoring)
         interrupts.early = False
-        show_addresses(narrator, seen, exporter, directory, runs=wait)
+        show_addresses(narrator, monitoring, exporter, directory, runs=wait)
         if wait:
             narrator.plain("Ctrl-C ends it all.")
             signal.pause()

@@ -32,7 +32,7 @@ def status(host: GpuHost) -> str:
     return host.booted.show(UNIT, "StatusText")["StatusText"]
 
 
-def replay(narrator: Narrator, host: GpuHost, seen: Monitoring) -> None:
+def replay(narrator: Narrator, host: GpuHost, monitoring: Monitoring) -> None:
     """Play the incident and describe it."""
     narrator.says(
         f"systemctl start {UNIT}. It wants 86.4 GiB (0.9 of 96) of each of its GPUs, 0 and 1, finds them free, "
@@ -40,7 +40,7 @@ def replay(narrator: Narrator, host: GpuHost, seen: Monitoring) -> None:
     )
     host.start(NAME)
     host.serves(NAME)
-    seen.prometheus.wait_for(f"llmhost_engine_up{{unit='{UNIT}'}} == 1")
+    monitoring.prometheus.wait_for(f"llmhost_engine_up{{unit='{UNIT}'}} == 1")
     narrator.good("It answers requests. Prometheus scrapes the exporter: all is well.")
     time.sleep(3)
 
@@ -57,10 +57,10 @@ def replay(narrator: Narrator, host: GpuHost, seen: Monitoring) -> None:
     narrator.says("What llmhost has to say of that start, in its log:")
     resident = host.exporter.logged(r"start unit=\S+ attempt=2 .*")
     narrator.quotes(resident[0].partition(" invocation_id")[0])
-    seen.hooks.until(lambda: seen.pages(unit=UNIT), 60)
+    monitoring.hooks.until(lambda: monitoring.pages(unit=UNIT), 60)
 
     until = time.monotonic() + 30
-    while "LlmhostRestartLoop" not in seen.alertmanager.names(quietened=True):
+    while "LlmhostRestartLoop" not in monitoring.alertmanager.names(quietened=True):
         if time.monotonic() > until:
             break
         time.sleep(0.2)
@@ -82,5 +82,7 @@ def replay(narrator: Narrator, host: GpuHost, seen: Monitoring) -> None:
         f"The driver has given the memory back, the guard let the start go on, and the engine serves. Refused since "
         f"the guard is there: {host.log(NAME).count('ValueError') - refused}."
     )
-    seen.hooks.until(lambda: any(page.status == "resolved" for page in seen.hooks.sent("pager", unit=UNIT)), 120)
+    monitoring.hooks.until(
+        lambda: any(page.status == "resolved" for page in monitoring.hooks.sent("pager", unit=UNIT)), 120
+    )
     narrator.good("The pager is told that it is over.")

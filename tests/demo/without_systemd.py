@@ -128,13 +128,13 @@ def played() -> Iterator[tuple[PlayedHost, Daemon]]:
             yield host, exporter
 
 
-def replay(narrator: Narrator, host: PlayedHost, exporter: Daemon, seen: Monitoring) -> None:
+def replay(narrator: Narrator, host: PlayedHost, exporter: Daemon, monitoring: Monitoring) -> None:
     """Play the incident and describe it."""
     narrator.says(f"{UNIT} starts: it wants 86.4 GiB of GPU 0 and of GPU 1, finds them free, and loads.")
     host.begins()
     exporter.logged(r"attempt=1 .*verdict=clean")
     host.holds()
-    seen.prometheus.wait_for(f"llmhost_gpu_holder_memory_bytes{{unit='{UNIT}',kind='current'}} > 0")
+    monitoring.prometheus.wait_for(f"llmhost_gpu_holder_memory_bytes{{unit='{UNIT}',kind='current'}} > 0")
     narrator.good("It has its memory. Prometheus scrapes the exporter: all is well.")
     time.sleep(3)
     narrator.bad(
@@ -154,7 +154,7 @@ def replay(narrator: Narrator, host: PlayedHost, exporter: Daemon, seen: Monitor
             narrator.quotes(found[0].partition(" invocation_id")[0])
         time.sleep(0.3)
         host.fails()
-    assert seen.pages(unit=UNIT), "nobody was paged"
+    assert monitoring.pages(unit=UNIT), "nobody was paged"
     host.releases()
     time.sleep(_RESTART_SECONDS)
     host.restarts()

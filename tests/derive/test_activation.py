@@ -103,7 +103,7 @@ def test_a_unit_without_timestamps_proves_nothing() -> None:
 
 def test_a_main_process_is_one_in_the_unit() -> None:
     watched = unit(main_pid=4)
-    mine, other = process(4, in_service("vllm.service")), process(4, in_service("ssh.service"))
-    assert main_process(watched, table([mine])) == mine
+    member, other = process(4, in_service("vllm.service")), process(4, in_service("ssh.service"))
+    assert main_process(watched, table([member])) == member
     assert main_process(watched, table([other])) is None
     assert main_process(watched, table([])) is None

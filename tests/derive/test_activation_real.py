@@ -20,7 +20,7 @@ TimeoutStopSec={stop}
 
 # Looks at a unit and its processes from inside, where the cgroups are; prints the unit's state, whether its conditions
 # were tested after it left inactive, and per process, by its argument, whether it is of the present activation.
-LOOK = """
+PROGRAM = """
 import json, sys, time
 from pathlib import Path
 from llmhost.derive.activation import is_of_present_activation, main_process
@@ -44,18 +44,18 @@ print(json.dumps({
 """
 
 
-def look(booted: Booted, name: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(booted.run([sys.executable, "-c", LOOK, name]).stdout)
-    return told
+def observe(booted: Booted, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(booted.run([sys.executable, "-c", PROGRAM, name]).stdout)
+    return found
 
 
 def until(booted: Booted, name: str, state: str, sleepers: int) -> dict[str, Any]:
-    patience = time.monotonic() + 30
+    deadline = time.monotonic() + 30
     while True:
-        told = look(booted, name)
-        if told["state"] == state and len(told["present"]) == sleepers:
-            return told
-        assert time.monotonic() < patience, told
+        found = observe(booted, name)
+        if found["state"] == state and len(found["present"]) == sleepers:
+            return found
+        assert time.monotonic() < deadline, found
 
 
 def test_a_start_that_waits_for_a_slow_stop_makes_nothing_a_leftover(booted_systemd: Booted) -> None:
@@ -65,20 +65,20 @@ def test_a_start_that_waits_for_a_slow_stop_makes_nothing_a_leftover(booted_syst
     booted_systemd.systemctl("start", name)
     all_present = {"1001": True, "1002": True}
     try:
-        told = until(booted_systemd, name, "active", 2)
-        assert (told["present"], told["present_without_main"]) == (all_present, all_present)
+        found = until(booted_systemd, name, "active", 2)
+        assert (found["present"], found["present_without_main"]) == (all_present, all_present)
         booted_systemd.systemctl("stop", "--no-block", name)
-        told = until(booted_systemd, name, "deactivating", 2)
-        assert (told["present"], told["present_without_main"]) == (all_present, all_present)
+        found = until(booted_systemd, name, "deactivating", 2)
+        assert (found["present"], found["present_without_main"]) == (all_present, all_present)
         booted_systemd.systemctl("start", "--no-block", name)
-        told = look(booted_systemd, name)
-        assert told["tested_anew"]
-        assert (told["present"], told["present_without_main"]) == (all_present, all_present)
+        found = observe(booted_systemd, name)
+        assert found["tested_anew"]
+        assert (found["present"], found["present_without_main"]) == (all_present, all_present)
     finally:
         end(booted_systemd, name)
 
 
-def test_what_a_run_before_left_is_told_from_what_the_present_one_started(booted_systemd: Booted) -> None:
+def test_leftovers_are_distinguished_from_processes_of_the_present_run(booted_systemd: Booted) -> None:
     name = "leaves.service"
     text = STUBBORN.format(kill_mode="process", stop="1")
     booted_systemd.write_unit(name, text)
@@ -91,8 +91,8 @@ def test_what_a_run_before_left_is_told_from_what_the_present_one_started(booted
         booted_systemd.write_unit(name, text.replace("1001", "2001").replace("1002", "2002"))
         booted_systemd.systemctl("daemon-reload")
         booted_systemd.systemctl("start", name)
-        told = until(booted_systemd, name, "active", 4)
-        for answer in (told["present"], told["present_without_main"]):
+        found = until(booted_systemd, name, "active", 4)
+        for answer in (found["present"], found["present_without_main"]):
             assert answer == {"1001": False, "1002": False, "2001": True, "2002": True}
     finally:
         end(booted_systemd, name)

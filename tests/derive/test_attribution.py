@@ -92,7 +92,7 @@ def test_a_pid_that_proc_does_not_have_is_gone_and_its_memory_counts() -> None:
     assert result.unattributed_bytes == Ok(0)
 
 
-def test_a_process_that_proc_has_but_does_not_tell_of_is_not_gone() -> None:
+def test_a_process_that_proc_lists_but_does_not_show_is_not_gone() -> None:
     processes = replace(table([]), denied=frozenset({7}), read_from_ticks=5000)
     hidden = snapshot(gpus=[gpu(holders=Ok((held(7, GIB), held(8, GIB, 5000), held(9, GIB, 4999))))])
     result = attribute(replace(hidden, processes=Ok(processes)), {}, frozenset(), {})

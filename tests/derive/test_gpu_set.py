@@ -120,7 +120,7 @@ def test_which_of_gpus_that_differ_come_first_is_not_known_unless_in_pci_order()
 
 
 @pytest.mark.parametrize("command", ["llama-server -m m.gguf", "ollama serve", "tritonserver --model-repository m"])
-def test_an_engine_whose_arguments_nobody_reads_may_use_any_gpu(command: str) -> None:
+def test_an_engine_whose_arguments_are_not_read_may_use_any_gpu(command: str) -> None:
     assert isinstance(of_arguments(command), Failed)
     assert of_unit(unit(settings=settings(command)), EIGHT[:1]) == uuids(0)
 
@@ -138,11 +138,11 @@ def test_the_arguments_say_how_many_of_the_first(command: str, found: Ok[tuple[G
 
 
 @pytest.mark.parametrize("command", ["vllm serve m -tp 16", "vllm serve m -tp ${TP}", "vllm serve --config a.yaml"])
-def test_arguments_that_do_not_tell_leave_the_set_unknown(command: str) -> None:
+def test_arguments_without_gpus_leave_the_set_unknown(command: str) -> None:
     assert isinstance(of_arguments(command), Failed)
 
 
-def test_a_unit_that_says_nothing_uses_all_gpus_and_mig_instances_count_for_nobody() -> None:
+def test_a_unit_that_says_nothing_uses_all_gpus_and_mig_instances_do_not_count() -> None:
     split = [gpu(0), gpu(1, uuid=GpuUuid("MIG-1"), index="0:0", parent_uuid=GpuUuid("GPU-0"))]
     assert of_unit(unit(), split) == uuids(0)
 

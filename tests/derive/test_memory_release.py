@@ -1,4 +1,4 @@
-"""When the memory of a run that ended counts as back, on GPUs that others use as well."""
+"""The memory release of ended runs, on GPUs with other holders as well."""
 
 from llmhost.config.schema import Policy
 from llmhost.derive.memory_release import PendingRelease, is_back, pending_release
@@ -59,14 +59,14 @@ def test_what_a_run_found_and_never_held_is_not_waited_for_after_its_end() -> No
 
 
 def test_where_the_set_is_not_known_the_gpus_that_it_was_seen_on_count() -> None:
-    one = Holdings(invocation_id="a", own_bytes={A: 60 * GIB, B: 0}, others_bytes={A: 0, B: 12 * GIB})
-    release = pending(60 * GIB, 30 * GIB, one, known=False)
+    holdings = Holdings(invocation_id="a", own_bytes={A: 60 * GIB, B: 0}, others_bytes={A: 0, B: 12 * GIB})
+    release = pending(60 * GIB, 30 * GIB, holdings, known=False)
     assert release is not None
     assert release.back_at_bytes == {A: 1000 * MIB}
     assert pending(60 * GIB, 30 * GIB, None, known=False) is None
 
 
-def test_a_gpu_that_does_not_tell_leaves_it_open_unless_another_is_still_full() -> None:
+def test_a_gpu_without_an_answer_leaves_it_open_unless_another_is_still_full() -> None:
     release = pending(60 * GIB, 72 * GIB)
     assert release is not None
     assert is_back(release, {A: 0}) is None

@@ -15,7 +15,7 @@ VLLM = UnitId("vllm.service")
 AT = (VLLM, "http://h:1")
 
 
-def look(at: float, *counters: float | None) -> Snapshot:
+def observed(at: float, *counters: float | None) -> Snapshot:
     """See engines 0, 1, … of one server with these counts of generated tokens."""
     samples = tuple(
         EngineSample(model="m", engine_index=str(index), generation_tokens=tokens, prompt_tokens=1000.0)
@@ -26,7 +26,7 @@ def look(at: float, *counters: float | None) -> Snapshot:
 
 
 def test_engines_of_one_server_add_up() -> None:
-    assert rates(look(100.0, 5000.0, 7000.0), look(102.0, 5150.0, 7050.0)) == {
+    assert rates(observed(100.0, 5000.0, 7000.0), observed(102.0, 5150.0, 7050.0)) == {
         AT: Rate(generation_tokens=100.0, prompt_tokens=0.0)
     }
 
@@ -43,15 +43,15 @@ def test_engines_of_one_server_add_up() -> None:
         ((), ()),
     ],
 )
-def test_what_two_looks_do_not_tell_is_unknown(
+def test_what_two_observations_do_not_give_is_unknown(
     before: tuple[float | None, ...], after: tuple[float | None, ...]
 ) -> None:
-    assert rates(look(100.0, *before), look(102.0, *after))[AT].generation_tokens is None
+    assert rates(observed(100.0, *before), observed(102.0, *after))[AT].generation_tokens is None
 
 
 def test_a_server_that_answered_once_alone_has_no_rate() -> None:
     refused = EngineAnswer(unit=VLLM, engine="vllm", endpoint=AT[1], samples=Failed(Cause.REFUSED))
     silent = snapshot(engines=Ok(EnginesReport(answers=(refused,))), at_monotonic=100.0)
-    assert rates(silent, look(102.0, 5000.0)) == {}
-    assert rates(look(100.0, 5000.0), snapshot(engines=Failed(Cause.TIMEOUT), at_monotonic=102.0)) == {}
-    assert rates(look(100.0, 5000.0), look(100.0, 5000.0)) == {}
+    assert rates(silent, observed(102.0, 5000.0)) == {}
+    assert rates(observed(100.0, 5000.0), snapshot(engines=Failed(Cause.TIMEOUT), at_monotonic=102.0)) == {}
+    assert rates(observed(100.0, 5000.0), observed(100.0, 5000.0)) == {}

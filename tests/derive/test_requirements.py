@@ -1,4 +1,4 @@
-"""What a start will ask for, by vLLM's own rule, and whether it is free."""
+"""The requirements of a start, by vLLM's own rule, and whether they are free."""
 
 from dataclasses import replace
 
@@ -163,7 +163,7 @@ def test_leftovers_are_counted_wherever_they_have_moved_to() -> None:
     assert [unit_facts.leftovers for unit_facts in found.value] == [Ok(1)]
 
 
-def test_leftovers_are_not_counted_where_the_clocks_do_not_tell_of_one() -> None:
+def test_leftovers_are_not_counted_where_the_clocks_leave_one_unknown() -> None:
     place = Placement(Home.SERVICE, unit().id)
     members = [process(10, place, start=950), process(11, place, start=100)]
     silent = unit(condition_monotonic=None)

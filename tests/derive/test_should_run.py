@@ -44,7 +44,7 @@ def record(*, asked: bool | None, stopped: bool = False, invocation: str = "a") 
     return UnitHistory(last_seen_at=0.0, invocation_id=invocation, stopped=stopped, starts=(last,))
 
 
-def test_an_enabled_unit_is_wanted_until_somebody_stops_it() -> None:
+def test_an_enabled_unit_should_run_until_it_is_stopped() -> None:
     assert should_run(ENDED, record(asked=False)) == Ok(True)  # its worker died, and it ended with exit 0
     assert should_run(ENDED, record(asked=True, stopped=True)) == Ok(False)
     assert isinstance(should_run(ENDED, record(asked=None)), Failed)  # while nobody watched

@@ -1,4 +1,4 @@
-"""Whether a start limit can trip: five starts in ten seconds, and others."""
+"""Start limits that can trip, and some that cannot: five starts in ten seconds, and others."""
 
 from dataclasses import replace
 

@@ -1,9 +1,9 @@
-"""What a start finds in its way, worked out by hand: 80 GiB each, 1 GiB reserved, policy.resident 1000 MiB."""
+"""Verdicts on starts, worked out by hand: GPUs of 80 GiB, 1 GiB reserved, policy.resident 1000 MiB."""
 
 from dataclasses import replace
 
 import pytest
-from tests.fakes.judging import MAIN, ME, MINE, NOTEBOOK, in_use, judged, outcome, starting
+from tests.fakes.judging import MAIN, ME, NOTEBOOK, SERVICE, in_use, judged, outcome, starting
 from tests.fakes.values import GIB, HOST, MIB, gpu, held, in_service, memory, process, snapshot, table, unit
 
 from llmhost.config.schema import Config, UnitGpus, UnitsConfig
@@ -19,7 +19,7 @@ from llmhost.model.unit import Unit
 
 def test_weights_of_the_run_before_are_in_the_way_on_each_of_its_eight_gpus() -> None:
     workers = [
-        process(500 + index, MINE, start=12000, engine="vllm", role=Role.WORKER, argv=(f"VLLM::Worker_TP{index}",))
+        process(500 + index, SERVICE, start=12000, engine="vllm", role=Role.WORKER, argv=(f"VLLM::Worker_TP{index}",))
         for index in range(8)
     ]
     gpus = [in_use(index, 70 * GIB, held(500 + index, 70 * GIB, 12000)) for index in range(8)]
@@ -37,7 +37,7 @@ def test_memory_that_was_back_before_the_lists_were_read_was_in_the_way_all_the_
 
 
 def test_the_largest_obstacle_comes_first_and_each_has_its_pid_and_name() -> None:
-    worker = process(500, MINE, start=12000, comm="python3")
+    worker = process(500, SERVICE, start=12000, comm="python3")
     holders = (held(500, 3 * GIB, 12000), held(501, 20 * GIB, None))
     result = judged([in_use(0, 24 * GIB, *holders)], [MAIN, worker])
     assert isinstance(result, Ok)
@@ -72,13 +72,13 @@ def test_the_largest_obstacle_comes_first_and_each_has_its_pid_and_name() -> Non
     ],
     ids=["CUDA_VISIBLE_DEVICES", "tensor parallel", "learnt", "configured"],
 )
-def test_what_is_on_other_gpus_than_the_units_is_in_nobodys_way(start: Unit, config: Config, history: History) -> None:
+def test_memory_on_other_gpus_than_the_units_is_not_in_its_way(start: Unit, config: Config, history: History) -> None:
     tenant = unit("sglang.service", invocation_id="t")  # up since 9 s
     worker = process(600, in_service("sglang.service"), start=1000)
-    left = process(601, in_service("sglang.service"), start=100)
+    leftover = process(601, in_service("sglang.service"), start=100)
     gpus = [in_use(index, 0) for index in range(4)]
     gpus += [in_use(index, 75 * GIB, held(600, 40 * GIB), held(601, 35 * GIB, 100)) for index in range(4, 8)]
-    processes = [MAIN, worker, left]
+    processes = [MAIN, worker, leftover]
     assert outcome(judged(gpus, processes, start, units=[tenant], config=config, history=history)) == (
         Verdict.CLEAN,
         [],
@@ -96,14 +96,14 @@ def test_memory_that_no_visible_process_holds_is_in_the_way() -> None:
 
 
 def test_just_the_threshold_is_not_in_the_way_beside_others_either() -> None:
-    worker, server = process(500, MINE, start=12000), process(8, Placement(Home.SESSION), start=500, comm="Xorg")
-    for left, verdict in ((1000 * MIB, Verdict.CLEAN), (1001 * MIB, Verdict.RESIDENT)):
-        gpus = [in_use(0, left + GIB, held(500, left, 12000), held(8, GIB, 500))]
-        assert outcome(judged(gpus, [MAIN, worker, server])) == (verdict, [("0", "leftover", left)])
+    worker, server = process(500, SERVICE, start=12000), process(8, Placement(Home.SESSION), start=500, comm="Xorg")
+    for used_bytes, verdict in ((1000 * MIB, Verdict.CLEAN), (1001 * MIB, Verdict.RESIDENT)):
+        gpus = [in_use(0, used_bytes + GIB, held(500, used_bytes, 12000), held(8, GIB, 500))]
+        assert outcome(judged(gpus, [MAIN, worker, server])) == (verdict, [("0", "leftover", used_bytes)])
 
 
 def test_kinds_that_are_in_the_way_add_up_on_one_gpu_and_not_over_gpus() -> None:
-    worker = process(500, MINE, start=12000)
+    worker = process(500, SERVICE, start=12000)
     both = in_use(0, 1200 * MIB, held(500, 600 * MIB, 12000))
     assert outcome(judged([both], [MAIN, worker])) == (
         Verdict.RESIDENT,
@@ -167,13 +167,13 @@ def test_a_small_notebook_is_not_what_leaves_too_little() -> None:
     assert outcome(result) == (Verdict.CLEAN, [("0", "session", 500 * MIB)])
 
 
-def test_the_machines_own_programs_are_in_nobodys_way() -> None:
+def test_the_machines_own_programs_are_in_no_units_way() -> None:
     server = process(8, Placement(Home.SESSION), start=500, comm="Xorg")
     assert outcome(judged([in_use(0, 9 * GIB, held(8, 9 * GIB, 500))], [MAIN, server])) == (Verdict.CLEAN, [])
 
 
 def test_what_its_own_new_process_has_allocated_by_now_is_not_in_its_way() -> None:
-    worker = process(901, MINE, start=30050)
+    worker = process(901, SERVICE, start=30050)
     now = [in_use(0, 2 * GIB, held(901, 2 * GIB, 30050))]
     assert outcome(judged(now, [MAIN, worker], used={0: 0})) == (Verdict.CLEAN, [])
     # nor does it explain away what nobody held at the start
@@ -183,8 +183,8 @@ def test_what_its_own_new_process_has_allocated_by_now_is_not_in_its_way() -> No
     )
 
 
-def test_what_its_own_start_pre_left_running_holds_is_not_in_its_way_and_not_nobodys() -> None:
-    before = process(890, MINE, start=30000)
+def test_memory_of_a_process_that_its_own_start_pre_left_is_not_in_its_way() -> None:
+    before = process(890, SERVICE, start=30000)
     now = [in_use(0, 2 * GIB, held(890, 2 * GIB, 30000))]
     assert outcome(judged(now, [MAIN, before])) == (Verdict.CLEAN, [])
 
@@ -192,13 +192,13 @@ def test_what_its_own_start_pre_left_running_holds_is_not_in_its_way_and_not_nob
 def test_without_a_main_process_its_own_processes_have_come_later() -> None:
     forking = replace(starting(), main_pid=0, exec_main_start_monotonic=None)
     now = [in_use(0, 2 * GIB, held(901, 2 * GIB, 30050))]
-    assert outcome(judged(now, [process(901, MINE, start=30050)], forking, used={0: 3 * GIB})) == (
+    assert outcome(judged(now, [process(901, SERVICE, start=30050)], forking, used={0: 3 * GIB})) == (
         Verdict.RESIDENT,
         [("0", "unattributed", 3 * GIB)],
     )
 
 
-def test_who_came_after_its_main_process_was_not_there() -> None:
+def test_a_process_younger_than_its_main_process_was_not_there() -> None:
     late = process(9, Placement(Home.SESSION), start=30002)
     now = [in_use(0, 70 * GIB, held(9, 60 * GIB, 30002), held(10, 10 * GIB, 30001))]  # 10 is gone again
     assert outcome(judged(now, [MAIN, late], used={0: 0})) == (Verdict.CLEAN, [])
@@ -213,26 +213,26 @@ def test_who_came_after_its_main_process_was_not_there() -> None:
 
 
 def test_a_planned_restart_finds_the_old_worker_that_lives_on_in_the_cgroup() -> None:
-    old = process(500, MINE, start=28990)  # forked right before its run ended
+    old = process(500, SERVICE, start=28990)  # forked right before its run ended
     result = judged([in_use(0, 3 * GIB, held(500, 3 * GIB, 28990))], [MAIN, old])
     assert outcome(result) == (Verdict.RESIDENT, [("0", "leftover", 3 * GIB)])
 
 
 def test_the_unit_counts_as_it_was_whatever_systemd_says_of_it_by_now() -> None:
     start = starting()
-    gone = replace(start, active_state="failed", sub_state="failed", main_pid=0, inactive_enter_monotonic=305.0)
-    worker = process(901, MINE, start=30050)
+    failed = replace(start, active_state="failed", sub_state="failed", main_pid=0, inactive_enter_monotonic=305.0)
+    worker = process(901, SERVICE, start=30050)
     now = [in_use(0, 2 * GIB, held(901, 2 * GIB, 30050))]
-    read = snapshot(gpus=now, processes=[worker], units=[gone])
+    read = snapshot(gpus=now, processes=[worker], units=[failed])
     assert outcome(judge(StartReadings.of(read, Config(), History()), start, {GpuUuid("GPU-0"): 0})) == (
         Verdict.CLEAN,
         [],
     )
 
 
-def test_on_unified_memory_the_holders_alone_tell() -> None:
+def test_on_unified_memory_the_holders_alone_count() -> None:
     spark = gpu(memory=NotApplicable("unified"), unified_memory=True, holders=Ok((held(500, 30 * GIB, 12000),)))
-    worker = process(500, MINE, start=12000)
+    worker = process(500, SERVICE, start=12000)
     assert outcome(judged([spark], [MAIN, worker])) == (Verdict.RESIDENT, [("0", "leftover", 30 * GIB)])
     assert outcome(judged([replace(spark, holders=Ok(()))])) == (Verdict.CLEAN, [])
     assert outcome(judged([replace(spark, holders=Ok(()))], used={0: 90 * GIB})) == (Verdict.CLEAN, [])
@@ -264,7 +264,7 @@ def test_a_lost_gpu_of_the_set_leaves_it_unknown_unless_another_is_full() -> Non
     assert judged([in_use(0, 0)], start=two, history=unlisted) == Failed(Cause.LOST, "GPU-9 is not listed")
 
 
-def test_little_in_use_is_clean_without_lists_and_much_is_not_told_without() -> None:
+def test_little_in_use_is_clean_without_lists_and_much_is_unknown_without() -> None:
     assert outcome(judged([gpu(memory=memory(used=GIB // 2), holders=CHANGING)])) == (Verdict.CLEAN, [])
     assert outcome(judged([gpu(memory=memory(used=1000 * MIB), holders=CHANGING)])) == (Verdict.CLEAN, [])
     full = gpu(memory=memory(used=2 * GIB), holders=CHANGING)
@@ -280,7 +280,7 @@ def test_memory_that_was_not_read_at_the_start_is_unknown_whatever_it_is_by_now(
     assert result == Failed(Cause.UNKNOWN, "GPU 0: its memory was not read as the unit started")
 
 
-def test_without_the_driver_nothing_is_told() -> None:
+def test_without_the_driver_nothing_is_reported() -> None:
     failed = Failed(Cause.TIMEOUT, "hung")
     assert judged([], nvml=failed) == failed
     released = Failed(Cause.RELEASED, "until 12:00:00")
@@ -290,7 +290,7 @@ def test_without_the_driver_nothing_is_told() -> None:
 
 def test_a_holder_of_unknown_size_leaves_only_what_is_known_to_be_said() -> None:
     hidden = process(8, Placement(Home.SESSION), start=500, comm="Xorg")  # never in the way, but nobody's is unknown
-    worker = process(500, MINE, start=12000)
+    worker = process(500, SERVICE, start=12000)
     gpus = [in_use(0, 9 * GIB, held(8, None, 500), held(500, 3 * GIB, 12000))]
     assert outcome(judged(gpus, [MAIN, hidden, worker])) == (Verdict.RESIDENT, [("0", "leftover", 3 * GIB)])
     result = judged([in_use(0, 9 * GIB, held(8, None, 500))], [MAIN, hidden])
@@ -333,7 +333,7 @@ def test_a_mig_instance_is_a_gpu_of_its_own_and_its_parent_none() -> None:
 def test_a_machine_that_was_suspended_does_not_tell_of_its_own_processes_and_the_history_does() -> None:
     asleep = Ok(replace(HOST, boottime_ahead_seconds=200.0))
     start = replace(starting(), main_pid=0, exec_main_start_monotonic=None)
-    worker = process(500, MINE, start=29900)  # at 299 s, or 200 s earlier
+    worker = process(500, SERVICE, start=29900)  # at 299 s, or 200 s earlier
     gpus = [in_use(0, 3 * GIB, held(500, 3 * GIB, 29900))]
     result = judged(gpus, [worker], start, host=asleep)
     why = "GPU 0: the clocks do not tell of which activation of its unit process 500 is"

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.fakes.judging import MAIN, ME, MINE, in_use, judged, outcome, starting
+from tests.fakes.judging import MAIN, ME, SERVICE, in_use, judged, outcome, starting
 from tests.fakes.values import GIB, held, in_service, process, unit
 
 from llmhost.model.history.history import History, Holdings
@@ -23,13 +23,13 @@ START = starting("vllm serve m --gpu-memory-utilization 0.45")  # its main proce
 UNKNOWN = Failed(Cause.UNKNOWN, "GPU 0: a unit that has gone down since may have held what nobody holds")
 
 
-def test_what_a_unit_that_went_down_since_held_may_be_what_nobody_holds_now() -> None:
+def test_unattributed_memory_may_be_that_of_a_unit_that_went_down_since() -> None:
     for tenant in (STOPPING, STOPPED):
         assert judged([in_use(0, 0)], [MAIN], START, used={0: 40 * GIB}, units=[tenant], history=OBSERVED) == UNKNOWN
     # what is more than that is in the way for certain, and so is an old worker
     more = judged([in_use(0, 0)], [MAIN], START, used={0: 42 * GIB}, units=[STOPPED], history=OBSERVED)
     assert outcome(more) == (Verdict.RESIDENT, [("0", "unattributed", 42 * GIB)])
-    old = process(500, MINE, start=12000)
+    old = process(500, SERVICE, start=12000)
     beside = [in_use(0, 2 * GIB, held(500, 2 * GIB, 12000))]
     both = judged(beside, [MAIN, old], START, used={0: 42 * GIB}, units=[STOPPED], history=OBSERVED)
     assert outcome(both) == (Verdict.RESIDENT, [("0", "leftover", 2 * GIB), ("0", "unattributed", 40 * GIB)])
@@ -54,10 +54,10 @@ def test_what_a_unit_that_went_down_before_the_start_left_is_in_the_way() -> Non
     assert outcome(result) == (Verdict.RESIDENT, [("0", "leftover", 40 * GIB)])
 
 
-def test_of_a_unit_that_goes_down_and_that_no_look_has_seen_there_nothing_is_known() -> None:
+def test_a_unit_that_goes_down_unobserved_leaves_the_memory_unknown() -> None:
     result = judged([in_use(0, 0)], [MAIN], START, used={0: 40 * GIB}, units=[STOPPED])
     assert outcome(result)[0] is Verdict.RESIDENT
-    mine = replace(
+    observed = replace(
         OBSERVED, holdings={ME: OBSERVED.holdings[TENANT]}
     )  # nor does the unit's own last run excuse anything
-    assert outcome(judged([in_use(0, 0)], [MAIN], START, used={0: 40 * GIB}, history=mine))[0] is Verdict.RESIDENT
+    assert outcome(judged([in_use(0, 0)], [MAIN], START, used={0: 40 * GIB}, history=observed))[0] is Verdict.RESIDENT

@@ -1,7 +1,7 @@
 """Starts beside sessions and containers, of units of which nobody knows what they need."""
 
 import pytest
-from tests.fakes.judging import MAIN, MINE, NOTEBOOK, in_use, judged, outcome, starting
+from tests.fakes.judging import MAIN, NOTEBOOK, SERVICE, in_use, judged, outcome, starting
 from tests.fakes.values import GIB, MIB, held, process
 
 from llmhost.model.history.unit_history import Verdict
@@ -27,7 +27,7 @@ def test_where_it_is_not_known_what_is_needed_a_large_notebook_leaves_it_unknown
     for notebook, certain in ((1000 * MIB, True), (1001 * MIB, False)):
         few = [in_use(0, GIB + notebook, held(7, notebook, 2000), held(8, GIB, 500))]
         assert isinstance(judged(few, [MAIN, NOTEBOOK, server], start), Ok) is certain
-    worker = process(500, MINE, start=12000)
+    worker = process(500, SERVICE, start=12000)
     both = [in_use(0, 70 * GIB, held(7, 60 * GIB, 2000), held(500, 10 * GIB, 12000))]
     assert outcome(judged(both, [MAIN, NOTEBOOK, worker], start)) == (
         Verdict.RESIDENT,
@@ -36,8 +36,8 @@ def test_where_it_is_not_known_what_is_needed_a_large_notebook_leaves_it_unknown
 
 
 def test_the_container_of_the_run_before_leaves_it_unknown_where_the_units_gpus_are_not_known() -> None:
-    left = process(500, Placement(Home.CONTAINER, None, "c0ffee"), start=12000)
+    leftover = process(500, Placement(Home.CONTAINER, None, "c0ffee"), start=12000)
     start = starting("docker run --rm --gpus device=1 vllm/vllm-openai --model m")
     full = [in_use(0, 0), in_use(1, 70 * GIB, held(500, 70 * GIB, 12000))]
-    assert isinstance(judged(full, [MAIN, left], start), Failed)
+    assert isinstance(judged(full, [MAIN, leftover], start), Failed)
     assert outcome(judged([in_use(0, 0), in_use(1, 0)], [MAIN], start)) == (Verdict.CLEAN, [])

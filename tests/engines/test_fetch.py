@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.fakes.engine_servers import Engines, ask_one, cause, failure
+from tests.fakes.engine_servers import Engines, answer_of, cause, failure
 from tests.fakes.needs import needs
 
 from llmhost.model.engine import EngineSample
@@ -44,7 +44,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_metrics_are_read_however_they_are_sent(engines: Engines, mode: str) -> None:
-    assert engines.ask_one(engines.run(mode).server()).samples == FIVE_TOKENS
+    assert engines.answer_of(engines.run(mode).server()).samples == FIVE_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_metrics_are_read_however_they_are_sent(engines: Engines, mode: str) -> 
     ],
 )
 def test_an_answer_without_metrics_has_a_cause(engines: Engines, mode: str, expected: Cause) -> None:
-    assert cause(engines.ask_one(engines.run(mode).server())) is expected
+    assert cause(engines.answer_of(engines.run(mode).server())) is expected
 
 
 @pytest.mark.parametrize("mode", ["hang", "trickled-head", "trickled-body"])
@@ -80,7 +80,7 @@ def test_the_time_of_a_fetch_is_that_of_all_of_it(engines: Engines, mode: str) -
     source = EngineSource(procfs=Path("/proc"), timeout_seconds=0.4)
     began = time.monotonic()
     try:
-        assert cause(ask_one(source, engines.run(mode, body=body).server())) is Cause.TIMEOUT
+        assert cause(answer_of(source, engines.run(mode, body=body).server())) is Cause.TIMEOUT
     finally:
         source.close()
     assert 0.3 < time.monotonic() - began < 3
@@ -88,13 +88,13 @@ def test_the_time_of_a_fetch_is_that_of_all_of_it(engines: Engines, mode: str) -
 
 def test_no_more_is_read_than_a_body_may_have_and_its_framing(engines: Engines) -> None:
     running = engines.run("chunk -1")
-    assert failure(engines.ask_one(running.server())).detail == "more than 1048576 bytes"
+    assert failure(engines.answer_of(running.server())).detail == "more than 1048576 bytes"
 
 
-def test_the_path_of_a_configured_url_is_never_told(engines: Engines) -> None:
+def test_the_path_of_a_configured_url_is_never_shown(engines: Engines) -> None:
     running = engines.run("status 404 Not Found")
     url = f"http://127.0.0.1:{running.ports[0]}"
-    answer = engines.ask_one(running.server(url=f"{url}/secret?key=sesame"))
+    answer = engines.answer_of(running.server(url=f"{url}/secret?key=sesame"))
     assert failure(answer).detail == f"{url} has nothing at the configured path"
 
 
@@ -105,56 +105,56 @@ def test_a_redirect_to_another_place_is_not_followed(engines: Engines) -> None:
         "http://localhost:PORT/metrics/",
         "https://127.0.0.1:PORT/",
     ):
-        answer = engines.ask_one(engines.run(f"redirect {place}").server())
+        answer = engines.answer_of(engines.run(f"redirect {place}").server())
         assert failure(answer).detail.endswith("redirects to another place")
     assert other.visited() == []
 
 
-def test_a_token_is_read_from_its_file_at_each_fetch_and_never_told(engines: Engines, tmp_path: Path) -> None:
+def test_a_token_is_read_from_its_file_at_each_fetch_and_never_shown(engines: Engines, tmp_path: Path) -> None:
     running = engines.run("token sesame")
     file = tmp_path / "token"
     server = running.server(url=f"http://127.0.0.1:{running.ports[0]}", token_file=file)
-    assert failure(engines.ask_one(server)).detail == f"no token to send: {file}: No such file or directory"
+    assert failure(engines.answer_of(server)).detail == f"no token to send: {file}: No such file or directory"
     assert running.visited() == []
     file.write_text("sesame\n")
-    assert engines.ask_one(server).samples == FIVE_TOKENS
+    assert engines.answer_of(server).samples == FIVE_TOKENS
     file.write_text("open\n")
-    assert cause(engines.ask_one(server)) is Cause.UNAUTHORIZED
-    assert "open" not in failure(engines.ask_one(server)).detail
+    assert cause(engines.answer_of(server)) is Cause.UNAUTHORIZED
+    assert "open" not in failure(engines.answer_of(server)).detail
     before = len(running.visited())
     for bad in ("", "two words\r\nX: y", "x" * 20_000):
         file.write_text(bad)
-        assert failure(engines.ask_one(server)).detail == f"no token to send: {file} has something else in it"
+        assert failure(engines.answer_of(server)).detail == f"no token to send: {file} has something else in it"
     assert len(running.visited()) == before
 
 
 def test_a_configured_url_is_asked_instead_of_what_is_listened_on(engines: Engines) -> None:
     own, configured = engines.run("metrics"), engines.run("path /vllm/metrics?model=m")
     url = f"http://localhost:{configured.ports[0]}/vllm/metrics?model=m"
-    answer = engines.ask_one(own.server(url=url))
+    answer = engines.answer_of(own.server(url=url))
     assert (answer.samples, answer.endpoint) == (FIVE_TOKENS, f"http://localhost:{configured.ports[0]}")
     assert own.visited() == []
-    assert cause(engines.ask_one(own.server(url="http://127.0.0.1:9"))) is Cause.REFUSED
-    assert cause(engines.ask_one(own.server(url="http://nowhere.invalid"))) is Cause.UNKNOWN
+    assert cause(engines.answer_of(own.server(url="http://127.0.0.1:9"))) is Cause.REFUSED
+    assert cause(engines.answer_of(own.server(url="http://nowhere.invalid"))) is Cause.UNKNOWN
 
 
 def test_llama_cpps_prefix_is_that_of_its_metrics_too(engines: Engines) -> None:
     running = engines.run("path /llm/metrics", body=b"llamacpp:tokens_predicted_total 3\n")
     server = running.server(engine="llamacpp", argv=("llama-server", "--api-prefix", "/llm", "--metrics"))
-    assert engines.ask_one(server).samples == Ok((EngineSample(model="", engine_index="", generation_tokens=3.0),))
+    assert engines.answer_of(server).samples == Ok((EngineSample(model="", engine_index="", generation_tokens=3.0),))
 
 
 def test_tls_is_spoken_where_the_arguments_or_the_server_ask_for_it(engines: Engines, certificate: Path) -> None:
     environment = {"ENGINE_CERTIFICATE": str(certificate)}
     for arguments in (f"--ssl-certfile {certificate}", "--config serve.yaml"):
         running = engines.run("tls metrics", arguments=arguments, environment=environment)
-        answer = engines.ask_one(running.server())
+        answer = engines.answer_of(running.server())
         assert (answer.samples, answer.endpoint) == (FIVE_TOKENS, f"https://127.0.0.1:{running.ports[0]}")
     plain = engines.run("metrics", arguments="--ssl-certfile gone.pem")
-    assert engines.ask_one(plain.server()).endpoint == f"http://127.0.0.1:{plain.ports[0]}"
+    assert engines.answer_of(plain.server()).endpoint == f"http://127.0.0.1:{plain.ports[0]}"
 
 
 def test_the_certificate_of_a_configured_url_must_be_trusted(engines: Engines, certificate: Path) -> None:
     running = engines.run("tls metrics", environment={"ENGINE_CERTIFICATE": str(certificate)})
-    answer = engines.ask_one(running.server(url=f"https://127.0.0.1:{running.ports[0]}"))
+    answer = engines.answer_of(running.server(url=f"https://127.0.0.1:{running.ports[0]}"))
     assert cause(answer) is Cause.TLS

@@ -1,4 +1,4 @@
-"""Where a server listens by its arguments, which are hints; its sockets decide."""
+"""A server's addresses by its arguments, which are hints; its sockets decide."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whether a process listens: real sockets of real processes."""
+"""Processes that listen: real sockets of real processes."""
 
 import os
 import socket
@@ -35,53 +35,53 @@ def having(code: str, *before: str) -> Iterator[int]:
             child.kill()
 
 
-def asked(pid: int, role: Role = Role.API_SERVER) -> Process:
+def running(pid: int, role: Role = Role.API_SERVER) -> Process:
     return process(pid, start=process_id(pid).start_ticks, role=role)
 
 
-def answer(one: Process) -> object:
-    return read_listening(PROC, [one])[one.id]
+def answer(process: Process) -> object:
+    return read_listening(PROC, [process])[process.id]
 
 
-def test_who_listens_by_tcp_does_whatever_it_is() -> None:
+def test_a_process_that_listens_by_tcp_does_whatever_it_is() -> None:
     with having(TCP) as pid:
-        assert answer(asked(pid)) == answer(asked(pid, Role.OTHER)) == Ok(True)
+        assert answer(running(pid)) == answer(running(pid, Role.OTHER)) == Ok(True)
     with having(CLIENT) as pid:
-        assert answer(asked(pid)) == Ok(False)
+        assert answer(running(pid)) == Ok(False)
     with having("pass") as pid:
-        assert answer(asked(pid)) == Ok(False)
+        assert answer(running(pid)) == Ok(False)
 
 
 def test_a_unix_socket_counts_for_an_engines_server_alone() -> None:
     with having(UNIX) as pid:
-        assert answer(asked(pid)) == answer(asked(pid, Role.LAUNCHER)) == Ok(True)
-        assert answer(asked(pid, Role.OTHER)) == Ok(False)  # a fork server has one for its own
+        assert answer(running(pid)) == answer(running(pid, Role.LAUNCHER)) == Ok(True)
+        assert answer(running(pid, Role.OTHER)) == Ok(False)  # a fork server has one for its own
 
 
-def test_of_another_network_namespace_it_cannot_be_told_once_it_has_a_socket() -> None:
+def test_a_process_of_another_network_namespace_is_unknown_once_it_has_a_socket() -> None:
     needs_root()
     with having("s = socket.socket()", needs("unshare"), "--net") as pid:
-        found = answer(asked(pid))
+        found = answer(running(pid))
         assert isinstance(found, Failed)
         assert found.cause is Cause.NETWORK_NAMESPACE
     with having("pass", needs("unshare"), "--net") as pid:
-        assert answer(asked(pid)) == Ok(False)
+        assert answer(running(pid)) == Ok(False)
 
 
-def test_of_who_has_ended_or_is_another_by_now_it_cannot_be_told() -> None:
+def test_a_process_that_has_ended_or_is_another_by_now_is_unknown() -> None:
     with having("pass") as pid:
         another = process(pid, start=process_id(pid).start_ticks + 1, role=Role.OTHER)
         assert isinstance(answer(another), Failed)
-        gone = asked(pid)
-    assert isinstance(answer(gone), Failed)
+        ended = running(pid)
+    assert isinstance(answer(ended), Failed)
 
 
-def test_without_a_procfs_it_cannot_be_told_and_of_nobody_nothing_is_read(tmp_path: Path) -> None:
-    mine = asked(os.getpid())
-    assert isinstance(read_listening(tmp_path, [mine])[mine.id], Failed)
+def test_without_a_procfs_it_is_unknown_and_without_processes_nothing_is_read(tmp_path: Path) -> None:
+    own = running(os.getpid())
+    assert isinstance(read_listening(tmp_path, [own])[own.id], Failed)
     assert read_listening(tmp_path, []) == {}
 
 
 def test_our_own_listening_socket_is_seen() -> None:
     with socket.create_server(("127.0.0.1", 0)):
-        assert answer(asked(os.getpid(), Role.OTHER)) == Ok(True)
+        assert answer(running(os.getpid(), Role.OTHER)) == Ok(True)

@@ -1,4 +1,4 @@
-"""What no engine would say costs little time, and none of it is believed."""
+"""Metrics that no engine would give cost little time, and are not believed."""
 
 import time
 

@@ -57,19 +57,19 @@ def test_unix_sockets_that_listen_are_read_with_their_paths() -> None:
 def test_a_unix_socket_of_another_process_is_not_connected_to(engines: Engines, tmp_path: Path) -> None:
     path = f"{tmp_path}/another.sock"
     with unix_listener(path) as another:
-        answer = engines.ask_one(engines.run("metrics", arguments=f"--uds {path}").server())
+        answer = engines.answer_of(engines.run("metrics", arguments=f"--uds {path}").server())
         assert cause(answer) is Cause.UNKNOWN
         assert failure(answer).detail == "another process listens at the socket of its arguments"
         assert received(another) is None
 
 
-def test_a_unix_socket_that_took_the_place_of_the_servers_is_told_nothing(engines: Engines, tmp_path: Path) -> None:
+def test_a_unix_socket_that_took_the_place_of_the_servers_is_sent_nothing(engines: Engines, tmp_path: Path) -> None:
     path = f"{tmp_path}/s"
     running = engines.run({"mode": "metrics", "at": path}, arguments=f"--uds {path}")
-    assert engines.ask_one(running.server()).samples == FIVE_TOKENS
+    assert engines.answer_of(running.server()).samples == FIVE_TOKENS
     with unix_listener(f"{tmp_path}/another") as another:
         Path(f"{tmp_path}/another").rename(path)
-        answer = engines.ask_one(running.server())
+        answer = engines.answer_of(running.server())
         assert failure(answer).detail == "another process listens at the socket of its arguments"
         assert received(another) == b""
 
@@ -77,15 +77,15 @@ def test_a_unix_socket_that_took_the_place_of_the_servers_is_told_nothing(engine
 def test_api_servers_of_a_launcher_may_have_made_the_unix_socket_listen(engines: Engines, tmp_path: Path) -> None:
     path = f"{tmp_path}/s"
     running = engines.run({"mode": "metrics", "at": path, "in": "shared"}, arguments=f"--uds {path}")
-    gone = replace(process_id(running.children[0]), start_ticks=1)
-    server = running.server(processes=(process_id(running.pid), gone, process_id(running.children[1])))
-    assert engines.ask_one(server).samples == FIVE_TOKENS
+    ended = replace(process_id(running.children[0]), start_ticks=1)
+    server = running.server(processes=(process_id(running.pid), ended, process_id(running.children[1])))
+    assert engines.answer_of(server).samples == FIVE_TOKENS
 
 
 def test_a_server_that_does_not_listen_at_its_unix_socket_yet_is_starting(engines: Engines, tmp_path: Path) -> None:
     server = engines.run("metrics", arguments=f"--uds {tmp_path}/s").server()
-    assert cause(engines.ask_one(server)) is Cause.REFUSED
-    assert cause(engines.ask_one(replace(server, starting=True))) is Cause.STARTING
+    assert cause(engines.answer_of(server)) is Cause.REFUSED
+    assert cause(engines.answer_of(replace(server, starting=True))) is Cause.STARTING
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_server_that_does_not_listen_at_its_unix_socket_yet_is_starting(engine
         ("/" + "a" * 100_000, "unix:/" + "a" * 106),
     ],
 )
-def test_a_unix_socket_is_told_in_one_short_printable_line(path: str, endpoint: str) -> None:
+def test_a_unix_socket_is_shown_in_one_short_printable_line(path: str, endpoint: str) -> None:
     server = EngineServer(unit=UnitId("vllm.service"), engine="vllm", argv=("vllm", "serve", "--uds", path))
     assert expected_endpoint(server) == endpoint
 
@@ -124,7 +124,7 @@ while True:
 
 
 @pytest.fixture
-def nobody_listens() -> Iterator[Callable[[str], "subprocess.Popen[str]"]]:
+def other_user_listens() -> Iterator[Callable[[str], "subprocess.Popen[str]"]]:
     """Start a server of another user at an address; its lines: its port, then of each connection what it was told."""
     needs_root()
     started: list[subprocess.Popen[str]] = []
@@ -146,7 +146,7 @@ def line_of(process: "subprocess.Popen[str]") -> str:
 
 
 @pytest.mark.parametrize(
-    ("listens", "asked"),
+    ("listens", "host"),
     [
         ("127.0.0.1", "127.0.0.1"),
         ("127.0.0.1", "localhost"),
@@ -159,25 +159,25 @@ def line_of(process: "subprocess.Popen[str]") -> str:
 def test_a_token_goes_to_no_other_user_of_this_host(
     engines: Engines,
     tmp_path: Path,
-    nobody_listens: Callable[[str], "subprocess.Popen[str]"],
+    other_user_listens: Callable[[str], "subprocess.Popen[str]"],
     listens: str,
-    asked: str,
+    host: str,
 ) -> None:
-    nobody = nobody_listens(listens)
-    url = f"http://{asked}:{line_of(nobody)}"
+    server_process = other_user_listens(listens)
+    url = f"http://{host}:{line_of(server_process)}"
     (tmp_path / "token").write_text("sesame")
     server = EngineServer(unit=UnitId("vllm.service"), engine="vllm", url=url, token_file=tmp_path / "token")
     for processes in ((), (process_id(os.getpid()),)):
-        answer = engines.ask_one(replace(server, processes=processes))
+        answer = engines.answer_of(replace(server, processes=processes))
         assert cause(answer) is Cause.NO_PERMISSION
         detail = "no token is sent without TLS: user 65534 listens there, not root or the unit's user"
         assert failure(answer).detail == detail
-        assert line_of(nobody) == "False False"
-    assert cause(engines.ask_one(replace(server, token_file=None))) is Cause.NOT_FOUND  # there is no secret to keep
-    assert line_of(nobody) == "False True"
-    of_the_unit = replace(server, processes=(process_id(nobody.pid),))
-    assert cause(engines.ask_one(of_the_unit)) is Cause.NOT_FOUND
-    assert line_of(nobody) == "True True"
+        assert line_of(server_process) == "False False"
+    assert cause(engines.answer_of(replace(server, token_file=None))) is Cause.NOT_FOUND  # there is no secret to keep
+    assert line_of(server_process) == "False True"
+    of_the_unit = replace(server, processes=(process_id(server_process.pid),))
+    assert cause(engines.answer_of(of_the_unit)) is Cause.NOT_FOUND
+    assert line_of(server_process) == "True True"
 
 
 class Connected:
@@ -189,9 +189,9 @@ class Connected:
 
 
 def test_what_is_this_host_goes_by_both_ends_of_a_connection(
-    nobody_listens: Callable[[str], "subprocess.Popen[str]"],
+    other_user_listens: Callable[[str], "subprocess.Popen[str]"],
 ) -> None:
-    port = int(line_of(nobody_listens("0.0.0.0")))
+    port = int(line_of(other_user_listens("0.0.0.0")))
 
     def required(here: str, there: str, port: int = port) -> str:
         try:
@@ -206,7 +206,7 @@ def test_what_is_this_host_goes_by_both_ends_of_a_connection(
     assert required("10.0.0.5", "127.0.0.1") == f"no_permission: no token is sent without TLS: {other_user}"
 
 
-def test_a_token_is_not_sent_when_nobody_is_seen_to_listen() -> None:
+def test_a_token_is_not_sent_without_a_visible_listener() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         connection = socket.create_connection(listener.getsockname())
         accepted, _ = listener.accept()

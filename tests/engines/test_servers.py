@@ -1,4 +1,4 @@
-"""Which servers of a unit are to be asked follows from its processes, their roles and its configuration."""
+"""The servers of a unit, by its processes, their roles and its configuration."""
 
 from pathlib import PurePosixPath
 from typing import Any
@@ -28,7 +28,7 @@ def servers(*processes: Process, units: tuple[Unit, ...] = (), configured: tuple
 
 
 def pids(found: tuple[EngineServer, ...]) -> list[list[int]]:
-    return [[one.pid for one in server.processes] for server in found]
+    return [[process.pid for process in server.processes] for server in found]
 
 
 def test_an_api_server_is_a_server_with_its_own_command_line() -> None:
@@ -122,7 +122,7 @@ def test_where_a_unit_is_configured_that_is_all_that_is_asked() -> None:
         EngineConfig(unit="nowhere.service", url="http://127.0.0.1:3"),
     )
     found = servers(front(10, 10_500), configured=configured)
-    assert [(one.url, one.token_file, one.engine, one.argv, one.starting) for one in found] == [
+    assert [(server.url, server.token_file, server.engine, server.argv, server.starting) for server in found] == [
         ("http://127.0.0.1:1", PurePosixPath("/t"), "vllm", (), True),
         ("http://127.0.0.1:2", None, "vllm", (), True),
     ]

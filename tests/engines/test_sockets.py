@@ -54,12 +54,15 @@ def test_reading_ends_where_connections_begin() -> None:
 
 def test_the_sockets_of_a_process_are_what_it_has_open() -> None:
     me = process_id(os.getpid())
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("::1", 0), family=socket.AF_INET6) as two:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as first,
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as second,
+    ):
         listeners = {listener.inode: (listener.address, listener.port) for listener in read_listeners(PROC)}
-        mine = {held.descriptor: held for held in sockets_of(PROC, me) or ()}
-        assert listeners[mine[one.fileno()].inode] == one.getsockname()
-        assert listeners[mine[two.fileno()].inode] == two.getsockname()[:2]
-        held = mine[one.fileno()]
+        sockets = {held.descriptor: held for held in sockets_of(PROC, me) or ()}
+        assert listeners[sockets[first.fileno()].inode] == first.getsockname()
+        assert listeners[sockets[second.fileno()].inode] == second.getsockname()[:2]
+        held = sockets[first.fileno()]
         assert still_holds(PROC, held)
     assert not still_holds(PROC, held)
 

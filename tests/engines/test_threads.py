@@ -44,18 +44,18 @@ def test_a_server_that_hangs_costs_its_own_answer_alone(engines: Engines) -> Non
 def test_a_fetch_under_way_is_not_started_twice_and_its_late_answer_is_not_kept(engines: Engines) -> None:
     running = engines.run("slow 0.6")
     server = running.server()
-    assert cause(engines.ask_one(server, within=0.3)) is Cause.TIMEOUT
-    answer = engines.ask_one(server)  # it waits for the same fetch
+    assert cause(engines.answer_of(server, within=0.3)) is Cause.TIMEOUT
+    answer = engines.answer_of(server)  # it waits for the same fetch
     assert isinstance(answer.samples, Ok)
     assert running.visited() == [0]
-    assert cause(engines.ask_one(server, within=0.3)) is Cause.TIMEOUT
+    assert cause(engines.answer_of(server, within=0.3)) is Cause.TIMEOUT
     until(lambda: engines.source.doing() == "idle")
-    assert isinstance(engines.ask_one(server, within=0.3).samples, Ok)  # which has just come
+    assert isinstance(engines.answer_of(server, within=0.3).samples, Ok)  # which has just come
     assert running.visited() == [0, 0]
-    assert cause(engines.ask_one(server, within=0.3)) is Cause.TIMEOUT
+    assert cause(engines.answer_of(server, within=0.3)) is Cause.TIMEOUT
     until(lambda: engines.source.doing() == "idle")
     time.sleep(1.1)  # what makes an answer old is time alone
-    assert cause(engines.ask_one(server, within=0.3)) is Cause.TIMEOUT
+    assert cause(engines.answer_of(server, within=0.3)) is Cause.TIMEOUT
     assert running.visited() == [0, 0, 0, 0]
 
 
@@ -76,7 +76,7 @@ def test_a_fault_is_logged_when_it_comes_and_when_it_goes(
     server = running.server(url=endpoint, token_file=file)
     for token in ("wrong", "wrong", "sesame", "sesame"):
         file.write_text(token)
-        engines.ask_one(server)
+        engines.answer_of(server)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", f"engine of vllm.service at '{endpoint}': unauthorized ('{endpoint} answers 401')"),
         ("INFO", f"engine of vllm.service at '{endpoint}' answers"),
@@ -95,10 +95,10 @@ def test_a_read_under_way_ends_when_the_source_is_closed(engines: Engines) -> No
     assert time.monotonic() - began < 4
 
 
-def test_a_reader_can_be_told_what_is_waited_for(engines: Engines) -> None:
+def test_a_source_says_what_it_waits_for(engines: Engines) -> None:
     running = engines.run("hang")
     assert engines.source.doing() == "idle"
-    assert cause(engines.ask_one(running.server(), within=0.3)) is Cause.TIMEOUT
+    assert cause(engines.answer_of(running.server(), within=0.3)) is Cause.TIMEOUT
     assert engines.source.doing() == f"waiting for http://127.0.0.1:{running.ports[0]}"
 
 
@@ -177,8 +177,8 @@ def test_a_unit_full_of_servers_costs_no_other_unit_its_own(engines: Engines) ->
     in_the_crowd = engines.run("metrics").server("a.service")
     configured = engines.run("metrics")
     url = f"http://127.0.0.1:{configured.ports[0]}"
-    others = [engines.run("metrics").server("b.service"), configured.server("c.service", url=url)]
-    answers = engines.ask(*fakes, in_the_crowd, *others)
+    servers = [engines.run("metrics").server("b.service"), configured.server("c.service", url=url)]
+    answers = engines.ask(*fakes, in_the_crowd, *servers)
     assert threads() == MOST_PER_UNIT + 2
     assert {answer.unit.name for answer in answers if isinstance(answer.samples, Ok)} == {
         "a.service",

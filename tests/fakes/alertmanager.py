@@ -29,8 +29,8 @@ def example(url: str, change: Callable[[dict[str, Any]], None]) -> str:
     config: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
     config["global"] = {}
     config["receivers"] = [
-        {"name": one["name"], "webhook_configs": [{"url": url, "send_resolved": one["name"] != "dead-man"}]}
-        for one in config["receivers"]
+        {"name": receiver["name"], "webhook_configs": [{"url": url, "send_resolved": receiver["name"] != "dead-man"}]}
+        for receiver in config["receivers"]
     ]
     for route in (config["route"], *config["route"]["routes"]):
         change(route)

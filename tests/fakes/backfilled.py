@@ -74,11 +74,11 @@ class Backfilled(Prometheus):
 
     def at(self, second: float, expression: str) -> list[dict[str, Any]]:
         """Give the instant vector at that second of the history."""
-        asked = urllib.parse.urlencode({"query": expression, "time": self.began + second})
-        found: list[dict[str, Any]] = self.api(f"query?{asked}")["data"]["result"]
+        query = urllib.parse.urlencode({"query": expression, "time": self.began + second})
+        found: list[dict[str, Any]] = self.api(f"query?{query}")["data"]["result"]
         return found
 
-    def one_at(self, second: float, expression: str) -> float:
+    def value_at(self, second: float, expression: str) -> float:
         """Give the one sample's value."""
         (sample,) = self.at(second, expression)
         return float(sample["value"][1])
@@ -103,8 +103,8 @@ def shared(name: str) -> Backfilled:
 
 
 def matrix(prometheus: Prometheus, expression: str, start: float, end: float, step: float) -> list[dict[str, Any]]:
-    asked = urllib.parse.urlencode({"query": expression, "start": start, "end": end, "step": step})
-    found: list[dict[str, Any]] = prometheus.api(f"query_range?{asked}")["data"]["result"]
+    query = urllib.parse.urlencode({"query": expression, "start": start, "end": end, "step": step})
+    found: list[dict[str, Any]] = prometheus.api(f"query_range?{query}")["data"]["result"]
     return found
 
 
@@ -128,9 +128,9 @@ def _recorded(
     prometheus: Prometheus, times: Sequence[float], every: int
 ) -> Iterator[tuple[str, Labels, list[float | None]]]:
     for name, expression in rules().items():
-        for one in matrix(prometheus, expression, times[0], times[-1], every):
-            values = {float(at): float(value) for at, value in one["values"]}
-            yield name, without_name(one["metric"]), [values.get(at) for at in times]
+        for row in matrix(prometheus, expression, times[0], times[-1], every):
+            values = {float(at): float(value) for at, value in row["values"]}
+            yield name, without_name(row["metric"]), [values.get(at) for at in times]
 
 
 def _write(series: Sampled, times: Sequence[float], folder: Path) -> None:
@@ -142,10 +142,10 @@ def _write(series: Sampled, times: Sequence[float], folder: Path) -> None:
     stamps = [f" {at:.0f}\n" for at in times]
     texts: dict[int, list[str]] = defaultdict(list)
     for name, labels, values in series:
-        told = ",".join(f'{key}="{value}"' for key, value in labels)
+        text = ",".join(f'{key}="{value}"' for key, value in labels)
         for block, (first, last) in parts.items():
             texts[block] += [
-                f"{name}{{{told}}} {value}{stamp}"
+                f"{name}{{{text}}} {value}{stamp}"
                 for value, stamp in zip(values[first:last], stamps[first:last], strict=True)
                 if value is not None
             ]
@@ -166,11 +166,11 @@ def _backfill(file: Path, data: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    asked = argparse.ArgumentParser(prog="python -m tests.fakes.backfilled", description="Serve a written history.")
-    asked.add_argument("history", choices=sorted(HISTORIES))
-    asked.add_argument("--port", type=int, default=9090)
-    asked.add_argument("--now", action="store_true", help="let it end now, not at 2026-01-06T12:00:00Z")
-    given = asked.parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="python -m tests.fakes.backfilled", description="Serve a written history.")
+    parser.add_argument("history", choices=sorted(HISTORIES))
+    parser.add_argument("--port", type=int, default=9090)
+    parser.add_argument("--now", action="store_true", help="let it end now, not at 2026-01-06T12:00:00Z")
+    given = parser.parse_args(arguments)
     history = HISTORIES[given.history]()
     end = time.time() // history.every * history.every if given.now else END
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that nothing stays behind

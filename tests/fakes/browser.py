@@ -54,7 +54,9 @@ class Browser:
     def __enter__(self) -> Self:
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
-        high = [fcntl.fcntl(one, fcntl.F_DUPFD, 10) for one in (theirs_in, theirs_out)]  # 3 and 4 may be taken here
+        high = [
+            fcntl.fcntl(descriptor, fcntl.F_DUPFD, 10) for descriptor in (theirs_in, theirs_out)
+        ]  # 3 and 4 may be taken here
         command = [sys.executable, "-c", _LAUNCH, *map(str, high), self._chromium, *_FLAGS]
         self.process = subprocess.Popen(
             [*command, f"--user-data-dir={self._profile.name}", "about:blank"],
@@ -64,8 +66,8 @@ class Browser:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        for one in (theirs_in, theirs_out, *high):
-            os.close(one)
+        for descriptor in (theirs_in, theirs_out, *high):
+            os.close(descriptor)
         return self
 
     def __exit__(
@@ -106,13 +108,13 @@ class Browser:
 
     def tell(self, method: str, session: str = "", /, **given: Any) -> dict[str, Any]:  # noqa: ANN401 - the protocol's JSON
         self._number += 1
-        mine = self._number
-        message = {"id": mine, "method": method, "params": given} | ({"sessionId": session} if session else {})
-        left = memoryview(json.dumps(message).encode() + b"\0")
-        while left:
-            left = left[os.write(self._out, left) :]
+        number = self._number
+        message = {"id": number, "method": method, "params": given} | ({"sessionId": session} if session else {})
+        remaining = memoryview(json.dumps(message).encode() + b"\0")
+        while remaining:
+            remaining = remaining[os.write(self._out, remaining) :]
         until = time.monotonic() + WAIT_SECONDS
-        while (answer := self._message(until)).get("id") != mine:
+        while (answer := self._message(until)).get("id") != number:
             pass
         assert "error" not in answer, f"{method}: {answer['error']}"
         result: dict[str, Any] = answer["result"]
@@ -160,15 +162,15 @@ class Page:
     def open(self, url: str) -> None:
         """Go there, and wait until all of it has loaded."""
         self._browser.events(self._session).clear()
-        told = self.tell("Page.navigate", url=url)
-        assert "errorText" not in told, told
+        answer = self.tell("Page.navigate", url=url)
+        assert "errorText" not in answer, answer
         self.event("Page.loadEventFired")
 
     def run(self, script: str) -> Any:  # noqa: ANN401 - whatever JSON it comes to
         """Give what the script comes to; it is run by the debugger, also where the page may run none."""
-        told = self.tell("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in told, told["exceptionDetails"]
-        return told["result"].get("value")
+        answer = self.tell("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
 
     def until(self, script: str) -> None:
         """Wait until the script comes to something true."""
@@ -183,8 +185,8 @@ class Page:
 
     def picture(self, *, whole: bool = True) -> bytes:
         """Draw the page as PNG, all of it or what the window shows."""
-        told = self.tell("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        return base64.b64decode(told["data"])
+        answer = self.tell("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        return base64.b64decode(answer["data"])
 
     def complaints(self) -> list[str]:
         """Say what the browser and the page's scripts have complained of since it was opened."""

@@ -1,4 +1,4 @@
-"""Which children a process has."""
+"""The children of a process."""
 
 import contextlib
 import os

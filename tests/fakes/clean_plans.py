@@ -7,7 +7,7 @@ from tests.fakes.orphan_trees import INIT
 from tests.fakes.values import shared_memory, snapshot
 
 from llmhost.config.schema import Config
-from llmhost.decide.cleanup.plan import Around, plan, to_ask_for_listeners
+from llmhost.decide.cleanup.plan import ProcessContext, plan, to_ask_for_listeners
 from llmhost.decide.cleanup.steps import CleanupRequest, Plan, Removal
 from llmhost.derive.host_view import HostView, host_view
 from llmhost.derive.orphans import orphan_conditions
@@ -48,7 +48,7 @@ def host(
 
 
 def view_of(
-    seen: Snapshot,
+    taken: Snapshot,
     *,
     watched: float = 3600.0,
     orphans_watched: float | None = None,
@@ -56,8 +56,8 @@ def view_of(
     process_runs: Mapping[ProcessId, RunId] | None = None,
 ) -> HostView:
     """Make the view of a host that has not changed for `watched` seconds, its orphans for `orphans_watched`."""
-    conditions = orphan_conditions(seen)
-    shm = seen.shm.value.segments if isinstance(seen.shm, Ok) else ()
+    conditions = orphan_conditions(taken)
+    shm = taken.shm.value.segments if isinstance(taken.shm, Ok) else ()
     history = History(
         processes_since=NOW - watched,
         orphan_since=dict.fromkeys(conditions.value, NOW - (watched if orphans_watched is None else orphans_watched))
@@ -67,36 +67,41 @@ def view_of(
         segment_units=segment_units or {},
         process_runs=process_runs or {},
     )
-    return host_view(seen, history, Config())
+    return host_view(taken, history, Config())
 
 
-def around(
-    view: HostView, *, listening: Iterable[int] = (), untold: Iterable[int] = (), strangers: Iterable[int] | None = ()
-) -> Around:
-    """Make the context in which these pids listen, and it is unknown of `untold`."""
-    told: dict[ProcessId, Reading[bool]] = {}
+def process_context(
+    view: HostView,
+    *,
+    listening: Iterable[int] = (),
+    unknown: Iterable[int] = (),
+    foreign_pids: Iterable[int] | None = (),
+) -> ProcessContext:
+    """Make the context in which these pids listen, and it is unknown of `unknown`."""
+    listening_by_id: dict[ProcessId, Reading[bool]] = {}
     for process in to_ask_for_listeners(view):
         pid = process.id.pid
-        told[process.id] = NotApplicable() if pid in set(untold) else Ok(pid in set(listening))
-    return Around(
+        listening_by_id[process.id] = NotApplicable() if pid in set(unknown) else Ok(pid in set(listening))
+    return ProcessContext(
         own_pid=OWN_PID,
-        listening=told,
-        strangers=NotApplicable() if strangers is None else Ok(frozenset(strangers)),
+        listening=listening_by_id,
+        foreign_pids=NotApplicable() if foreign_pids is None else Ok(frozenset(foreign_pids)),
     )
 
 
 def planned(
-    seen: Snapshot,
+    taken: Snapshot,
     request: CleanupRequest = ROOT,
     first: Plan | None = None,
     *,
     listening: Iterable[int] = (),
-    untold: Iterable[int] = (),
-    strangers: Iterable[int] | None = (),
+    unknown: Iterable[int] = (),
+    foreign_pids: Iterable[int] | None = (),
     **history: Any,  # noqa: ANN401
 ) -> Plan:
-    view = view_of(seen, **history)
-    return plan(view, request, around(view, listening=listening, untold=untold, strangers=strangers), first)
+    view = view_of(taken, **history)
+    context = process_context(view, listening=listening, unknown=unknown, foreign_pids=foreign_pids)
+    return plan(view, request, context, first)
 
 
 def pids(of: Plan) -> list[int]:

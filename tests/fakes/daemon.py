@@ -65,10 +65,10 @@ class Daemon:
                 found = re.search(pattern, "".join(self._lines))
                 if found is not None:
                     return found
-                left = until - time.monotonic()
-                assert left > 0, f"no {pattern!r} in {''.join(self._lines)!r}"
+                remaining = until - time.monotonic()
+                assert remaining > 0, f"no {pattern!r} in {''.join(self._lines)!r}"
                 assert self.process.poll() is None or self._reader.is_alive(), "".join(self._lines)
-                self._news.wait(left)
+                self._news.wait(remaining)
 
     def get(
         self, path: str = "/metrics", headers: Mapping[str, str] | None = None, method: str = "GET"

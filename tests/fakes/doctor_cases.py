@@ -28,18 +28,18 @@ def view(
     record: UnitHistory = RECORD,
     loads: tuple[float, ...] = (),
     policy: Config | None = None,
-    **seen: Any,  # noqa: ANN401
+    **readings: Any,  # noqa: ANN401
 ) -> HostView:
     config = policy if policy is not None else Config()
-    at = snapshot(units=units, **({"gpus": [gpu(0)], "processes": []} | seen))
+    at = snapshot(units=units, **({"gpus": [gpu(0)], "processes": []} | readings))
     readiness = {VLLM: Readiness(invocation_id="", start_seen=False, past_seconds=loads)} if loads else {}
     history = History(units={VLLM: record}, readiness=readiness)
     return host_view(at, history, config)
 
 
-def found(check: str, *units: Unit, **seen: Any) -> tuple[Finding, ...]:  # noqa: ANN401
-    return tuple(finding for finding in diagnose(view(*units, **seen)) if finding.check == check)
+def found(check: str, *units: Unit, **readings: Any) -> tuple[Finding, ...]:  # noqa: ANN401
+    return tuple(finding for finding in diagnose(view(*units, **readings)) if finding.check == check)
 
 
-def of(check: str, given: UnitSettings, **seen: Any) -> tuple[Finding, ...]:  # noqa: ANN401
-    return found(check, unit(settings=given), **seen)
+def of(check: str, given: UnitSettings, **readings: Any) -> tuple[Finding, ...]:  # noqa: ANN401
+    return found(check, unit(settings=given), **readings)

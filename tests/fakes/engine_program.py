@@ -110,7 +110,7 @@ def serve(listener: socket.socket, number: int, mode: str) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(os.environ["ENGINE_CERTIFICATE"])
 
-    def one(connection: socket.socket) -> None:
+    def handle(connection: socket.socket) -> None:
         os.write(VISITS, b"%d" % number)
         try:
             secured = connection if context is None else context.wrap_socket(connection, server_side=True)
@@ -122,7 +122,7 @@ def serve(listener: socket.socket, number: int, mode: str) -> None:
         connection.close()
 
     while True:
-        threading.Thread(target=one, args=(listener.accept()[0],), daemon=True).start()
+        threading.Thread(target=handle, args=(listener.accept()[0],), daemon=True).start()
 
 
 def listening(at: str, port: int) -> socket.socket:
@@ -144,8 +144,8 @@ def child(read: int, write: int, *served: tuple[socket.socket, int, str]) -> int
     if pid:
         return pid
     os.close(write)
-    for one in served:
-        threading.Thread(target=serve, args=one, daemon=True).start()
+    for bound in served:
+        threading.Thread(target=serve, args=bound, daemon=True).start()
     os.read(read, 1)  # the end of the parent
     os._exit(0)
 
@@ -156,17 +156,17 @@ def main() -> None:
     ports: list[int | str] = []
     children: list[int] = []
     own = []
-    for number, one in enumerate(described):
-        listener = listening(one["at"], one.get("port", 0))
+    for number, description in enumerate(described):
+        listener = listening(description["at"], description.get("port", 0))
         name = listener.getsockname()
         ports.append(name[1] if isinstance(name, tuple) else name)
-        served = (listener, number, one["mode"])
-        if one["in"] == "shared":
+        served = (listener, number, description["mode"])
+        if description["in"] == "shared":
             children += [child(read, write, served), child(read, write, served)]
-        elif one["in"] == "worker":
+        elif description["in"] == "worker":
             children.append(child(read, write, served))
             listener.close()
-        own.append((one["in"], served))
+        own.append((description["in"], served))
     for where, served in own:
         if where == "self":
             threading.Thread(target=serve, args=served, daemon=True).start()

@@ -97,9 +97,13 @@ class Engines:
         ready = process.stdout.readline()
         process.stdout.close()
         assert ready, "it did not start"
-        told = json.loads(ready)
+        started = json.loads(ready)
         running = Running(
-            process=process, ports=tuple(told["ports"]), children=tuple(told["children"]), visits=visits, argv=argv
+            process=process,
+            ports=tuple(started["ports"]),
+            children=tuple(started["children"]),
+            visits=visits,
+            argv=argv,
         )
         self._running.append(running)
         return running
@@ -107,8 +111,8 @@ class Engines:
     def ask(self, *servers: EngineServer, within: float = WAIT_SECONDS) -> tuple[EngineAnswer, ...]:
         return ask(self.source, *servers, within=within)
 
-    def ask_one(self, server: EngineServer, within: float = WAIT_SECONDS) -> EngineAnswer:
-        return ask_one(self.source, server, within=within)
+    def answer_of(self, server: EngineServer, within: float = WAIT_SECONDS) -> EngineAnswer:
+        return answer_of(self.source, server, within=within)
 
     def end(self) -> None:
         for running in self._running:
@@ -134,7 +138,7 @@ def ask(source: EngineSource, *servers: EngineServer, within: float = WAIT_SECON
     return source.read(time.monotonic() + within).answers
 
 
-def ask_one(source: EngineSource, server: EngineServer, within: float = WAIT_SECONDS) -> EngineAnswer:
+def answer_of(source: EngineSource, server: EngineServer, within: float = WAIT_SECONDS) -> EngineAnswer:
     (answer,) = ask(source, server, within=within)
     return answer
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 SERVER = Path(__file__).with_name("standin_engine.py")
-PATIENCE_SECONDS = 60.0
+WAIT_SECONDS = 60.0
 
 # Become a subreaper (prctl(2), kept over exec), in the process group that the engine will be in.
 _SUBREAPER = "import ctypes, os, sys; assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0; "
@@ -39,15 +39,15 @@ _QUIET = {"PYTHONWARNINGS": "ignore::UserWarning"}  # of trackers, about what th
 class Member:
     pid: int
     pidfd: int
-    told: dict[str, Any]
+    facts: dict[str, Any]
 
     @property
     def segment(self) -> Path:
-        """What it has made in shared memory."""
-        return Path("/dev/shm", self.told["segment"])
+        """Its segment in shared memory."""
+        return Path("/dev/shm", self.facts["segment"])
 
-    def is_gone(self, seconds: float = 0.0) -> bool:
-        """Whether it has ended: a pidfd can be read from then on (pidfd_open(2)). Its children have been adopted."""
+    def has_ended(self, seconds: float = 0.0) -> bool:
+        """Tell if it has ended: a pidfd can be read from then on (pidfd_open(2)). Its children have been adopted."""
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
@@ -99,14 +99,14 @@ class Tree:
         self._top.kill()
         self._top.communicate()
         for member in trackers:
-            if not member.is_gone(PATIENCE_SECONDS):  # it cleans up once all are gone
+            if not member.has_ended(WAIT_SECONDS):  # it cleans up once all are gone
                 member.signal(signal.SIGKILL)
         for member in self.members.values():
-            member.is_gone(PATIENCE_SECONDS)
+            member.has_ended(WAIT_SECONDS)
             os.close(member.pidfd)
         os.close(self._report)
         for member in self.members.values():
-            if "segment" in member.told:
+            if "segment" in member.facts:
                 member.segment.unlink(missing_ok=True)
 
     @property
@@ -122,7 +122,7 @@ class Tree:
 
     def wait_for_end_of(self, name: str) -> None:
         member = self.members[name]
-        assert member.is_gone(PATIENCE_SECONDS), f"{name} does not end"
+        assert member.has_ended(WAIT_SECONDS), f"{name} does not end"
         if member.pid == self._top.pid:
             self._top.wait()
 
@@ -138,27 +138,27 @@ class Tree:
     def _hear(self) -> None:
         cores, workers, servers = (self._given(name) for name in ("--cores", "--workers", "--api-server-count"))
         wanted = 1 + (cores or 1) * (1 + (workers or 1)) + (servers + 1 if servers else 0)
-        until = time.monotonic() + PATIENCE_SECONDS
+        until = time.monotonic() + WAIT_SECONDS
         for _ in range(wanted):
             while b"\n" not in self._heard:
                 heard = select.select([self._report], [], [], max(0.0, until - time.monotonic()))[0]
                 assert heard, f"only {list(self.members)} started"
                 self._heard += os.read(self._report, 4096)
             line, _, self._heard = self._heard.partition(b"\n")
-            told = json.loads(line)
-            self._take(told["name"], told["pid"], told)
+            facts = json.loads(line)
+            self._take(facts["name"], facts["pid"], facts)
             for helper in ("tracker", "forkserver"):
-                if told.get(helper):
-                    self._take(helper, told[helper], {})
+                if facts.get(helper):
+                    self._take(helper, facts[helper], {})
 
     def _given(self, name: str) -> int:
         return int(self.arguments[self.arguments.index(name) + 1]) if name in self.arguments else 0
 
-    def _take(self, name: str, pid: int, told: dict[str, Any]) -> None:
+    def _take(self, name: str, pid: int, facts: dict[str, Any]) -> None:
         if name in self.members:
-            self.members[name].told = told
+            self.members[name].facts = facts
         else:
-            self.members[name] = Member(pid, os.pidfd_open(pid), told)
+            self.members[name] = Member(pid, os.pidfd_open(pid), facts)
 
 
 def _pids_of_session(leader: int) -> list[int]:

@@ -21,19 +21,19 @@ from pathlib import Path
 
 import pynvml
 
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _GIB = 1 << 30
 
 model = sys.argv[2]
 arguments = dict(zip(sys.argv[3::2], sys.argv[4::2], strict=True))
-gpus = [int(one) for one in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
+gpus = [int(index) for index in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
 directory = Path(os.environ["ENGINE_DIRECTORY"])
 state = Path(os.environ["FAKE_NVML_STATE"])
 lingers = float(os.environ["ENGINE_LINGERS"])
 steps = 0
 
 
-def told(what: str) -> bool:
+def is_requested(what: str) -> bool:
     return (directory / f"{model}.{what}").exists()
 
 
@@ -72,12 +72,13 @@ def hold(held_bytes: int, lingers_seconds: float) -> None:
 
 class Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        while told("deaf"):
-            time.sleep(_LOOK_SECONDS)
+        while is_requested("deaf"):
+            time.sleep(_POLL_SECONDS)
+        waiting = 1.0 if is_requested("hang") else 0.0
         at = f'{{model_name="{model}",engine="0"}}'
         page = (
             f"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{at} 2.0\n"
-            f"# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{at} {1.0 if told('hang') else 0.0}\n"
+            f"# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{at} {waiting}\n"
             f"# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc{at} 0.4\n"
             f"# TYPE vllm:prompt_tokens counter\nvllm:prompt_tokens_total{at} {steps * 9.0}\n"
             f"# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total{at} {steps * 2.0}\n"
@@ -107,9 +108,9 @@ def serve() -> None:
     print(f"Loading weights of {model}", flush=True)
     hold(held_bytes, lingers)
     ready_at = time.monotonic() + float(os.environ["ENGINE_LOADS"])
-    while time.monotonic() < ready_at or told("slow"):
-        time.sleep(_LOOK_SECONDS)
-    if told("broken"):
+    while time.monotonic() < ready_at or is_requested("slow"):
+        time.sleep(_POLL_SECONDS)
+    if is_requested("broken"):
         hold(held_bytes, 0)
         print("RuntimeError: Engine core initialization failed. See root cause above.", flush=True)
         os._exit(1)
@@ -119,14 +120,14 @@ def serve() -> None:
     print("Application startup complete.", flush=True)
     listens = True
     while True:
-        time.sleep(_LOOK_SECONDS)
-        steps += not told("hang")
-        if listens and told("closed"):
+        time.sleep(_POLL_SECONDS)
+        steps += not is_requested("hang")
+        if listens and is_requested("closed"):
             server.shutdown()
             server.server_close()
             listens = False
         for what, status in (("fail", 1), ("leave", 0)):
-            if told(what):
+            if is_requested(what):
                 (directory / f"{model}.{what}").unlink()
                 print(f"EngineDeadError: EngineCore encountered an issue ({what}).", flush=True)
                 os._exit(status)

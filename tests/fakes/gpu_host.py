@@ -43,7 +43,7 @@ StandardError=append:/run/engines/{name}.log
 WantedBy=multi-user.target
 """
 _HELD = re.compile(r"proc \d+ (\d+) .*outlives=(\S+)")
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 NO_LIMIT = "StartLimitIntervalSec=0"
 
 
@@ -131,7 +131,7 @@ class GpuHost:
     def _forget_the_dead(self) -> None:
         """Take from the driver's state, in time, what dead processes held."""
         died_at: dict[str, float] = {}
-        while not self._ends.wait(_LOOK_SECONDS):
+        while not self._ends.wait(_POLL_SECONDS):
             now = time.monotonic()
             with (self.nvml.directory / "lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)

@@ -27,7 +27,7 @@ class Element:
                 found += child.all(tag, **attributes)
         return found
 
-    def one(self, tag: str = "", **attributes: str) -> "Element":
+    def find(self, tag: str = "", **attributes: str) -> "Element":
         (found,) = self.all(tag, **attributes)
         return found
 

@@ -28,7 +28,7 @@ def faults(value: Any, schema: Mapping[str, Any], whole: Mapping[str, Any], at: 
     if "$ref" in schema:
         yield from faults(value, whole["$defs"][schema["$ref"].removeprefix("#/$defs/")], whole, at)
     if "anyOf" in schema:
-        tries = [list(faults(value, one, whole, at)) for one in schema["anyOf"]]
+        tries = [list(faults(value, choice, whole, at)) for choice in schema["anyOf"]]
         if all(tries):
             yield min(tries, key=len)[0]
     if "const" in schema and value != schema["const"]:
@@ -49,16 +49,18 @@ def _of_object(value: Mapping[str, Any], schema: Mapping[str, Any], whole: Mappi
         return  # what `$ref` and `anyOf` say has been looked at
     properties = schema.get("properties", {})
     yield from (f"{at} has no {name}" for name in schema.get("required", ()) if name not in value)
-    for name, one in value.items():
+    for name, member in value.items():
         if name in properties:
-            yield from faults(one, properties[name], whole, f"{at}.{name}")
+            yield from faults(member, properties[name], whole, f"{at}.{name}")
         elif "additionalProperties" in schema:
             yield from faults(name, schema.get("propertyNames", {}), whole, f"{at} (a name)")
-            yield from faults(one, schema["additionalProperties"], whole, f"{at}.{name}")
+            yield from faults(member, schema["additionalProperties"], whole, f"{at}.{name}")
         else:
             yield f"{at}.{name} is not described"
 
 
 def _is(value: object, types: str | list[str]) -> bool:
     wanted = [types] if isinstance(types, str) else types
-    return any(isinstance(value, _TYPES[one]) and (one == "boolean" or not isinstance(value, bool)) for one in wanted)
+    return any(
+        isinstance(value, _TYPES[name]) and (name == "boolean" or not isinstance(value, bool)) for name in wanted
+    )

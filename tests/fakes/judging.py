@@ -16,10 +16,10 @@ from llmhost.model.reading import Ok, Reading
 from llmhost.model.unit import Unit
 
 ME = UnitId("vllm.service")
-MINE = in_service("vllm.service")
+SERVICE = in_service("vllm.service")
 NOTEBOOK = process(7, Placement(Home.SESSION), start=2000, comm="jupyter-noteboo")
 # The run before ended at 290 s. The start began at 300 s; systemd shows its InvocationID in the state of before.
-MAIN = process(900, MINE, start=30001)
+MAIN = process(900, SERVICE, start=30001)
 
 
 def starting(command: str = "/usr/bin/vllm serve m", environment: Mapping[str, str] | None = None) -> Unit:

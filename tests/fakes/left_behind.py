@@ -35,8 +35,8 @@ def made(name: str, code: Callable[[], None]) -> None:
         os.close(writing)
         sleep()
     os.close(writing)
-    with os.fdopen(reading) as told:
-        pids.update(json.loads(told.readline()))  # its end others may have as well
+    with os.fdopen(reading) as stream:
+        pids.update(json.loads(stream.readline()))  # its end others may have as well
 
 
 def sleep() -> None:
@@ -68,8 +68,8 @@ def adopts() -> None:
         os.write(writing, json.dumps(pids).encode() + b"\n")
         os.kill(os.getpid(), signal.SIGKILL)
     os.close(writing)
-    with os.fdopen(reading) as told:
-        pids.update(json.loads(told.readline()))  # its end others may have as well
+    with os.fdopen(reading) as stream:
+        pids.update(json.loads(stream.readline()))  # its end others may have as well
     os.waitpid(engine, 0)
 
 

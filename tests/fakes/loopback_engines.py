@@ -29,8 +29,8 @@ class LoopbackEngines:
 
     def sockets(self, pid: int) -> Mapping[int, int]:
         """Descriptors of a process → inodes of the sockets."""
-        mine = [listening for listening in self.listening if pid in listening.pids]
-        return {_FIRST_DESCRIPTOR + number: listening.inode for number, listening in enumerate(mine)}
+        own = [listening for listening in self.listening if pid in listening.pids]
+        return {_FIRST_DESCRIPTOR + number: listening.inode for number, listening in enumerate(own)}
 
     def table(self) -> Mapping[int, int]:
         """Ports of 127.0.0.1 that are listened on → inodes."""
@@ -48,11 +48,11 @@ def listen(written: Sequence[Mapping[str, Any]]) -> Iterator[LoopbackEngines]:
 
     Real ports are in the order of the written ones, so that a page is too.
     """
-    by_port = sorted(written, key=lambda one: str(one["port"]))
+    by_port = sorted(written, key=lambda engine: str(engine["port"]))
     servers = [ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) for _ in by_port]
     servers.sort(key=lambda server: str(server.server_address[1]))
-    for server, one in zip(servers, by_port, strict=True):
-        server.RequestHandlerClass = _answering(one)
+    for server, engine in zip(servers, by_port, strict=True):
+        server.RequestHandlerClass = _answering(engine)
     threads = [threading.Thread(target=server.serve_forever, args=(0.02,)) for server in servers]
     for thread in threads:
         thread.start()
@@ -60,12 +60,12 @@ def listen(written: Sequence[Mapping[str, Any]]) -> Iterator[LoopbackEngines]:
         yield LoopbackEngines(
             [
                 Listening(
-                    pids=tuple(one["pids"]),
-                    written_port=one["port"],
+                    pids=tuple(engine["pids"]),
+                    written_port=engine["port"],
                     port=int(server.server_address[1]),
                     inode=_FIRST_INODE + number,
                 )
-                for number, (server, one) in enumerate(zip(servers, by_port, strict=True))
+                for number, (server, engine) in enumerate(zip(servers, by_port, strict=True))
             ]
         )
     finally:
@@ -76,12 +76,12 @@ def listen(written: Sequence[Mapping[str, Any]]) -> Iterator[LoopbackEngines]:
             thread.join()
 
 
-def _answering(one: Mapping[str, Any]) -> type[BaseHTTPRequestHandler]:
-    body = (BODIES / one["body"]).read_bytes() if "body" in one else one.get("text", "").encode()
+def _answering(engine: Mapping[str, Any]) -> type[BaseHTTPRequestHandler]:
+    body = (BODIES / engine["body"]).read_bytes() if "body" in engine else engine.get("text", "").encode()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(one.get("status", 200))
+            self.send_response(engine.get("status", 200))
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -1,4 +1,4 @@
-"""What watches a host: a real Prometheus and a real Alertmanager as the examples in alerts/ set them up.
+"""The monitoring of a host: a real Prometheus and Alertmanager, set up as the examples in alerts/ do.
 
 with Monitoring({"gpu-1": exporter.port}, Pace(shorter=20)) as seen: seen.hooks.until(lambda: seen.hooks.sent("pager"))
 
@@ -39,7 +39,7 @@ _OFFSET = re.compile(r"\boffset\s+(-?)(\d[0-9a-z]*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often Prometheus looks, and by what factor all durations of rules and routes are shorter."""
+    """The intervals of Prometheus, and the factor by which all durations of rules and routes are shorter."""
 
     scrape: str = "1s"
     evaluation: str = "1s"
@@ -73,7 +73,7 @@ def shorter_expression(expression: str, by: float) -> str:
     """
 
     def inside(found: re.Match[str]) -> str:
-        return "[" + ":".join(one and shorter(one, by) for one in found[1].split(":")) + "]"
+        return "[" + ":".join(part and shorter(part, by) for part in found[1].split(":")) + "]"
 
     expression = _RANGE.sub(inside, expression)
     expression = _OFFSET.sub(lambda found: f"offset {found[1]}{shorter(found[2], by)}", expression)
@@ -167,7 +167,7 @@ def _prometheus(targets: Mapping[str, int], pace: Pace, rules: Path, alertmanage
     config: dict[str, Any] = yaml.safe_load((ALERTS / "prometheus.example.yml").read_text())
     config["global"] |= {
         "scrape_interval": pace.scrape,
-        "scrape_timeout": min(pace.scrape, "10s", key=lambda one: _MS[one[-1]] * int(one[:-1])),
+        "scrape_timeout": min(pace.scrape, "10s", key=lambda duration: _MS[duration[-1]] * int(duration[:-1])),
         "evaluation_interval": pace.evaluation,
     }
     config["rule_files"] = [str(rules / "*.rules.yml")]

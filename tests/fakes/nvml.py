@@ -61,7 +61,7 @@ class FakeNvml:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What was written last."""
+        """The lines that were written last."""
         return self._lines
 
     def write(self, lines: Iterable[str]) -> None:

@@ -13,5 +13,5 @@ def open_to_all(path: Path) -> None:
     Each start of pytest closes the topmost, which all its runs have in common, so that it may be closed again.
     """
     top = Path(os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()).resolve()
-    for one in (path, *path.parents)[: len(path.relative_to(top).parts)]:
-        one.chmod(_TO_ALL)
+    for directory in (path, *path.parents)[: len(path.relative_to(top).parts)]:
+        directory.chmod(_TO_ALL)

@@ -15,10 +15,10 @@ TRACKER = ("python3", "-B", "-c", "from multiprocessing.resource_tracker import 
 SERVICE = in_service("vllm.service")
 
 # As of CPython: what the child holds of its creator's pipes, on descriptors above the standard ones.
-WITH_CREATOR, OUTPUT, OTHERS = 7001, 7002, 7003
+WITH_CREATOR, OUTPUT, OTHER_PIPE = 7001, 7002, 7003
 CREATOR_PIPES = {5: WITH_CREATOR, 1: OUTPUT}
 CHILD_PIPES = {24: WITH_CREATOR, 1: OUTPUT, 2: OUTPUT}
-ADOPTER_PIPES = {3: OUTPUT, 8: OTHERS}  # reads the output of the tree, holds nothing else of it
+ADOPTER_PIPES = {3: OUTPUT, 8: OTHER_PIPE}  # reads the output of the tree, holds nothing else of it
 
 
 def run(
@@ -45,11 +45,11 @@ def run(
     return process(pid, placement, **({"pipes_denied": values["pipes"] is None} | values))
 
 
-INIT = run(1, "/sbin/init", ppid=0, pgrp=1, comm="systemd", pipes={9: OTHERS})
+INIT = run(1, "/sbin/init", ppid=0, pgrp=1, comm="systemd", pipes={9: OTHER_PIPE})
 
 
 def conditions(*processes: Process, **more: Any) -> dict[int, bool]:  # noqa: ANN401
     """Pids in an orphan's condition, and whether that is inferred."""
     found = orphan_conditions(snapshot(processes=[INIT, *processes], **more))
     assert isinstance(found, Ok)
-    return {one.pid: inferred for one, inferred in found.value.items()}
+    return {identity.pid: inferred for identity, inferred in found.value.items()}

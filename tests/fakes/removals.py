@@ -36,18 +36,18 @@ def made(folder: Path, name: str = "psm_0123abcd", content: bytes = b"x" * 4096)
 
 def removal_of(path: Path, folder: Path, *, called: str | None = None) -> Removal:
     """Ask for what is there now; `called`: as a look tells its path, where that is not what it is."""
-    seen = path.lstat()
+    file_stat = path.lstat()
     below = str(path.relative_to(folder)) if called is None else called
     kind, creator = kind_of(below)
     segment = Segment(
-        id=SegmentId(seen.st_dev, seen.st_ino),
+        id=SegmentId(file_stat.st_dev, file_stat.st_ino),
         path=below,
         kind=kind,
         creator_pid=creator,
-        size_bytes=seen.st_size,
-        allocated_bytes=seen.st_blocks * 512,
-        changed_at=seen.st_ctime_ns / 1e9,
-        uid=seen.st_uid,
+        size_bytes=file_stat.st_size,
+        allocated_bytes=file_stat.st_blocks * 512,
+        changed_at=file_stat.st_ctime_ns / 1e9,
+        uid=file_stat.st_uid,
         holders=frozenset(),
         inspected_at=0.0,
     )

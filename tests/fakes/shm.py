@@ -24,13 +24,13 @@ from llmhost.model.segment import Segment, SharedMemory
 from llmhost.sources.shm.process import HeldInodes, Inspector
 from llmhost.sources.shm.source import MOST_FILES, ShmSource
 
-# Does what it is told, line by line, and answers with what it calls `told`.
+# Runs each line that it gets, and prints what the code assigned to `answer`.
 _OBEDIENT = """
 import json, sys
 for line in sys.stdin:
-    told = None
+    answer = None
     exec(json.loads(line))
-    print(json.dumps(told), flush=True)
+    print(json.dumps(answer), flush=True)
 """
 
 
@@ -55,13 +55,13 @@ class Child:
         self.do("pass")  # it is Python by then
 
     def do(self, code: str) -> object:
-        """Have it run the code; gives what the code assigned to `told`."""
+        """Have it run the code; gives what the code assigned to `answer`."""
         self.tell(code)
         assert self._process.stdout is not None
-        answer = self._process.stdout.readline()
-        assert answer, f"it failed: {code}"
-        told: object = json.loads(answer)
-        return told
+        line = self._process.stdout.readline()
+        assert line, f"it failed: {code}"
+        answer: object = json.loads(line)
+        return answer
 
     def tell(self, code: str) -> None:
         """Have it run code after which it may not answer."""
@@ -70,9 +70,9 @@ class Child:
         self._process.stdin.flush()
 
     def number(self, code: str) -> int:
-        told = self.do(code)
-        assert isinstance(told, int)
-        return told
+        answer = self.do(code)
+        assert isinstance(answer, int)
+        return answer
 
     @property
     def id(self) -> ProcessId:
@@ -239,13 +239,13 @@ def source(
     )
 
 
-def look(asked: ShmSource, clock: Hand | None = None) -> SharedMemory:
-    return asked.read((clock or time.monotonic)() + 30)
+def observe(shm_source: ShmSource, clock: Hand | None = None) -> SharedMemory:
+    return shm_source.read((clock or time.monotonic)() + 30)
 
 
-def by_path(seen: SharedMemory) -> Mapping[str, Segment]:
-    return {segment.path: segment for segment in seen.segments}
+def by_path(shared: SharedMemory) -> Mapping[str, Segment]:
+    return {segment.path: segment for segment in shared.segments}
 
 
-def holders(seen: SharedMemory) -> Mapping[str, frozenset[ProcessId] | None]:
-    return {segment.path: segment.holders for segment in seen.segments}
+def holders(shared: SharedMemory) -> Mapping[str, frozenset[ProcessId] | None]:
+    return {segment.path: segment.holders for segment in shared.segments}

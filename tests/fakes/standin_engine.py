@@ -58,14 +58,14 @@ def worker(title: str, segment: str) -> None:
     os._exit(0)
 
 
-def core(title: str, workers: list[str], told: connection.Connection) -> None:
+def core(title: str, workers: list[str], ready: connection.Connection) -> None:
     set_title(title)
     segment = SharedMemory(create=True, size=4096)
     method: Any = multiprocessing.get_context(os.environ["STANDIN_METHOD"])
-    children = [method.Process(target=worker, args=(one, segment.name)) for one in workers]
+    children = [method.Process(target=worker, args=(name, segment.name)) for name in workers]
     for child in children:
         child.start()
-    told.send([child.pid for child in children])
+    ready.send([child.pid for child in children])
     report(title, segment=segment.name)
     wait_for_end_of(*children)
     os._exit(1)
@@ -104,9 +104,9 @@ def serve() -> None:
     for index in range(cores):
         rank = f"_DP{index}" if cores > 1 else ""
         titles = [f"VLLM::Worker{rank}_TP{number}" for number in range(workers)]
-        mine, theirs = method.Pipe(duplex=False)
-        children.append(method.Process(target=core, args=(f"VLLM::EngineCore{rank}", titles, theirs)))
-        ends.append(mine)
+        reading, writing = method.Pipe(duplex=False)
+        children.append(method.Process(target=core, args=(f"VLLM::EngineCore{rank}", titles, writing)))
+        ends.append(reading)
     if servers:
         listener = socket.create_server(("127.0.0.1", 0))
         children += [
@@ -114,8 +114,8 @@ def serve() -> None:
         ]
     for child in children:
         child.start()
-    for one in ends:
-        deep += one.recv()
+    for reader in ends:
+        deep += reader.recv()
     tracker: Any = resource_tracker._resource_tracker
     fork_server: Any = forkserver._forkserver
     report("vllm", tracker=tracker._pid, forkserver=fork_server._forkserver_pid)

@@ -17,8 +17,8 @@ from llmhost.views.page.style import STYLE
 
 
 def written(name: str) -> HostView:
-    with tempfile.TemporaryDirectory() as directory, looked_at(read(name), Path(directory)) as seen:
-        return view_of(seen)
+    with tempfile.TemporaryDirectory() as directory, looked_at(read(name), Path(directory)) as observed:
+        return view_of(observed)
 
 
 def text_of(view: HostView, *, age_seconds: float = 0.0) -> str:

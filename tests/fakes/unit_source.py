@@ -11,7 +11,7 @@ from tests.fakes.bus import PrivateBus
 from llmhost.model.unit import Unit, UnitsReport
 from llmhost.sources.base import SourceError
 from llmhost.sources.systemd.bus.connection import BusConnection
-from llmhost.sources.systemd.session import Session
+from llmhost.sources.systemd.session import BusSession
 from llmhost.sources.systemd.source import SystemdSource
 from llmhost.sources.systemd.units.units import Units
 
@@ -66,7 +66,7 @@ def eventually(
         time.sleep(0.005)
 
 
-def session_of(source: SystemdSource) -> Session:
+def session_of(source: SystemdSource) -> BusSession:
     assert source._session is not None
     return source._session
 

@@ -22,7 +22,7 @@ HOST = Host(
     memory_total_bytes=128 * GIB,
     memory_available_bytes=100 * GIB,
 )
-NOT_ASKED = NotApplicable("not asked")
+NOT_COLLECTED = NotApplicable("not asked")
 
 
 def gpu(index: int = 0, /, **given: Any) -> Gpu:  # noqa: ANN401 - whatever field a test cares for
@@ -76,10 +76,10 @@ def process(pid: int, placement: Placement | None = None, /, start: int = 1000, 
 
 
 def table(processes: Iterable[Process]) -> ProcessTable:
-    by_pid = {one.id.pid: one for one in processes}
+    by_pid = {process.id.pid: process for process in processes}
     children: dict[int, tuple[int, ...]] = {}
-    for pid, one in by_pid.items():
-        children[one.ppid] = (*children.get(one.ppid, ()), pid)
+    for pid, process in by_pid.items():
+        children[process.ppid] = (*children.get(process.ppid, ()), pid)
     return ProcessTable(by_pid=by_pid, unreadable=0, children=children)
 
 
@@ -126,12 +126,12 @@ def snapshot(
     values: dict[str, Any] = {
         "at": 1_767_225_600.0,
         "host": Ok(HOST),
-        "nvml": NOT_ASKED if gpus is None else Ok(report(gpus)),
-        "processes": NOT_ASKED if processes is None else Ok(table(processes)),
+        "nvml": NOT_COLLECTED if gpus is None else Ok(report(gpus)),
+        "processes": NOT_COLLECTED if processes is None else Ok(table(processes)),
         "at_monotonic": 1000.0,
-        "shm": NOT_ASKED,
-        "engines": NOT_ASKED,
-        "units": NOT_ASKED if units is None else Ok(UnitsReport(systemd_version="252", units=tuple(units))),
+        "shm": NOT_COLLECTED,
+        "engines": NOT_COLLECTED,
+        "units": NOT_COLLECTED if units is None else Ok(UnitsReport(systemd_version="252", units=tuple(units))),
     }
     return Snapshot(**(values | given))
 

@@ -22,7 +22,7 @@ from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
 from llmhost.sources.systemd.source import SystemdSource
 
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 
 
 class Watched:
@@ -75,7 +75,7 @@ class Watched:
         with self._changed:
             while not condition():
                 assert time.monotonic() < end, f"it never came true: {self.history.units}"
-                self._changed.wait(_LOOK_SECONDS)
+                self._changed.wait(_POLL_SECONDS)
 
     def names(self) -> set[str]:
         return {unit.name for unit in self.history.units}
@@ -87,7 +87,7 @@ class Watched:
     def record(self, name: str) -> UnitHistory:
         return self.history.units[UnitId(name)]
 
-    def seen(self, name: str) -> dict[str, tuple[Trigger | None, Verdict | None]]:
+    def verdicts(self, name: str) -> dict[str, tuple[Trigger | None, Verdict | None]]:
         """All starts that were seen, by InvocationID."""
         return dict(self._began.get(UnitId(name), {}))
 

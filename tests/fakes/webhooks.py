@@ -1,4 +1,4 @@
-"""Where a real Alertmanager sends what it has to say: a receiver on loopback that keeps it.
+"""A receiver on loopback that keeps the notifications of a real Alertmanager.
 
 with Webhooks() as hooks: …; hooks.until(lambda: hooks.sent("pager"))
 """
@@ -28,7 +28,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """What one POST said: Alertmanager sends one for a group when it is new and when it has changed."""
+    """The content of one POST: Alertmanager sends one for a group when it is new and when it has changed."""
 
     at_monotonic: float
     receiver: str
@@ -71,8 +71,8 @@ class Webhooks:
             status=said["status"],
             group=said["groupKey"],
             alerts=tuple(
-                Alert(status=one["status"], labels=one["labels"], annotations=one["annotations"])
-                for one in said["alerts"]
+                Alert(status=alert["status"], labels=alert["labels"], annotations=alert["annotations"])
+                for alert in said["alerts"]
             ),
         )
         with self._news:

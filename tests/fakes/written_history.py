@@ -1,4 +1,4 @@
-"""What an exporter remembers of units, written down in a host.yml: the key `history` (tests/hosts/README.md)."""
+"""A history of units, written down in a host.yml: the key `history` (tests/hosts/README.md)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -27,21 +27,21 @@ _AS_WRITTEN = frozenset(
 
 
 def history_of(history: Mapping[str, Mapping[str, Any]]) -> History:
-    return History(boot_id=BOOT_ID, units={UnitId(name): _record(name, told) for name, told in history.items()})
+    return History(boot_id=BOOT_ID, units={UnitId(name): _record(name, written) for name, written in history.items()})
 
 
-def _record(name: str, told: Mapping[str, Any]) -> UnitHistory:
-    unknown = told.keys() - _AS_WRITTEN - {"starts", "starts_total"}
+def _record(name: str, written: Mapping[str, Any]) -> UnitHistory:
+    unknown = written.keys() - _AS_WRITTEN - {"starts", "starts_total"}
     assert not unknown, f"history of {name}: unknown keys {unknown}"
     return UnitHistory(
         last_seen_at=0.0,
-        starts=tuple(_start(**one) for one in told.get("starts", [])),
+        starts=tuple(_start(**start) for start in written.get("starts", [])),
         starts_total={
             (Trigger(trigger), Verdict(verdict)): count
-            for trigger, by_verdict in told.get("starts_total", {}).items()
+            for trigger, by_verdict in written.get("starts_total", {}).items()
             for verdict, count in by_verdict.items()
         },
-        **{key: value for key, value in told.items() if key in _AS_WRITTEN},
+        **{key: value for key, value in written.items() if key in _AS_WRITTEN},
     )
 
 

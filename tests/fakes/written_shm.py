@@ -76,10 +76,10 @@ def hold(shm: dict[str, Any], root: Path, procfs: Path, processes: list[dict[str
                 fds.mkdir(exist_ok=True)
                 (fds / str(40 + len(os.listdir(fds)))).symlink_to(root / name)  # noqa: PTH208 - their number
     for process in processes:
-        mine = procfs / str(process["pid"])
-        (mine / "fd").mkdir(exist_ok=True)
-        (mine / "mountinfo").write_text(mountinfo)
+        directory = procfs / str(process["pid"])
+        (directory / "fd").mkdir(exist_ok=True)
+        (directory / "mountinfo").write_text(mountinfo)
         if process.get("unreadable"):
-            (mine / "maps").mkdir(exist_ok=True)  # reading it fails, for root as well
+            (directory / "maps").mkdir(exist_ok=True)  # reading it fails, for root as well
         else:
-            (mine / "maps").write_text("".join(maps.get(process["pid"], [])))
+            (directory / "maps").write_text("".join(maps.get(process["pid"], [])))

@@ -13,7 +13,7 @@ from tests.grafana.histories.incident import CRASH, EMBED, ENDS, GLM, RESTARTS, 
 from tests.grafana.histories.series import DAY, END
 from tests.grafana.views import Answer, View, chosen, empty, opened
 
-ONE, TWO, THREE, LOOPING, SPARK = (
+FIRST, SECOND, THIRD, LOOPING, SPARK = (
     f"{name}.example.com:10061" for name in ("gpu-1", "gpu-2", "gpu-3", "gpu-03", "spark-1")
 )
 
@@ -23,14 +23,14 @@ def _view(history: str, now: int, unit: str = "", *instances: str) -> View:
 
 
 VIEWS = {
-    "height": _view("incident", 11_430, GLM, ONE),  # the sixth restart loads, in vain
-    "over": _view("incident", 21_600, GLM, ONE),
+    "height": _view("incident", 11_430, GLM, FIRST),  # the sixth restart loads, in vain
+    "over": _view("incident", 21_600, GLM, FIRST),
     "quiet": _view("quiet", 86_400),
-    "quiet hosts": _view("quiet", 86_400, "vllm.service", ONE, TWO),
+    "quiet hosts": _view("quiet", 86_400, "vllm.service", FIRST, SECOND),
     "hung": _view("lost_gpu", 8_700),
     "failed": _view("lost_gpu", 14_400),
     "blind": _view("blind", 14_400),
-    "blind hosts": _view("blind", 14_400, "vllm.service", ONE, TWO, THREE),
+    "blind hosts": _view("blind", 14_400, "vllm.service", FIRST, SECOND, THIRD),
     "fleet": _view("fleet", 21_540),
     "looping": _view("fleet", 21_540, "vllm.service", LOOPING),
     "absences": _view("absences", 7_200, "vllm.service", SPARK),
@@ -114,7 +114,7 @@ SILENT: Mapping[tuple[str, str], set[str]] = {
 
 
 @pytest.mark.parametrize(("view", "board"), SILENT)
-def test_a_board_answers_wherever_there_is_something_to_tell(view: str, board: str) -> None:
+def test_a_board_answers_wherever_there_is_something_to_show(view: str, board: str) -> None:
     assert empty(opened(VIEWS[view], f"llmhost-{board}")) == SILENT[view, board]
 
 
@@ -283,12 +283,12 @@ def test_a_panel_shows_what_is_known(view: str, board: str, panel: str, values: 
         ("failed", "host", "What the units were doing", {}, {1: 335, 6: 6, 8: 140}),
         ("failed", "host", "Whether GPUs answer", {"gpu": "4"}, {1: 481}),
         ("failed", "host", "Whether GPUs answer", {"gpu": "5"}, {1: 240, 17: 241}),  # lost at 7200
-        ("blind hosts", "host", "Whether collectors succeed", {"collector": "nvml", "instance": ONE}, {1: 240}),
+        ("blind hosts", "host", "Whether collectors succeed", {"collector": "nvml", "instance": FIRST}, {1: 240}),
         (
             "blind hosts",
             "host",
             "Whether collectors succeed",
-            {"collector": "nvml", "instance": THREE},
+            {"collector": "nvml", "instance": THIRD},
             {1: 180, 14: 301},
         ),
     ],
@@ -302,11 +302,11 @@ def test_a_timeline_shows_each_state_for_as_long_as_it_lasted(
     assert Counter(answer.values) == spans
 
 
-@pytest.mark.parametrize(("instance", "seen"), [(ONE, 0), (TWO, 2), (THREE, 1)])
+@pytest.mark.parametrize(("instance", "answers"), [(FIRST, 0), (SECOND, 2), (THIRD, 1)])
 @pytest.mark.parametrize("board", ["incident", "host", "engines"])
-def test_a_banner_says_whether_its_host_can_be_seen(board: str, instance: str, seen: int) -> None:
+def test_a_banner_says_whether_its_host_can_be_seen(board: str, instance: str, answers: int) -> None:
     view = _view("blind", 14_400, "vllm.service", instance)
-    assert [answer.values[0] for answer in opened(view, f"llmhost-{board}")["Is it seen?", "A"]] == [seen]
+    assert [answer.values[0] for answer in opened(view, f"llmhost-{board}")["Is it seen?", "A"]] == [answers]
 
 
 @pytest.mark.parametrize(

@@ -158,10 +158,10 @@ def test_every_query_asks_of_what_is_chosen(board: Json) -> None:
     chosen = ["cluster", "job", *(["instance"] if "instance" in variables(board) else [])]
     for value in dictionaries(board):
         if "expr" in value:
-            asked = list(selectors(value["expr"]))
-            assert asked, value["expr"]
-            assert metrics_in(value["expr"]) <= {name for name, _ in asked}, "a metric without matchers"
-            for name, matchers in asked:
+            found = list(selectors(value["expr"]))
+            assert found, value["expr"]
+            assert metrics_in(value["expr"]) <= {name for name, _ in found}, "a metric without matchers"
+            for name, matchers in found:
                 wanted = chosen[:2] if name == OF_WHOLE_JOBS else chosen
                 assert all(matchers.get(label) == ("=~", f"${label}") for label in wanted), (name, value["expr"])
 
@@ -189,8 +189,8 @@ def test_the_exclusions_for_the_linter_name_what_there_is() -> None:
 @each_board
 def test_every_metric_label_and_value_exists(board: Json) -> None:
     for expr in expressions(board):
-        asked = re.sub(r"^label_values\((.*?)(, *\w+)?\)$", r"\1", expr).replace('"$manager"', '"system"')
-        assert set(unknown_in(asked, METRICS)) == set(), expr
+        wanted = re.sub(r"^label_values\((.*?)(, *\w+)?\)$", r"\1", expr).replace('"$manager"', '"system"')
+        assert set(unknown_in(wanted, METRICS)) == set(), expr
 
 
 @each_board
@@ -200,18 +200,18 @@ def test_texts_name_metrics_that_exist(board: Json) -> None:
 
 
 def test_the_board_of_the_fleet_asks_for_recordings_alone() -> None:
-    asked = {name for _, target in targets(BOARDS["llmhost-fleet"]) for name, _ in selectors(target["expr"])}
-    assert asked <= RECORDED.keys()
+    wanted = {name for _, target in targets(BOARDS["llmhost-fleet"]) for name, _ in selectors(target["expr"])}
+    assert wanted <= RECORDED.keys()
 
 
 @each_board
 def test_counters_stand_where_a_reset_does_no_harm(board: Json) -> None:
     """In a rate; or counted exactly, as grafana.kit.queries has it: against the least value within a window."""
     for panel, target in targets(board):
-        left = re.sub(r"rate\([^()]*\[\$__rate_interval\]\)|increase\([^()]*\[\w+\]\)", "", target["expr"])
-        for counter in re.findall(r"\w+_total\{[^}]*\}", left):
+        rest = re.sub(r"rate\([^()]*\[\$__rate_interval\]\)|increase\([^()]*\[\w+\]\)", "", target["expr"])
+        for counter in re.findall(r"\w+_total\{[^}]*\}", rest):
             shown_as_it_is = panel["title"] == "XID errors"  # a table of all that there has been
-            assert f"min_over_time({counter}[" in left or shown_as_it_is, (panel["title"], counter)
+            assert f"min_over_time({counter}[" in rest or shown_as_it_is, (panel["title"], counter)
 
 
 @each_board

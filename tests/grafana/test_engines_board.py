@@ -29,14 +29,14 @@ def of_unit(name: str, state: str, *, wanted: int = 1) -> Series:
     }
 
 
-def silent(whose: str, cause: str) -> Series:
-    return {f"llmhost_engine_up{{{whose}}}": 0, f'llmhost_engine_fault{{{whose},cause="{cause}"}}': 1}
+def silent(labels: str, cause: str) -> Series:
+    return {f"llmhost_engine_up{{{labels}}}": 0, f'llmhost_engine_fault{{{labels},cause="{cause}"}}': 1}
 
 
-def serving(whose: str, *, running: int, generated: str, prompt: str = "0x90", rank: int = 0) -> Series:
-    model = f'{whose},model="m",engine_index="{rank}"'
+def serving(labels: str, *, running: int, generated: str, prompt: str = "0x90", rank: int = 0) -> Series:
+    model = f'{labels},model="m",engine_index="{rank}"'
     return {
-        f"llmhost_engine_up{{{whose}}}": 1,
+        f"llmhost_engine_up{{{labels}}}": 1,
         f"llmhost_engine_requests_running{{{model}}}": running,
         f"llmhost_engine_requests_waiting{{{model}}}": 0,
         f"llmhost_engine_generation_tokens_total{{{model}}}": generated,
@@ -205,6 +205,6 @@ def test_a_load_that_goes_on_is_timed_from_its_start(tmp_path: Path) -> None:
 
 
 def test_tokens_are_shared_among_the_requests_that_run(tmp_path: Path) -> None:
-    whose = ("serves", "hangs", "reads", "prefills")
-    shown = dict(zip((f'{{{server(name)},model="m"}}' for name in whose), (11 / 5, 0.0, 0.0, 0.0), strict=True))
+    units = ("serves", "hangs", "reads", "prefills")
+    shown = dict(zip((f'{{{server(name)},model="m"}}' for name in units), (11 / 5, 0.0, 0.0, 0.0), strict=True))
     answers(tmp_path, ALL, {query(BOARD, "Tokens generated per running request"): shown}, at="10m")

@@ -80,7 +80,7 @@ def test_recorded_series_are_old_after_two_minutes_and_none_after_five(tmp_path:
         answers(tmp_path, series, {query(BOARD, "Rules"): {"{}": code}}, at=f"{minute}m")
 
 
-def test_stuck_memory_is_not_told_of_hosts_that_do_not_tell_of_their_memory(tmp_path: Path) -> None:
+def test_stuck_memory_is_not_shown_for_hosts_without_memory_series(tmp_path: Path) -> None:
     series: Series = {f'{KINDS}{{{A},kind="current"}}': 7, f"instance:llmhost_blind:bool{{{A}}}": 0}
     by_cluster = {'{cluster="c"}': float(CANNOT_TELL)}
     answers(

@@ -26,9 +26,9 @@ def test_every_series_has_the_labels_and_values_of_the_catalogue(history: str) -
 
 
 def test_every_metric_of_boards_and_rules_is_in_a_history() -> None:
-    asked = {metric for board in BOARDS.values() for expr in expressions(board) for metric in metrics_in(expr)}
-    asked |= {metric for path in (RULES, RECORDINGS) for rule in rules(path) for metric in metrics_in(rule["expr"])}
-    assert asked - {name for make in HISTORIES.values() for name, _ in make().series} == set()
+    wanted = {metric for board in BOARDS.values() for expr in expressions(board) for metric in metrics_in(expr)}
+    wanted |= {metric for path in (RULES, RECORDINGS) for rule in rules(path) for metric in metrics_in(rule["expr"])}
+    assert wanted - {name for make in HISTORIES.values() for name, _ in make().series} == set()
 
 
 # Moments at which a rule that has a result has had one for as long as it waits.

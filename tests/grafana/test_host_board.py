@@ -32,7 +32,7 @@ def collector(name: str, *, cause: str = "") -> Series:
 
 
 def test_the_banner_counts_what_is_wrong(tmp_path: Path) -> None:
-    others = f'{A},manager="system"'
+    more = f'{A},manager="system"'
     series: Series = {
         **OURS,
         f"up{{{A}}}": 1,
@@ -47,16 +47,16 @@ def test_the_banner_counts_what_is_wrong(tmp_path: Path) -> None:
         f'llmhost_gpu_up{{{A},gpu="0:1",uuid="MIG-0"}}': 1,
         f'llmhost_gpu_up{{{A},gpu="1",uuid="GPU-1"}}': 0,
         # failed; waiting to restart; ended; stopped by somebody; up
-        f'llmhost_unit_active_state{{{others},unit="f.service",state="failed"}}': 1,
-        f'llmhost_unit_sub_state{{{others},unit="w.service",state="auto-restart"}}': 1,
-        f'llmhost_unit_active_state{{{others},unit="w.service",state="activating"}}': 1,
-        f'llmhost_unit_active_state{{{others},unit="e.service",state="inactive"}}': 1,
-        f'llmhost_unit_active_state{{{others},unit="s.service",state="inactive"}}': 1,
-        f'llmhost_unit_active_state{{{others},unit="u.service",state="active"}}': 1,
-        **{f'llmhost_unit_wanted{{{others},unit="{unit}.service"}}': int(unit != "s") for unit in "fwesu"},
-        f'llmhost_unit_starts_total{{{others},unit="f.service",trigger="auto",verdict="clean"}}': "4x29 6x50",
-        f'llmhost_unit_starts_total{{{others},unit="w.service",trigger="auto",verdict="resident"}}': "0x39 1x50",
-        f'llmhost_unit_starts_total{{{others},unit="u.service",trigger="manual",verdict="clean"}}': "0x39 1x50",
+        f'llmhost_unit_active_state{{{more},unit="f.service",state="failed"}}': 1,
+        f'llmhost_unit_sub_state{{{more},unit="w.service",state="auto-restart"}}': 1,
+        f'llmhost_unit_active_state{{{more},unit="w.service",state="activating"}}': 1,
+        f'llmhost_unit_active_state{{{more},unit="e.service",state="inactive"}}': 1,
+        f'llmhost_unit_active_state{{{more},unit="s.service",state="inactive"}}': 1,
+        f'llmhost_unit_active_state{{{more},unit="u.service",state="active"}}': 1,
+        **{f'llmhost_unit_wanted{{{more},unit="{unit}.service"}}': int(unit != "s") for unit in "fwesu"},
+        f'llmhost_unit_starts_total{{{more},unit="f.service",trigger="auto",verdict="clean"}}': "4x29 6x50",
+        f'llmhost_unit_starts_total{{{more},unit="w.service",trigger="auto",verdict="resident"}}': "0x39 1x50",
+        f'llmhost_unit_starts_total{{{more},unit="u.service",trigger="manual",verdict="clean"}}': "0x39 1x50",
         # 3 + 1 GB on GPU 0; on GPU 1 no more than policy.resident
         f"llmhost_policy_resident_bytes{{{A}}}": 1_000_000_000,
         f'llmhost_gpu_holder_memory_bytes{{{A},gpu="0",uuid="GPU-0",unit="f.service",kind="leftover"}}': 3_000_000_000,
@@ -110,14 +110,14 @@ def test_the_banner_says_nothing_where_nothing_is_known(tmp_path: Path) -> None:
 
 
 def test_the_banner_is_not_calm_once_the_exporter_is_gone(tmp_path: Path) -> None:
-    gone: Series = {name: f"{value}x10 stale" for name, value in WELL.items()}
+    stale: Series = {name: f"{value}x10 stale" for name, value in WELL.items()}
     up = f"up{{{A}}}"
     known: dict[str, dict[str, float]] = {"Is it seen?": {"{}": 0}, "Not seen": {"{}": 1}}
     checks = {query(title): known.get(title, {}) for title in BANNER}
-    answers(tmp_path, {**gone, up: "1x10 0x80"}, {**checks, query("Not seen", "B"): {}}, at="80m")
+    answers(tmp_path, {**stale, up: "1x10 0x80"}, {**checks, query("Not seen", "B"): {}}, at="80m")
 
 
-def test_the_banner_says_nothing_of_files_that_cannot_be_told(tmp_path: Path) -> None:
+def test_the_banner_says_nothing_of_files_of_unknown_state(tmp_path: Path) -> None:
     unlisted = f"llmhost_shm_unlisted_files{{{A}}}"
     unknown = f'llmhost_shm_segments{{{A},kind="vllm",state="unknown"}}'
     stale = query("Stale files")
@@ -126,7 +126,7 @@ def test_the_banner_says_nothing_of_files_that_cannot_be_told(tmp_path: Path) ->
     answers(tmp_path, {unlisted: 5}, {stale: {}})
 
 
-def test_a_unit_keeps_its_row_and_columns_when_something_cannot_be_told(tmp_path: Path) -> None:
+def test_a_unit_keeps_its_row_and_columns_when_something_is_unknown(tmp_path: Path) -> None:
     names = list(panel("llmhost-host", "Units now")["transformations"][1]["options"]["renameByName"].values())
     assert names[:3] == ["state", "wanted", "a start now"]
     checks = {column("Units now", name): {row(UNIT): CANNOT_TELL} for name in names}
@@ -169,7 +169,7 @@ def test_a_unit_that_starts_or_stops_is_not_said_to_be_up(tmp_path: Path) -> Non
 
 
 def test_a_gpu_that_does_not_answer_is_seen_in_the_banner(tmp_path: Path) -> None:
-    """What is stuck there is in no number, and the collector has not failed."""
+    """Memory that is stuck there is in no number, and the collector has not failed."""
     series = {**OURS, f"up{{{A}}}": 1, **collector("nvml"), f'llmhost_gpu_up{{{A},gpu="1",uuid="GPU-1"}}': 0}
     answers(tmp_path, series, {query("Is it seen?"): {"{}": 1}})
 
@@ -207,7 +207,7 @@ def test_an_exporter_that_is_not_scraped_keeps_its_row(tmp_path: Path) -> None:
     answers(tmp_path, series, checks)
 
 
-def test_an_alert_that_fires_has_a_row_also_where_it_is_not_told_since_when(tmp_path: Path) -> None:
+def test_an_alert_that_fires_has_a_row_also_where_its_beginning_is_unknown(tmp_path: Path) -> None:
     def alert(name: str, severity: str = "critical") -> str:
         return f'{A},alertname="Llmhost{name}",severity="{severity}"'
 

@@ -71,7 +71,7 @@ def test_every_cause_has_a_code_of_its_own() -> None:
         assert set(listed) <= set(Cause)
 
 
-def test_what_fails_shows_its_cause_where_one_is_told_that_can_be(tmp_path: Path) -> None:
+def test_what_fails_shows_its_cause_where_that_is_known(tmp_path: Path) -> None:
     codes = {text: int(code) for code, text in texts(causes.OK_OR_CAUSE).items()}
     series: Series = {f'llmhost_gpu_up{{{HOST},gpu="{gpu}"}}': int(gpu == 0) for gpu in range(4)}
     series[f'llmhost_gpu_fault{{{HOST},gpu="1",cause="lost"}}'] = 1
@@ -97,7 +97,7 @@ def test_counts_are_exact_and_a_counter_that_is_set_back_counts_from_there(tmp_p
     answers(tmp_path, {starts: "4x29 1x60"}, {step: {unit: 0}}, at="31m")
 
 
-def test_a_counter_that_is_there_only_once_it_has_counted_counts_from_0_on_a_host_that_was_seen(tmp_path: Path) -> None:
+def test_a_counter_that_appears_with_its_first_count_counts_from_0_on_a_known_host(tmp_path: Path) -> None:
     of_it = f'{HOST},unit="v.service",manager="system"'
     build = f"llmhost_build_info{{{HOST}}}"
     runs = f'llmhost_guard_runs_total{{{of_it},verdict="free"}}'

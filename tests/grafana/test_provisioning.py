@@ -1,4 +1,4 @@
-"""What a Grafana is provisioned with, and the composition that shows it: as far as can be told without running either.
+"""Grafana's provisioning and the composition that shows it, as far as can be checked without running either.
 
 Compose itself has read grafana/compose.yml (v2.40.3, `config`), but is not here; nor are the images.
 """
@@ -155,7 +155,7 @@ def values_of(path: Path) -> str:
     return yaml.safe_dump(read(path))  # without comments
 
 
-def test_nobody_can_log_in_and_change_it() -> None:
+def test_no_user_can_log_in_and_change_it() -> None:
     environment = SERVICES["grafana"]["environment"]
     assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
     assert environment["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"

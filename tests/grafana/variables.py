@@ -41,9 +41,9 @@ def variables(
         if declared["type"] != "query":
             continue
         name, query = declared["name"], queries(declared["query"]["query"], found)
-        asked = _LABEL_VALUES.fullmatch(query)
-        assert asked, f"variable {name}: not label_values(): {query}"
-        values = label_values(asked[1] or "", asked[2])
+        query_match = _LABEL_VALUES.fullmatch(query)
+        assert query_match, f"variable {name}: not label_values(): {query}"
+        values = label_values(query_match[1] or "", query_match[2])
         if name in chosen:
             found[name] = Variable(name, tuple(chosen[name]))
         elif declared["includeAll"]:

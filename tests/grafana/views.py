@@ -54,8 +54,8 @@ class View:
 
     def label_values(self, selector: str, label: str) -> list[str]:
         start, end = self.shown
-        asked = {"start": start, "end": end} | ({"match[]": selector} if selector else {})
-        found: list[str] = self.prometheus.api(f"label/{label}/values?{urllib.parse.urlencode(asked)}")["data"]
+        parameters = {"start": start, "end": end} | ({"match[]": selector} if selector else {})
+        found: list[str] = self.prometheus.api(f"label/{label}/values?{urllib.parse.urlencode(parameters)}")["data"]
         return found
 
 

@@ -15,8 +15,8 @@ from llmhost.decide.guard.machine import step
 from llmhost.decide.guard.state import (
     Action,
     Ask,
-    End,
     Extend,
+    Finish,
     GuardState,
     Inform,
     Inputs,
@@ -54,7 +54,7 @@ def units(*units: Unit) -> Mapping[str, Any]:
 
 HOST_READ: Mapping[str, Any] = {"host": Ok(HOST)}
 KNOWN = {**HOST_READ, **units()}
-ASKED = "extend, ask HOST, ask UNITS"
+FIRST_ACTIONS = "extend, ask HOST, ask UNITS"
 
 
 def state(
@@ -106,7 +106,7 @@ def _shown(action: Action) -> str:
             return "inform"
         case Say():
             return f"say {action.topic.name}" + (f" ({action.why})" if action.why else "")
-        case End():
+        case Finish():
             flags = ("no_such_unit", "terminated", "unit_is_stopping")
             return " ".join(("end", action.verdict, *(flag for flag in flags if getattr(action, flag))))
 

@@ -98,23 +98,23 @@ def sees(exporter: ExporterInside, stale: int) -> None:
 def test_stale_files_of_the_units_own_go_and_all_others_stay(host: Host, shm: Shm) -> None:
     """Beside it a service that lives, and one that has left as much behind."""
     with ExporterInside(host.booted, NvmlInside(host.booted), config=CONFIG) as exporter:
-        mine, living, left = shm.made_by("vllm-a"), shm.made_by("vllm-b", prefix=NEIGHBOUR), shm.made_by("vllm-c")
+        own, living, stale = shm.made_by("vllm-a"), shm.made_by("vllm-b", prefix=NEIGHBOUR), shm.made_by("vllm-c")
         exporter.knows("vllm-a.service", "vllm-b.service", "vllm-c.service")
         exporter.series()
         shm.kill("vllm-a")
         shm.kill("vllm-c")
         sees(exporter, stale=4)
     host.booted.run(["touch", "/dev/shm/psm_00000001"])  # nobody's, and nobody was seen to hold it
-    assert set(mine.values()) <= shm.names()
+    assert set(own.values()) <= shm.names()
     host.unit("vllm-a", "0", options="--clean-shm")
     host.start("vllm-a")
     host.becomes("vllm-a", "running")
-    gone = {mine["segment"], mine["semaphore"]}
-    assert shm.names() == {mine["unknown"], *living.values(), *left.values(), "psm_00000001"}
+    removed = {own["segment"], own["semaphore"]}
+    assert shm.names() == {own["unknown"], *living.values(), *stale.values(), "psm_00000001"}
     log = host.log("vllm-a")
-    assert f"removed {mine['segment']} from shared memory (python_shm, stale, and of an ended run)" in log
-    assert f"removed {mine['semaphore']} from shared memory (semaphore, stale, and of an ended run)" in log
-    assert len(re.findall(r": removed ", log)) == len(gone)
+    assert f"removed {own['segment']} from shared memory (python_shm, stale, and of an ended run)" in log
+    assert f"removed {own['semaphore']} from shared memory (semaphore, stale, and of an ended run)" in log
+    assert len(re.findall(r": removed ", log)) == len(removed)
     assert "no history" not in log
 
 

@@ -79,17 +79,17 @@ def test_a_gpu_that_stays_held_is_1_with_holder_and_next_step(guards: Guards) ->
         code, _, lines = guards.run("--gpus", "0,1", "--need-free", "0.9", "--timeout", "6s")
         holder.kill()
     assert code == 1
-    told = rf"GPU 0 \(5\.0 of 85\.5 GiB free\): 80\.0 GiB sleep pid {holder.pid} .*, 10\.0 GiB with no visible owner"
+    reason = rf"GPU 0 \(5\.0 of 85\.5 GiB free\): 80\.0 GiB sleep pid {holder.pid} .*, 10\.0 GiB with no visible owner"
     *_, waits, last = lines
-    assert re.search(rf"^INFO the start waits for {told}; \d s of 6 s$", waits)
-    assert re.search(rf"^ERROR the start: held after \d+\.\d s \(--timeout\): waits for {told}\. Next step: ", last)
+    assert re.search(rf"^INFO the start waits for {reason}; \d s of 6 s$", waits)
+    assert re.search(rf"^ERROR the start: held after \d+\.\d s \(--timeout\): waits for {reason}\. Next step: ", last)
     assert last.endswith(f"Next step: end process {holder.pid}, or give this unit other GPUs")
     # Once; again after 5 s; and before that without who has it, where that takes more than a moment.
     assert len(lines) <= 4
     assert all(line.startswith("INFO the start waits for GPU 0 (5.0 of 85.5 GiB free)") for line in lines[:-1])
 
 
-def test_memory_that_nobody_has_is_told_with_its_rate_and_free_when_it_has_fallen(guards: Guards) -> None:
+def test_memory_without_a_holder_is_named_with_its_rate_and_free_when_it_has_fallen(guards: Guards) -> None:
     """It falls by 20 GiB each 0.2 s, which is 100 GiB/s; then it must stand still for the second of --settle."""
     guards.nvml.write(["gpu 0 total=96G reserved=1G used=80G"])
     process = guards.start("--gpus", "0", "--need-free", "0.9")
@@ -114,7 +114,7 @@ def test_a_driver_that_is_not_there_is_waited_for(guards: Guards) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "reason"),
     [
         (None, "waits for the driver: no driver"),
         ((*FREE, "system 570 init=18"), "waits for the driver: driver mismatch"),
@@ -124,7 +124,7 @@ def test_a_driver_that_is_not_there_is_waited_for(guards: Guards) -> None:
     ],
 )
 def test_a_driver_that_cannot_serve_is_3_by_the_deadline_and_0_if_told_so(
-    guards: Guards, lines: tuple[str, ...] | None, told: str
+    guards: Guards, lines: tuple[str, ...] | None, reason: str
 ) -> None:
     if lines is not None:
         guards.nvml.write(lines)
@@ -134,19 +134,19 @@ def test_a_driver_that_cannot_serve_is_3_by_the_deadline_and_0_if_told_so(
     for policy, code in (("refuse", 3), ("admit", 0)):
         _, err = processes[policy].communicate(timeout=20)
         assert processes[policy].returncode == code
-        assert re.search(rf"ERROR the start: cannot tell after .*{told}.* Next step: ", err), err
+        assert re.search(rf"ERROR the start: cannot tell after .*{reason}.* Next step: ", err), err
 
 
 def test_no_bus_is_a_fault_that_admits_loudly_unless_it_must_refuse(guards: Guards) -> None:
     guards.nvml.write(HELD)
     processes = [guards.start("--unit", "vllm"), guards.start("--unit", "vllm", "--on-fault", "refuse")]
-    for process, code, told in zip(
+    for process, code, reason in zip(
         processes, (0, 4), ("the start goes on, whatever is on the GPUs", "the start is refused"), strict=True
     ):
         _, err = process.communicate(timeout=20)
         assert process.returncode == code
         assert "systemd cannot be asked: no bus" in err
-        assert told in err
+        assert reason in err
     (run,) = GuardRecords(guards.run_directory).read(time.monotonic() + 5)
     assert (run.unit, run.verdict, run.runs_total) == (
         UnitId("vllm.service"),

@@ -1,4 +1,4 @@
-"""What the guard decides, by numbers worked out by hand."""
+"""The guard's decisions, by numbers worked out by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,7 +26,7 @@ def gpu(number: int, used_gib: float = 0.0, **given: Any) -> Gpu:  # noqa: ANN40
     return values.gpu(number, **{"memory": memory(int(used_gib * GIB), 96 * GIB), **given})
 
 
-def seen(nvml: Reading[NvmlReport]) -> Snapshot:
+def snapshot_of(nvml: Reading[NvmlReport]) -> Snapshot:
     return values.snapshot(nvml=nvml, at_monotonic=AT)
 
 
@@ -49,7 +49,7 @@ def decided(
 ) -> Decision:
     options = options or GuardOptions()
     found = values.report(gpus)
-    snapshot = seen(Ok(found))
+    snapshot = snapshot_of(Ok(found))
     rule = rule_of(unit, options, snapshot, config or Config(), History())
     return decide(rule, options, snapshot, still(found) if trends is None else trends)
 
@@ -75,9 +75,9 @@ def test_a_gpu_of_the_set_that_lacks_a_byte_holds_the_start_and_others_do_not() 
 def test_without_a_known_need_less_than_max_used_must_be_in_use() -> None:
     """1000 MiB, as operators have it in their loops: 999 are few enough, 1000 are not."""
     unit = replace(vllm(), settings=UnitSettings(exec_start=(("/opt/serve",),)))
-    unit_of_one = GuardOptions(gpus=("0",))
-    assert decided(unit, gpu(0, 999 / 1024), options=unit_of_one).verdict is GuardVerdict.FREE
-    assert decided(unit, gpu(0, 1000 / 1024), options=unit_of_one).verdict is GuardVerdict.HELD
+    options = GuardOptions(gpus=("0",))
+    assert decided(unit, gpu(0, 999 / 1024), options=options).verdict is GuardVerdict.FREE
+    assert decided(unit, gpu(0, 1000 / 1024), options=options).verdict is GuardVerdict.HELD
     larger = GuardOptions(gpus=("0",), max_used_bytes=2 * GIB)
     assert decided(unit, gpu(0, 1000 / 1024), options=larger).verdict is GuardVerdict.FREE
 
@@ -91,10 +91,10 @@ def test_what_the_command_line_wants_goes_over_what_the_engine_will_ask_for() ->
     assert short(decided(unit, gpu(0, 50), options=half)) == [("0", 45 * GIB, int(47.5 * GIB))]
 
 
-def test_where_nobody_knows_which_gpus_a_unit_uses_all_must_have_it_free() -> None:
+def test_where_a_units_gpus_are_unknown_all_must_have_it_free() -> None:
     unit = vllm("--config", "/etc/vllm.yml", "--gpu-memory-utilization", "0.9")
     options = GuardOptions()
-    snapshot = seen(Ok(values.report([gpu(0), gpu(1, 90)])))
+    snapshot = snapshot_of(Ok(values.report([gpu(0), gpu(1, 90)])))
     rule = rule_of(unit, options, snapshot, Config(), History())
     assert rule.doubt == "a config file of the engine may say how many GPUs it uses"
     assert short(decided(unit, gpu(0), gpu(1, 90))) == [("1", 5 * GIB, int(0.9 * 95 * GIB))]
@@ -107,7 +107,7 @@ def test_memory_must_stand_still_for_as_long_as_settle_says() -> None:
     for seconds, verdict in ((0.99, GuardVerdict.HELD), (1.0, GuardVerdict.FREE)):
         decision = decided(unit, gpu(0), trends=still(found, seconds))
         assert decision.verdict is verdict
-        assert [one.index for one in decision.moving] == (["0"] if verdict is GuardVerdict.HELD else [])
+        assert [gpu.index for gpu in decision.moving] == (["0"] if verdict is GuardVerdict.HELD else [])
     at_once = decided(unit, gpu(0), options=GuardOptions(settle_seconds=0.0), trends=still(found, 0.0))
     assert at_once.verdict is GuardVerdict.FREE
     assert decided(unit, gpu(0), trends={}).verdict is GuardVerdict.HELD, "never read"
@@ -161,7 +161,7 @@ def test_a_lost_gpu_of_the_set_is_no_use_to_wait_for_and_another_is_no_concern(c
     assert (both.verdict, both.is_hopeless) == (GuardVerdict.UNKNOWN, True)
 
 
-def test_a_gpu_that_is_not_listed_cannot_be_told_of() -> None:
+def test_a_gpu_that_is_not_listed_is_unknown() -> None:
     for unit, config in (
         (vllm(CUDA_VISIBLE_DEVICES="0,1"), Config()),
         (vllm("--tensor-parallel-size", "2"), Config()),
@@ -173,7 +173,7 @@ def test_a_gpu_that_is_not_listed_cannot_be_told_of() -> None:
         assert decision.failure.cause is Cause.LOST
 
 
-def test_a_driver_that_does_not_serve_cannot_be_told_of_and_is_waited_for() -> None:
+def test_a_driver_that_does_not_serve_is_unknown_and_is_waited_for() -> None:
     options = GuardOptions()
     for cause, no_use in (
         (Cause.NO_DRIVER, False),
@@ -182,12 +182,12 @@ def test_a_driver_that_does_not_serve_cannot_be_told_of_and_is_waited_for() -> N
         (Cause.TIMEOUT, False),
         (Cause.DRIVER_MISMATCH, True),
     ):
-        snapshot = seen(Failed(cause))
+        snapshot = snapshot_of(Failed(cause))
         rule = rule_of(vllm(), options, snapshot, Config(), History())
         decision = decide(rule, options, snapshot, {})
         assert (decision.verdict, decision.is_hopeless) == (GuardVerdict.UNKNOWN, no_use)
     found = replace(values.report([gpu(0)]), driver_mismatch=True, library_on_disk_version="575.1")
-    snapshot = seen(Ok(found))
+    snapshot = snapshot_of(Ok(found))
     rule = rule_of(vllm(), options, snapshot, Config(), History())
     decision = decide(rule, options, snapshot, still(found))
     assert (decision.verdict, decision.is_hopeless) == (GuardVerdict.UNKNOWN, True)
@@ -203,22 +203,22 @@ def test_a_gpu_that_is_split_stands_for_its_instances() -> None:
     second = gpu(2, 40, index="0:1", parent_uuid=parent.uuid, uuid=GpuUuid("MIG-b"))
     options = GuardOptions(gpus=("0",), free_bytes=60 * GIB)
     assert short(decided(vllm(), parent, first, second, options=options)) == [("0:1", 55 * GIB, 60 * GIB)]
-    one = GuardOptions(gpus=("MIG-a",), free_bytes=60 * GIB)
-    assert decided(vllm(), parent, first, second, options=one).verdict is GuardVerdict.FREE
+    options = GuardOptions(gpus=("MIG-a",), free_bytes=60 * GIB)
+    assert decided(vllm(), parent, first, second, options=options).verdict is GuardVerdict.FREE
 
 
 def test_unified_memory_is_that_of_the_host_and_need_not_stand_still() -> None:
-    one = gpu(0, memory=NotApplicable("unified"), unified_memory=True)
+    unified = gpu(0, memory=NotApplicable("unified"), unified_memory=True)
     unit = vllm("--gpu-memory-utilization", "0.8", CUDA_VISIBLE_DEVICES="0")  # of 128 GiB: 102.4
-    assert short(decided(unit, one, trends={})) == [("0", 100 * GIB, int(0.8 * 128 * GIB))]
+    assert short(decided(unit, unified, trends={})) == [("0", 100 * GIB, int(0.8 * 128 * GIB))]
     unit = vllm("--gpu-memory-utilization", "0.78", CUDA_VISIBLE_DEVICES="0")  # 99.84
-    assert decided(unit, one, trends={}).verdict is GuardVerdict.FREE
+    assert decided(unit, unified, trends={}).verdict is GuardVerdict.FREE
 
 
 def test_shared_memory_counts_where_it_is_asked_for() -> None:
     options = GuardOptions(gpus=("0",), shm_bytes=16 * GIB)
     found = values.report([gpu(0)])
-    snapshot = seen(Ok(found))
+    snapshot = snapshot_of(Ok(found))
     rule = Rule(gpus=Ok((GpuUuid("GPU-0"),)), need=NotApplicable("not known"))
     for free, verdict in (
         (16 * GIB, GuardVerdict.FREE),

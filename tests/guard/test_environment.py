@@ -1,4 +1,4 @@
-"""What a guard is started with, and what it leaves to a command: environment, streams and signals of others."""
+"""The environment, streams and signals that a guard is started with, and leaves to a command."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ from tests.fakes.nvml import FakeNvml, fake_nvml
 from tests.fakes.values import HOST
 from tests.guard.steps import state, used
 
-from llmhost.decide.guard.state import End, Inputs, RemedyProgress
+from llmhost.decide.guard.state import Finish, Inputs, RemedyProgress
 from llmhost.guard.loop import Loop, Signals
 from llmhost.guard.readings import GuardReadings
 from llmhost.model.guard_run import GuardVerdict
@@ -33,7 +33,7 @@ def free_gpu(fake_nvml: FakeNvml) -> FakeNvml:
 
 
 def test_what_an_engines_environment_says_of_its_python_is_not_the_guards(free_gpu: FakeNvml, tmp_path: Path) -> None:
-    """As the drop-in starts it: neither the guard nor its child imports what lies in the engine's PYTHONPATH."""
+    """Started by the drop-in, neither the guard nor its child imports modules from the engine's PYTHONPATH."""
     for module in ("logging", "ctypes"):
         (tmp_path / f"{module}.py").write_text("raise RuntimeError('of the engine')")
     (line,) = [splitline for splitline in DROP_IN.read_text().splitlines() if splitline.startswith("ExecStartPre=")]
@@ -124,7 +124,7 @@ def test_sigterm_that_comes_with_the_last_line_starts_nothing() -> None:
         log.removeHandler(handler)
         log.setLevel(logging.NOTSET)
     assert [line.split(" after")[0] for line in stream.lines] == ["the start: free", "the start: ended by SIGTERM"]
-    assert end == End(verdict=GuardVerdict.HELD, terminated=True)
+    assert end == Finish(verdict=GuardVerdict.HELD, terminated=True)
 
 
 def test_ctrl_c_is_one_between_two_steps() -> None:
@@ -140,7 +140,7 @@ def test_free_gpus_are_free_without_a_list_of_processes_but_not_without_their_fa
 ) -> None:
     """Live engines wait for the lock that a list takes, and eight GPUs take tens of milliseconds for it."""
     trace = tmp_path / "trace"
-    told = []
+    verdicts = []
     for fabric in ("2:0", "3:0"):  # nvml.h: NVML_GPU_FABRIC_STATE_IN_PROGRESS, _COMPLETED
         trace.write_text("")
         fake_nvml.write([f"system x trace={trace}", f"gpu 0 total=96G reserved=1G used=600M fabric={fabric}"])
@@ -152,6 +152,6 @@ def test_free_gpus_are_free_without_a_list_of_processes_but_not_without_their_fa
             check=False,
             timeout=20,
         )
-        told.append((done.returncode, "its NVLink fabric is not ready" in done.stderr))
-    assert told == [(1, True), (0, False)]
+        verdicts.append((done.returncode, "its NVLink fabric is not ready" in done.stderr))
+    assert verdicts == [(1, True), (0, False)]
     assert "RunningProcesses" not in trace.read_text()

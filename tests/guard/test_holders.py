@@ -1,4 +1,4 @@
-"""Who can hold the memory that a unit waits for, and who is no concern of it, on a real systemd."""
+"""Holders of the memory that a unit waits for, and processes that are no concern of it, on a real systemd."""
 
 import re
 import sys
@@ -71,7 +71,7 @@ def last_line(host: Host, name: str) -> str:
     return host.log(name).splitlines()[-1]
 
 
-def test_a_persons_process_and_containers_are_told_as_what_they_are(host: Host) -> None:
+def test_a_persons_process_and_containers_are_named_as_what_they_are(host: Host) -> None:
     with (
         scope(host.booted, "session-7.scope", "user-1000.slice") as person,
         scope(host.booted, DOCKER, "system.slice") as docker,
@@ -127,7 +127,7 @@ def test_two_units_that_boot_at_once_on_gpus_of_their_own_do_not_wait_for_each_o
     host.booted.run(["rm", "/etc/systemd/system/fleet.target"])
 
 
-def test_a_leftover_that_nothing_ends_is_told_as_that(
+def test_a_leftover_that_nothing_ends_is_reported_as_that(
     host: Host, keep_from_dying: Callable[[int], Callable[[], None]]
 ) -> None:
     """It is in state D, or here as good as that: SIGKILL, systemd's and the guard's, does not end it.
@@ -150,7 +150,7 @@ def test_a_leftover_that_nothing_ends_is_told_as_that(
 
 
 @pytest.mark.parametrize("python", ["/opt/gone/bin/python -I -m llmhost", f"{sys.executable} -I -S -m llmhost"])
-def test_a_broken_virtualenv_keeps_a_service_from_starting_but_where_the_drop_in_says_otherwise(
+def test_a_broken_virtualenv_keeps_a_service_from_starting_unless_the_drop_in_says_otherwise(
     host: Host, python: str
 ) -> None:
     """Python is gone; or it runs, and llmhost is not there. The comments of systemd/guard.conf advise "-+"."""

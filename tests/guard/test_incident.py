@@ -47,7 +47,7 @@ def test_each_start_is_judged_as_it_was(played: Incident) -> None:
     assert exporter.starts(f"{GUARD}.service") == {"manual clean": 1, "auto clean": 1}
 
 
-def test_the_bash_loop_runs_a_process_each_time_it_looks(played: Incident) -> None:
+def test_the_bash_loop_runs_a_process_each_time_it_checks(played: Incident) -> None:
     loop = played.ways[LOOP]
     assert loop.refusals == 0
     assert played.nvidia_smi_runs >= (RELEASE_SECONDS - 10) / 2

@@ -42,7 +42,7 @@ def test_a_history_that_does_not_answer_is_done_without_and_is_no_fault(guards: 
     assert f"WARNING there is no history: {hung_mount} does not answer" in lines
 
 
-def test_where_somebody_runs_it_by_hand_a_broken_config_is_wrong_use(guards: Guards, tmp_path: Path) -> None:
+def test_run_by_hand_a_broken_config_is_wrong_use(guards: Guards, tmp_path: Path) -> None:
     (tmp_path / "broken.yml").write_text("units: {patern: [a]}\n")
     code, _, lines = guards.run(*NEED, "--config", str(tmp_path / "broken.yml"))
     assert code == 2

@@ -19,7 +19,7 @@ UNIT = "[Service]\nExecStart=sleep 1000\n{more}\n"
 PATH = "/etc/systemd/system/vllm-i.service.d/llmhost-guard.conf"
 
 
-def asked(booted: Booted, *arguments: str) -> subprocess.CompletedProcess[str]:
+def guard_command(booted: Booted, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = ["env", "-C", str(Path.cwd()), sys.executable, "-m", "llmhost", "guard", *arguments]
     return booted.run(command, check=False)
 
@@ -39,7 +39,7 @@ def commands(booted: Booted, unit: str = "vllm-i.service") -> str:
 
 
 def test_the_drop_in_is_shown_written_and_read_and_goes_again(unit: Booted) -> None:
-    done = asked(unit, "--install", "vllm-i")
+    done = guard_command(unit, "--install", "vllm-i")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{PATH}:\n\n# Drop-in for a service")
     assert done.stdout.endswith(
@@ -54,11 +54,11 @@ def test_the_drop_in_is_shown_written_and_read_and_goes_again(unit: Booted) -> N
     }
     mode = unit.run(["stat", "-c", "%a %U", PATH]).stdout
     assert mode == "644 root\n"
-    again = asked(unit, "--install", "vllm-i.service")
+    again = guard_command(unit, "--install", "vllm-i.service")
     assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "It is there already.")
-    gone = asked(unit, "--uninstall", "vllm-i")
-    assert gone.returncode == 0
-    assert gone.stdout.splitlines() == [
+    done = guard_command(unit, "--uninstall", "vllm-i")
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
         f"Removed {PATH}",
         "systemd has read it. No guard runs at the next start of vllm-i.service; what runs now goes on.",
     ]
@@ -67,10 +67,10 @@ def test_the_drop_in_is_shown_written_and_read_and_goes_again(unit: Booted) -> N
 
 
 def test_what_was_edited_is_neither_overwritten_nor_removed(unit: Booted) -> None:
-    asked(unit, "--install", "vllm-i")
+    guard_command(unit, "--install", "vllm-i")
     unit.run(["sed", "-i", "s/RestartSec=30s/RestartSec=60s/", PATH])
     for option, rest in (("--install", "Move it away first"), ("--uninstall", f"To remove it: rm {PATH}")):
-        done = asked(unit, option, "vllm-i")
+        done = guard_command(unit, option, "vllm-i")
         assert done.returncode == 1
         assert done.stderr == f"llmhost: {PATH} is somebody's own, or has been edited: left alone. {rest}\n"
     assert "RestartSec=60s" in unit.run(["cat", PATH]).stdout
@@ -80,64 +80,64 @@ def test_what_another_version_wrote_is_written_anew_and_others_drop_ins_stay(uni
     unit.run(["mkdir", "-p", str(Path(PATH).parent)])
     unit.write(PATH, signed("[Service]\nRestartSec=20s\n"))
     unit.write(f"{Path(PATH).parent}/own.conf", "[Service]\nNice=5\n")
-    assert asked(unit, "--install", "vllm-i").returncode == 0
+    assert guard_command(unit, "--install", "vllm-i").returncode == 0
     assert unit.show("vllm-i.service", "RestartUSec") == {"RestartUSec": "30s"}
-    assert asked(unit, "--uninstall", "vllm-i").returncode == 0
+    assert guard_command(unit, "--uninstall", "vllm-i").returncode == 0
     assert unit.run(["ls", "-A", str(Path(PATH).parent)]).stdout == "own.conf\n"
 
 
 def test_a_service_that_lets_all_notify_keeps_that(unit: Booted) -> None:
     unit.write_unit("vllm-i.service", UNIT.format(more="NotifyAccess=all"))
     unit.systemctl("daemon-reload")
-    assert asked(unit, "--install", "vllm-i").returncode == 0
+    assert guard_command(unit, "--install", "vllm-i").returncode == 0
     assert unit.show("vllm-i.service", "NotifyAccess") == {"NotifyAccess": "all"}
 
 
 def test_times_that_are_longer_than_ours_stay(unit: Booted) -> None:
     unit.write_unit("vllm-i.service", UNIT.format(more="TimeoutStartSec=5400\nRestartSec=20"))
     unit.systemctl("daemon-reload")
-    assert asked(unit, "--install", "vllm-i").returncode == 0
+    assert guard_command(unit, "--install", "vllm-i").returncode == 0
     assert unit.show("vllm-i.service", "TimeoutStartUSec", "RestartUSec") == {
         "TimeoutStartUSec": "1h 30min",
         "RestartUSec": "30s",
     }
     assert "# left out, as the service has TimeoutStartSec=1h 30min\n" in unit.run(["cat", PATH]).stdout
-    assert asked(unit, "--install", "vllm-i").stdout.endswith("It is there already.\n")
+    assert guard_command(unit, "--install", "vllm-i").stdout.endswith("It is there already.\n")
 
 
 def test_a_guard_that_is_there_by_other_means_is_not_doubled(unit: Booted) -> None:
     more = "ExecStartPre=/bin/true\nExecStartPre=+/opt/llmhost/bin/llmhost guard --timeout 5m"
     unit.write_unit("vllm-i.service", UNIT.format(more=more))
     unit.systemctl("daemon-reload")
-    done = asked(unit, "--install", "vllm-i")
-    told = "llmhost: vllm-i.service has a guard already (systemctl cat vllm-i.service): nothing is written\n"
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
+    done = guard_command(unit, "--install", "vllm-i")
+    message = "llmhost: vllm-i.service has a guard already (systemctl cat vllm-i.service): nothing is written\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
 
 
-def test_a_drop_in_that_takes_the_guard_away_is_told_of(unit: Booted) -> None:
+def test_a_drop_in_that_takes_the_guard_away_is_reported(unit: Booted) -> None:
     unit.run(["mkdir", "-p", str(Path(PATH).parent)])
     unit.write(f"{Path(PATH).parent}/override.conf", "[Service]\nExecStartPre=\nExecStartPre=/bin/true\n")
-    done = asked(unit, "--install", "vllm-i")
+    done = guard_command(unit, "--install", "vllm-i")
     assert done.returncode == 1
     assert "the guard will not run: ExecStartPre= of another drop-in takes it away" in done.stderr
 
 
-def test_a_service_that_may_start_before_the_bus_is_told_of(unit: Booted) -> None:
-    for more, told in (("", True), ("After=dbus.socket\n", False)):
+def test_a_service_that_may_start_before_the_bus_is_noted(unit: Booted) -> None:
+    for more, noted in (("", True), ("After=dbus.socket\n", False)):
         unit.write_unit("vllm-i.service", f"[Unit]\nDefaultDependencies=no\n{more}{UNIT.format(more='')}")
         unit.systemctl("daemon-reload")
-        done = asked(unit, "--install", "vllm-i")
+        done = guard_command(unit, "--install", "vllm-i")
         assert done.returncode == 0
-        assert ("Note: the service may start before D-Bus does (DefaultDependencies=no)" in done.stdout) is told
-        asked(unit, "--uninstall", "vllm-i")
+        assert ("Note: the service may start before D-Bus does (DefaultDependencies=no)" in done.stdout) is noted
+        guard_command(unit, "--uninstall", "vllm-i")
 
 
 def test_the_drop_in_of_a_service_that_has_gone_can_be_removed(unit: Booted) -> None:
     unit.write_unit("vllm-gone.service", UNIT.format(more=""))
-    assert asked(unit, "--install", "vllm-gone").returncode == 0
+    assert guard_command(unit, "--install", "vllm-gone").returncode == 0
     unit.run(["rm", "/etc/systemd/system/vllm-gone.service"])
     unit.systemctl("daemon-reload")
-    done = asked(unit, "--uninstall", "vllm-gone")
+    done = guard_command(unit, "--uninstall", "vllm-gone")
     assert (done.returncode, done.stderr) == (0, "")
     assert unit.run(["ls", "/etc/systemd/system/vllm-gone.service.d"], check=False).returncode != 0
 
@@ -146,11 +146,11 @@ def test_templates_and_aliases_are_found(unit: Booted) -> None:
     unit.write_unit("vllm-t@.service", UNIT.format(more=""))
     unit.run(["ln", "-sf", "vllm-i.service", "/etc/systemd/system/llm-alias.service"])
     unit.systemctl("daemon-reload")
-    assert asked(unit, "--install", "vllm-t@.service").returncode == 0
+    assert guard_command(unit, "--install", "vllm-t@.service").returncode == 0
     assert "llmhost guard" in commands(unit, "vllm-t@gpu0.service")
-    assert asked(unit, "--uninstall", "vllm-t@").returncode == 0
-    assert asked(unit, "--install", "llm-alias").stdout.startswith(f"{PATH}:")
-    assert asked(unit, "--uninstall", "llm-alias").returncode == 0
+    assert guard_command(unit, "--uninstall", "vllm-t@").returncode == 0
+    assert guard_command(unit, "--install", "llm-alias").stdout.startswith(f"{PATH}:")
+    assert guard_command(unit, "--uninstall", "llm-alias").returncode == 0
     unit.run(["rm", "/etc/systemd/system/llm-alias.service"])
 
 
@@ -165,12 +165,12 @@ def test_templates_and_aliases_are_found(unit: Booted) -> None:
     ],
 )
 def test_wrong_use_is_one_line(unit: Booted, arguments: tuple[str, ...], line: str) -> None:
-    done = asked(unit, *arguments)
+    done = guard_command(unit, *arguments)
     assert (done.returncode, done.stderr, done.stdout) == (2, f"llmhost: {line}\n", "")
 
 
 def test_systemd_finds_nothing_wrong_with_what_is_written(unit: Booted) -> None:
-    asked(unit, "--install", "vllm-i")
+    guard_command(unit, "--install", "vllm-i")
     verified = unit.run(["systemd-analyze", "verify", "vllm-i.service"], check=False)
     assert "llmhost-guard.conf" not in verified.stderr, verified.stderr
 

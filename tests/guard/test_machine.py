@@ -10,7 +10,7 @@ from tests.guard.steps import FAILS, HOST_READ, KNOWN, OWN, played, shown, start
 from tests.guard.waits import TABLES
 
 from llmhost.decide.guard.machine import step
-from llmhost.decide.guard.state import Ask, End, Inputs, Say, Topic
+from llmhost.decide.guard.state import Ask, Finish, Inputs, Say, Topic
 from llmhost.decide.guard.target import Target
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.reading import Ok
@@ -35,7 +35,7 @@ def test_sigterm_ends_every_prefix_of_a_wait_and_starts_nothing(name: str, lengt
     assert isinstance(say, Say)
     assert (say.topic, say.status) == (Topic.TERMINATED, before.status)
     known = before.status is not None and before.status.decision.verdict is not GuardVerdict.UNKNOWN
-    end = End(verdict=GuardVerdict.HELD if known else GuardVerdict.UNKNOWN, terminated=True)
+    end = Finish(verdict=GuardVerdict.HELD if known else GuardVerdict.UNKNOWN, terminated=True)
     if not begin.target.is_own:
         assert more == [end]
         return
@@ -59,13 +59,13 @@ def test_sigterm_that_comes_as_the_start_is_let_on_starts_nothing() -> None:
 
 def test_it_asks_for_no_reading_that_is_under_way() -> None:
     for begin, rows in TABLES.values():
-        state, asked = begin, set[str]()
+        state, pending = begin, set[str]()
         for now, inputs, _ in rows:
-            asked -= {name.upper() for name in inputs}
+            pending -= {name.upper() for name in inputs}
             state, actions = step(state, Inputs(at=now, **inputs), now)
             asks = {action.query.name for action in actions if isinstance(action, Ask)}
-            assert not asks & asked
-            asked |= asks
+            assert not asks & pending
+            pending |= asks
 
 
 def test_in_its_own_start_the_guards_environment_says_what_the_unit_gets() -> None:

@@ -118,9 +118,9 @@ def test_a_unit_starts_once_and_at_once_when_its_predecessors_memory_is_gone(hos
     host.says("vllm-a", r"waits for GPU 1")
     assert host.state("vllm-a") == "start-pre"
     host.use({1: "0"})
-    gone_at = time.monotonic()
+    freed_at = time.monotonic()
     running_at = host.becomes("vllm-a", "running")
-    assert running_at - gone_at >= 0.9, "the settle time of 1 s"
+    assert running_at - freed_at >= 0.9, "the settle time of 1 s"
     shown = host.booted.show("vllm-a.service", "NRestarts", "Result")
     assert shown == {"NRestarts": "0", "Result": "success"}
     assert re.search(r"free after \d+\.\d s: 85\.5 GiB or more free on GPUs 0, 1, steady for 1 s", host.log("vllm-a"))
@@ -128,7 +128,7 @@ def test_a_unit_starts_once_and_at_once_when_its_predecessors_memory_is_gone(hos
     assert (record["verdict"], record["runs_total"]) == ("free", {"free": 1})
 
 
-def test_who_holds_the_memory_is_named_and_other_gpus_are_no_concern(host: Host) -> None:
+def test_holders_of_the_memory_are_named_and_other_gpus_are_no_concern(host: Host) -> None:
     """Two units at once, on 0 to 3 and 4 to 7; on 5 a third one runs that is up."""
     host.unit("vllm-c", "5", prefix="-+/nonexistent/llmhost guard ")
     host.start("vllm-c")
@@ -223,7 +223,7 @@ def test_a_unit_that_does_not_exist_is_wrong_use(host: Host) -> None:
     assert (done.returncode, done.stderr) == (2, "llmhost: systemd has no unit vllm-typo.service\n")
 
 
-def test_a_unit_that_systemd_has_not_loaded_is_told_of_and_all_gpus_count(host: Host) -> None:
+def test_a_unit_that_systemd_has_not_loaded_is_reported_and_all_gpus_count(host: Host) -> None:
     host.unit("vllm-a", "0")
     host.use({1: "2G"})
     guard = [sys.executable, "-m", "llmhost", "guard", "--unit", "vllm-a", "--config", "/etc/llmhost-guard.yml"]

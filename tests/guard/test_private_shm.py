@@ -56,9 +56,9 @@ def exporter(host: Host) -> Iterator[ExporterInside]:
     booted.run(["mkdir", "-p", "/etc/systemd/system/vllm-b.service.d"])
     booted.write("/etc/systemd/system/vllm-b.service.d/private-shm.conf", DROP_IN.read_text())
     booted.systemctl("daemon-reload")
-    with ExporterInside(booted, NvmlInside(booted), CONFIG) as one:
+    with ExporterInside(booted, NvmlInside(booted), CONFIG) as exporter:
         host.use({})
-        yield one
+        yield exporter
     booted.systemctl("stop", "vllm-a.service", "vllm-b.service")
     booted.run(["sh", "-c", "rm -rf /etc/systemd/system/vllm-b.service.d /dev/shm/*"])
 
@@ -89,7 +89,7 @@ def segments(exporter: ExporterInside) -> dict[tuple[str, ...], float]:
     return {state: number for state, number in found.items() if number}
 
 
-def test_what_a_killed_service_leaves_in_its_own_shared_memory_goes_with_it_and_is_never_the_hosts(
+def test_private_shared_memory_of_a_killed_service_goes_with_it_and_is_never_the_hosts(
     host: Host, exporter: ExporterInside
 ) -> None:
     """vllm-a has the host's, for comparison; vllm-b has the drop-in, and both have the guard."""
@@ -121,8 +121,8 @@ def test_what_a_killed_service_leaves_in_its_own_shared_memory_goes_with_it_and_
         time.sleep(0.1)
 
     booted.systemctl("stop", "vllm-a.service", "vllm-b.service")
-    left = in_host_shm(booted)
-    assert (first in left, left & own) == (True, set())
+    names = in_host_shm(booted)
+    assert (first in names, names & own) == (True, set())
     booted.run(["sh", "-c", "rm -f /dev/shm/*"])
     until = time.monotonic() + 30
     while shmem_mib() > before + SEGMENT_MIB // 2:  # vllm-b's two are given back, and nobody has removed them

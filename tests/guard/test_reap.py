@@ -28,28 +28,28 @@ ExecStart=/bin/sh -c 'test -e /run/{name}.json || exec {python} -B {program} /ru
 
 
 class Tree:
-    """What the first run of a unit has made, by name."""
+    """Processes and files of the first run of a unit, by name."""
 
     def __init__(self, host: Host, name: str) -> None:
         self._host = host
         self.name = name
-        made: dict[str, object] = json.loads(told(host, f"/run/{name}.json"))
+        made: dict[str, object] = json.loads(content_of(host, f"/run/{name}.json"))
         self.segment = str(made.pop("segment"))
-        self.pids = {one: int(str(pid)) for one, pid in made.items()}
+        self.pids = {name: int(str(pid)) for name, pid in made.items()}
 
     def living(self) -> set[str]:
-        """Who has not ended, by name; a zombie has."""
+        """Give the processes that have not ended, by name; a zombie has."""
         states = {
-            one: self._host.booted.run(["ps", "-o", "state=", "-p", str(pid)], check=False).stdout.strip()
-            for one, pid in self.pids.items()
+            name: self._host.booted.run(["ps", "-o", "state=", "-p", str(pid)], check=False).stdout.strip()
+            for name, pid in self.pids.items()
         }
-        return {one for one, state in states.items() if state not in {"", "Z"}}
+        return {name for name, state in states.items() if state not in {"", "Z"}}
 
     def has_segment(self) -> bool:
         return self._host.booted.run(["test", "-e", self.segment], check=False).returncode == 0
 
 
-def told(host: Host, path: str) -> str:
+def content_of(host: Host, path: str) -> str:
     """Read a file in there that somebody is about to write."""
     until = time.monotonic() + 30
     while not (found := host.booted.run(["cat", path], check=False).stdout):
@@ -82,7 +82,7 @@ def neighbour(host: Host) -> Iterator[Tree]:
 
 
 @pytest.fixture(autouse=True)
-def no_trees_left(host: Host) -> Iterator[None]:
+def without_trees(host: Host) -> Iterator[None]:
     host.booted.run(["sh", "-c", "rm -f /run/*.json"])
     yield
     for unit in ("vllm-a", "vllm-b"):
@@ -138,10 +138,10 @@ def test_one_that_does_not_die_is_named_in_the_last_line(
     more = f"KillMode=process\nExecStart=\nExecStart={leaves}\n"
     host.unit("vllm-a", "0", options="--reap --timeout 20s", more=more)
     host.start("vllm-a")
-    pid = told(host, "/run/a.pid").strip()
+    pid = content_of(host, "/run/a.pid").strip()
     host.booted.systemctl("kill", "--kill-whom=main", "--signal=SIGKILL", "vllm-a.service")
     host.becomes("vllm-a", "failed")
-    let_die = keep_from_dying(seen_from_here(host, int(pid)))
+    let_die = keep_from_dying(pid_here(host, int(pid)))
     host.use({0: "80G"}, f"proc 0 {pid} mem=79G")
     host.start("vllm-a")
     host.becomes("vllm-a", "failed", 25)
@@ -155,7 +155,7 @@ def test_one_that_does_not_die_is_named_in_the_last_line(
     )
 
 
-def seen_from_here(host: Host, pid: int) -> int:
+def pid_here(host: Host, pid: int) -> int:
     """Give the pid that a process in there has out here (proc(5): /proc/PID/status, NSpid)."""
     for status in Path("/proc").glob("[0-9]*/status"):
         with suppress(OSError):
@@ -198,7 +198,7 @@ def test_what_still_listens_and_what_works_for_it_stays(host: Host) -> None:
     serves = f"KillMode=process\nExecStart=\nExecStart={sys.executable} /opt/test/serves.py\n"
     host.unit("vllm-a", "0", options="--reap", more=serves)
     host.start("vllm-a")
-    server, child = told(host, "/run/served").split()
+    server, child = content_of(host, "/run/served").split()
     host.booted.systemctl("kill", "--kill-whom=main", "--signal=SIGKILL", "vllm-a.service")
     host.becomes("vllm-a", "failed")
     host.start("vllm-a")

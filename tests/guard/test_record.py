@@ -22,7 +22,7 @@ def read(run: Path) -> tuple[GuardRun, ...]:
     return GuardRecords(run).read(time.monotonic() + 5)
 
 
-def test_runs_are_counted_by_verdict_and_the_last_is_told(tmp_path: Path) -> None:
+def test_runs_are_counted_by_verdict_and_the_last_is_shown(tmp_path: Path) -> None:
     assert read(tmp_path) == ()
     record(tmp_path, UNIT, GuardVerdict.HELD, at=100.0, wait_seconds=85.0)
     record(tmp_path, UNIT, GuardVerdict.HELD, at=200.0, wait_seconds=85.0)
@@ -39,7 +39,7 @@ def test_runs_are_counted_by_verdict_and_the_last_is_told(tmp_path: Path) -> Non
 
 
 def test_no_run_is_lost_when_several_guards_end_at_once(tmp_path: Path) -> None:
-    """Who is held up for long as it writes is not waited for: here that may take long, as the machine may be busy."""
+    """A guard does not wait for one that writes slowly; here writing may be slow, as the machine may be busy."""
     end = (
         "import sys; from pathlib import Path\n"
         "from llmhost.state import guard_record; guard_record._LOCK_SECONDS = 30\n"
@@ -53,7 +53,9 @@ def test_no_run_is_lost_when_several_guards_end_at_once(tmp_path: Path) -> None:
     assert run.runs_total == {GuardVerdict.FREE: 80}
 
 
-def test_what_is_no_record_costs_itself_only_and_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_record_costs_itself_only_and_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     record(tmp_path, UNIT, GuardVerdict.FREE, at=1.0, wait_seconds=1.0)
     folder = tmp_path / "guards"
     (folder / "cut.service").write_text((folder / UNIT.name).read_text()[:-20])
@@ -66,9 +68,11 @@ def test_what_is_no_record_costs_itself_only_and_is_told_once(tmp_path: Path, ca
         for _ in range(2):
             (run,) = records.read(time.monotonic() + 5)
             assert run.unit == UNIT
-    told = [one.getMessage() for one in caplog.records]
-    assert len(told) == 5
-    assert any("other.service is no record of a guard's that counts: it is of vllm@a.service" in one for one in told)
+    messages = [message.getMessage() for message in caplog.records]
+    assert len(messages) == 5
+    assert any(
+        "other.service is no valid record of a guard: it is of vllm@a.service" in message for message in messages
+    )
 
 
 def test_a_record_of_another_user_counts_for_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a service's sandbox does to a guard without "+": what the doctor's finding guard-blinded says."""
+"""The effect of a service's sandbox on a guard without "+": the doctor's finding guard-blinded."""
 
 import re
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from tests.fakes.values import GIB, HOST, in_service, process, table, unit
 from tests.guard.steps import (
-    ASKED,
     FAILS,
+    FIRST_ACTIONS,
     FREE,
     HELD,
     HOST_READ,
@@ -45,21 +45,21 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
     "free at once": (
         state(),
         (
-            (0.1, NOTHING, ASKED),
+            (0.1, NOTHING, FIRST_ACTIONS),
             (0.2, {**KNOWN, **FREE}, "say FREE, end free"),
         ),
     ),
     "free by memory alone, whatever systemd does": (
         state(),
         (
-            (0.1, FREE, ASKED),
+            (0.1, FREE, FIRST_ACTIONS),
             (0.2, HOST_READ, "say FREE, end free"),
         ),
     ),
     "held to the end, with the holder's name": (
         state(timeout=6.0),
         (
-            (0.1, HELD, ASKED),
+            (0.1, HELD, FIRST_ACTIONS),
             (0.2, {**KNOWN, **HELD}, "ask LISTS"),  # no line yet: the name comes in a moment
             (0.3, {**LISTS, **HELD}, "ask PROCESSES"),
             (0.4, {**PROCESSES, **HELD}, "say WAITS"),
@@ -207,7 +207,7 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
     "a unit that systemd knows": (
         state(SERVICE),
         (
-            (0.1, FREE, ASKED),
+            (0.1, FREE, FIRST_ACTIONS),
             (0.2, {**FREE, **HOST_READ}, ""),
             (0.3, {**FREE, **starting()}, "say FREE, end free"),
         ),
@@ -215,7 +215,7 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
     "a unit that systemd does not know": (
         state(SERVICE),
         (
-            (0.1, FREE, ASKED),
+            (0.1, FREE, FIRST_ACTIONS),
             (0.2, {**FREE, **units(unit("vllm-b.service"))}, "end fault no_such_unit"),
         ),
     ),
@@ -305,7 +305,7 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
     "a start of which nothing is known, by systemd's default of 90 s": (
         state(OWN, timeout=150.0),
         (
-            (0.1, FREE, ASKED),
+            (0.1, FREE, FIRST_ACTIONS),
             (84.9, FREE, "extend"),
             (
                 85.0,
@@ -335,7 +335,7 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
     "free, but remedies are at work": (
         state(OWN, timeout=100.0, may_extend=True),
         (
-            (0.1, {**FREE, **BUSY}, ASKED),
+            (0.1, {**FREE, **BUSY}, FIRST_ACTIONS),
             (0.2, {**FREE, **BUSY, **HOST_READ, **starting()}, "inform"),
             (0.5, {**FREE, **ENDING}, ""),
             (1.2, {**FREE, **ENDING}, "extend, say WAITS, ask UNITS"),

@@ -16,10 +16,10 @@ from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit
 
 ME = UnitId("vllm.service")
-MINE = in_service("vllm.service")
+SERVICE = in_service("vllm.service")
 UP = unit(invocation_id="a", settings=settings("vllm serve m"))  # its activation began at tick 900
-WORKER = process(901, MINE, start=1010, engine="vllm", role=Role.WORKER)
-LEFT = process(800, MINE, start=800)
+WORKER = process(901, SERVICE, start=1010, engine="vllm", role=Role.WORKER)
+LEFTOVER = process(800, SERVICE, start=800)
 NOTEBOOK = process(7, Placement(Home.SESSION), start=500)
 LOADING = EngineAnswer(unit=ME, engine="vllm", endpoint="http://127.0.0.1:8000", samples=Failed(Cause.STARTING))
 SERVING = replace(LOADING, samples=Ok((EngineSample(model="m", engine_index="0"),)))
@@ -36,7 +36,7 @@ def on(held_bytes: Mapping[int, int], count: int = 4) -> list[Gpu]:
 
 def taken(gpus: list[Gpu], answer: EngineAnswer | None = SERVING, watched: Unit = UP, *there: Process) -> Snapshot:
     engines = NotApplicable("disabled") if answer is None else Ok(EnginesReport(answers=(answer,)))
-    return snapshot(gpus=gpus, processes=there or (WORKER, LEFT, NOTEBOOK), units=[watched], engines=engines)
+    return snapshot(gpus=gpus, processes=there or (WORKER, LEFTOVER, NOTEBOOK), units=[watched], engines=engines)
 
 
 def learnt(history: History) -> tuple[str, ...] | None:
@@ -56,9 +56,9 @@ def test_within_an_activation_the_set_grows_and_the_next_has_its_own() -> None:
     assert learnt(grown) == ("GPU-1", "GPU-3")  # in the driver's order
     asleep = observed(taken(on({1: 500 * MIB})), history=grown)
     assert learnt(asleep) == ("GPU-1", "GPU-3")
-    next_one = replace(UP, invocation_id="b", condition_monotonic=10.0, inactive_exit_monotonic=10.0)
-    assert learnt(observed(taken(on({0: 70 * GIB}), LOADING, next_one), history=grown)) == ("GPU-1", "GPU-3")
-    assert learnt(observed(taken(on({0: 70 * GIB}), SERVING, next_one), history=grown)) == ("GPU-0",)
+    restarted = replace(UP, invocation_id="b", condition_monotonic=10.0, inactive_exit_monotonic=10.0)
+    assert learnt(observed(taken(on({0: 70 * GIB}), LOADING, restarted), history=grown)) == ("GPU-1", "GPU-3")
+    assert learnt(observed(taken(on({0: 70 * GIB}), SERVING, restarted), history=grown)) == ("GPU-0",)
 
 
 def test_a_gpu_that_the_driver_has_lost_stays_in_the_set() -> None:
@@ -72,7 +72,7 @@ def test_what_others_and_ended_runs_hold_is_not_the_units() -> None:
 
 
 def test_a_unit_without_an_engine_that_is_scraped_is_ready_when_it_is_active() -> None:
-    plain = process(901, MINE, start=1010)
+    plain = process(901, SERVICE, start=1010)
     other = replace(UP, settings=settings("/opt/serve"))
     gpus = on({1: 70 * GIB})
     assert learnt(observed(taken(gpus, LOADING, other, plain))) == ("GPU-1",)
@@ -127,7 +127,7 @@ def test_what_a_unit_holds_and_what_others_do_beside_it_is_noted() -> None:
     )
 
 
-def test_what_nobody_holds_before_a_unit_holds_any_is_not_what_others_have_beside_it() -> None:
+def test_unattributed_memory_before_a_unit_holds_any_is_not_that_of_others() -> None:
     releasing = taken([gpu(memory=memory(used=35 * GIB), holders=Ok((held(7, 5 * GIB, 500),)))])
     first = observed(releasing).holdings[ME]  # 30 GiB of the run before are on their way
     assert (first.own_bytes, first.others_bytes) == ({GpuUuid("GPU-0"): 0}, {GpuUuid("GPU-0"): 5 * GIB})

@@ -32,9 +32,9 @@ from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit
 
 ME = UnitId("vllm.service")
-MINE = in_service("vllm.service")
-MAIN = process(900, MINE, start=1000, engine="vllm", role=Role.API_SERVER)
-CORE = process(901, MINE, start=1010, engine="vllm", role=Role.CORE)
+SERVICE = in_service("vllm.service")
+MAIN = process(900, SERVICE, start=1000, engine="vllm", role=Role.API_SERVER)
+CORE = process(901, SERVICE, start=1010, engine="vllm", role=Role.CORE)
 UP = unit(invocation_id="a", main_pid=900)
 NOW = RunId(unit=ME, invocation_id="a")
 
@@ -44,8 +44,8 @@ def taken(processes: Iterable[Process], *units: Unit, gpus: Iterable[Gpu] = (), 
 
 
 def test_an_engines_processes_are_of_the_run_that_they_are_seen_in() -> None:
-    tracker = process(902, MINE, start=1011, role=Role.TRACKER)
-    holder, shell = process(903, MINE, start=1012), process(904, MINE, start=1013)
+    tracker = process(902, SERVICE, start=1011, role=Role.TRACKER)
+    holder, shell = process(903, SERVICE, start=1012), process(904, SERVICE, start=1013)
     elsewhere = process(905, Placement(Home.SESSION), start=1014, engine="vllm", role=Role.CORE)
     holding = [gpu(holders=Ok((held(903, GIB, 1012), held(904, GIB, 999))))]  # 904 is not who held it
     history = observed(taken([MAIN, CORE, tracker, holder, shell, elsewhere], gpus=holding))
@@ -54,9 +54,9 @@ def test_an_engines_processes_are_of_the_run_that_they_are_seen_in() -> None:
 
 def test_a_process_stays_of_the_run_that_it_was_seen_in() -> None:
     later = replace(UP, invocation_id="b", main_pid=950)
-    main = process(950, MINE, start=5000, engine="vllm", role=Role.API_SERVER)
+    main = process(950, SERVICE, start=5000, engine="vllm", role=Role.API_SERVER)
     # a worker of the run before is left, and a new one has started
-    worker = process(951, MINE, start=5010, engine="vllm", role=Role.WORKER)
+    worker = process(951, SERVICE, start=5010, engine="vllm", role=Role.WORKER)
     history = observed(taken([MAIN, CORE]), taken([CORE, main, worker], later))
     new = RunId(unit=ME, invocation_id="b")
     assert history.process_runs == {CORE.id: NOW, main.id: new, worker.id: new}
@@ -65,7 +65,7 @@ def test_a_process_stays_of_the_run_that_it_was_seen_in() -> None:
 @pytest.mark.parametrize(
     ("processes", "watched"),
     [
-        ([MAIN, process(890, MINE, start=999, engine="vllm", role=Role.CORE)], UP),  # older than the main process
+        ([MAIN, process(890, SERVICE, start=999, engine="vllm", role=Role.CORE)], UP),  # older than the main process
         ([CORE], UP),  # the main process is not there: systemd's answer is of another run than /proc's
         ([replace(MAIN, state="Z"), CORE], UP),
         ([MAIN, replace(CORE, state="Z")], UP),
@@ -92,13 +92,13 @@ def test_it_is_forgotten_when_it_is_neither_there_nor_listed_by_the_driver() -> 
         replace(taken([MAIN]), processes=Ok(replace(table([MAIN]), denied=frozenset({901})))),
     ):
         assert observed(first, later).process_runs == kept
-    another = process(901, MINE, start=7000)  # got its pid
+    another = process(901, SERVICE, start=7000)  # got its pid
     assert observed(first, taken([MAIN, another])).process_runs == {MAIN.id: NOW}
     without_nvml = snapshot(processes=[MAIN], units=[UP])
     assert observed(first, without_nvml).process_runs == {MAIN.id: NOW}
 
 
-def test_an_older_reading_of_processes_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_reading_of_processes_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     read_late = replace(taken([MAIN, CORE]), processes=Ok(replace(table([MAIN, CORE]), read_at_monotonic=100.0)))
     read_early = replace(taken([]), processes=Ok(replace(table([]), read_at_monotonic=99.0)))
     assert len(observed(read_late, read_early).process_runs) == 2
@@ -106,12 +106,12 @@ def test_an_older_reading_of_processes_tells_nothing(monkeypatch: pytest.MonkeyP
     assert observed(read_late).process_runs == {CORE.id: NOW}
 
 
-HELD_BY_CORE, HELD_BY_NOBODY = segment(5, CORE.id), segment(5)
+HELD_BY_CORE, UNHELD = segment(5, CORE.id), segment(5)
 
 
 def test_a_segment_is_its_last_holders_units_for_as_long_as_it_is_there() -> None:
     holding = taken([MAIN, CORE], shm=Ok(shared_memory(HELD_BY_CORE, segment(6), read_at=1.0)))
-    ended = taken([], shm=Ok(shared_memory(HELD_BY_NOBODY, segment(6), read_at=2.0)))
+    ended = taken([], shm=Ok(shared_memory(UNHELD, segment(6), read_at=2.0)))
     history = observed(holding, ended)
     assert history.segment_units == {HELD_BY_CORE.id: ME}
     failed = taken([], shm=Failed(Cause.NO_SHM))

@@ -30,7 +30,7 @@ def after(*snapshots: Snapshot) -> Readiness:
     return observed(*snapshots).readiness[ME]
 
 
-def test_an_observed_start_is_timed_from_the_units_start_to_the_first_observation_with_an_answer() -> None:
+def test_an_observed_start_is_timed_from_the_units_start_to_the_first_answer() -> None:
     first = started("a", 100.0)
     found = after(
         taken(105, first, LOADING), taken(120, first, LOADING), taken(135, first, SERVING), taken(150, first, SERVING)
@@ -67,18 +67,22 @@ def test_an_engine_that_stops_answering_keeps_its_time_and_a_unit_that_is_down_i
     assert found.past_seconds == (10.0,)
 
 
-def test_an_observation_without_engines_changes_nothing_and_a_unit_that_is_gone_keeps_its_past() -> None:
+def test_an_observation_without_engines_changes_nothing_and_an_unloaded_unit_keeps_its_past() -> None:
     run = started("a", 100.0)
     blind = snapshot(units=[run], engines=Failed(Cause.UNKNOWN), at_monotonic=106.0)
     assert after(taken(105, run, LOADING), blind, taken(120, run, SERVING)).seconds == {HERE: 20.0}
-    gone = snapshot(units=[], engines=Ok(EnginesReport(answers=())), at_monotonic=130.0)
-    assert after(taken(105, run, LOADING), taken(120, run, SERVING), gone).past_seconds == (20.0,)
+    unloaded = snapshot(units=[], engines=Ok(EnginesReport(answers=())), at_monotonic=130.0)
+    assert after(taken(105, run, LOADING), taken(120, run, SERVING), unloaded).past_seconds == (20.0,)
     again = started("b", 200.0)
     assert after(
-        taken(105, run, LOADING), taken(120, run, SERVING), gone, taken(201, again, LOADING), taken(230, again, SERVING)
+        taken(105, run, LOADING),
+        taken(120, run, SERVING),
+        unloaded,
+        taken(201, again, LOADING),
+        taken(230, again, SERVING),
     ).past_seconds == (20.0, 30.0)
     # a unit that was never timed is dropped
-    assert observed(taken(105, run, LOADING), gone).readiness == {}
+    assert observed(taken(105, run, LOADING), unloaded).readiness == {}
 
 
 def test_the_past_of_at_most_a_thousand_units_is_kept_and_that_of_those_that_are_there() -> None:

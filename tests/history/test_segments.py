@@ -20,7 +20,7 @@ from llmhost.model.segment import Segment, SegmentId, SegmentKind, SharedMemory
 GRACE_SECONDS = 30.0
 POLICY = Policy(segment_grace_seconds=GRACE_SECONDS)
 HOLDER = frozenset({ProcessId(4711, 1000)})
-NOBODY: frozenset[ProcessId] = frozenset()
+NO_HOLDERS: frozenset[ProcessId] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Inspected:
     """One segment at one observation."""
 
     at: float
-    holders: frozenset[ProcessId] | None = NOBODY
+    holders: frozenset[ProcessId] | None = NO_HOLDERS
     changed_at: float = 1.0
     inode: int = 5
 
@@ -99,7 +99,7 @@ def state_after(*observations: Inspected) -> SegmentState:
         ([Inspected(0), Inspected(30, changed_at=2.0)], SegmentState.UNHELD),
         ([Inspected(0), Inspected(30, changed_at=0.5)], SegmentState.UNHELD),  # the wall clock was set back
         (
-            [Inspected(0), Inspected(10, HOLDER, 2.0), Inspected(20, NOBODY, 2.0), Inspected(49, NOBODY, 2.0)],
+            [Inspected(0), Inspected(10, HOLDER, 2.0), Inspected(20, NO_HOLDERS, 2.0), Inspected(49, NO_HOLDERS, 2.0)],
             SegmentState.UNHELD,
         ),
         ([Inspected(0), Inspected(30), Inspected(60, HOLDER)], SegmentState.LIVE),
@@ -181,7 +181,7 @@ def test_states_follow_their_definition_whatever_is_observed(seed: int) -> None:
             kind = chance.random()
             changed[inode] += kind < 0.05
             if kind < 0.8:
-                history.append(Inspected(scan, NOBODY, changed[inode], inode))
+                history.append(Inspected(scan, NO_HOLDERS, changed[inode], inode))
             elif kind < 0.95:
                 history.append(Inspected(at, chance.choice([HOLDER, None]), changed[inode], inode))
             else:

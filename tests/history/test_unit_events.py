@@ -80,7 +80,7 @@ def test_a_restart_after_reset_failed_is_still_automatic() -> None:
     assert life.attempts()[-1] == ("c", Trigger.AUTO, 5)
 
 
-def test_a_restart_after_reset_failed_is_automatic_also_where_the_count_comes_back_to_what_it_was() -> None:
+def test_a_restart_after_reset_failed_is_automatic_also_where_the_count_is_the_same_again() -> None:
     life = idle().begins(1.0, "a", 100).fails(2.0).restart_due(3.0).begins(3.1, "b", 101, job=8).fails(4.0)
     assert life.unit.nrestarts == 1
     life.unit = replace(life.unit, nrestarts=0, result="success")  # reset-failed tells nobody
@@ -276,7 +276,7 @@ def test_the_last_fifty_starts_are_kept() -> None:
     assert life.now.starts[-1].attempt == 70
 
 
-def test_a_verdict_that_nobody_can_give_any_more_is_unknown() -> None:
+def test_a_verdict_that_cannot_be_given_any_more_is_unknown() -> None:
     life = idle().begins(1.0, "a", 100)
     history = History(boot_id="b", units={life.unit.id: life.now})
     record = resumed(history, "b").units[life.unit.id]

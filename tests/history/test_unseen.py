@@ -76,7 +76,7 @@ def test_a_run_is_over_where_systemd_has_let_go_of_the_unit_meanwhile() -> None:
     assert (end.result, end.asked) == ("", None)
 
 
-def test_an_attempt_that_nobody_saw_to_its_end_is_unknown() -> None:
+def test_an_attempt_whose_end_was_not_observed_is_unknown() -> None:
     running: dict[str, Any] = {
         "active_state": "active",
         "sub_state": "running",
@@ -122,7 +122,7 @@ def test_no_time_is_counted_twice_where_an_observation_came_before_an_older_even
     assert round(sum(life.now.state_seconds.values()), 6) == 30.0
 
 
-def test_a_run_goes_on_where_the_boot_cannot_be_told() -> None:
+def test_a_run_goes_on_where_the_boot_is_unknown() -> None:
     life = idle().begins(1.0, "a", 100).fails(2.0).restart_due(3.0).begins(3.1, "b", 101, job=8)
     for number, (before, now) in enumerate((("", ""), ("b", ""), ("", "b"))):
         record = resumed(History(boot_id=before, units={life.unit.id: life.now}), now).units[life.unit.id]

@@ -41,14 +41,14 @@ SHOWN = (
 def test_what_would_be_cleaned_on_a_written_host_is_the_expected(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    with looked_at(read(name), tmp_path) as seen:
-        view = view_of(seen)
+    with looked_at(read(name), tmp_path) as observed:
+        view = view_of(observed)
         table = view.snapshot.processes
         everybody = tuple(table.value.by_pid.values()) if isinstance(table, Ok) else ()
         shm = tmp_path / "shm" if (tmp_path / "shm").is_dir() else Path("/dev/shm")
         paths = Paths(procfs=tmp_path / "proc", shm=shm)
-        around = Sources(paths=paths).process_context(tuple(to_ask_for_listeners(view)), everybody)
-        planned = plan(view, CleanupRequest(uid=0, all_users=True), around)
+        process_context = Sources(paths=paths).process_context(tuple(to_ask_for_listeners(view)), everybody)
+        planned = plan(view, CleanupRequest(uid=0, all_users=True), process_context)
     text = plan_text(planned, seconds_to_wait(planned, view.policy))
     expected = HOSTS / name / "expected" / "clean.txt"
     if request.config.getoption("--update-golden"):

@@ -59,14 +59,14 @@ def test_the_hosts_together_have_every_finding() -> None:
 def test_the_findings_on_a_written_host_are_the_expected_ones(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    with looked_at(with_companions(read(name)), tmp_path) as seen:
-        view = view_of(seen)
-    findings, untold = diagnose(view), tuple(not_checked(view))
-    text = doctor_text(findings, untold)
+    with looked_at(with_companions(read(name)), tmp_path) as observed:
+        view = view_of(observed)
+    findings, unchecked = diagnose(view), tuple(not_checked(view))
+    text = doctor_text(findings, unchecked)
     expected = HOSTS / name / "expected" / "doctor.txt"
     if request.config.getoption("--update-golden"):
         expected.write_text(text)
     assert max(columns(line) for line in text.splitlines()) <= 80
     assert text == expected.read_text()
-    document = json.loads(doctor_json(findings, untold))
-    assert [one["check"] for one in document["findings"]] == [finding.check for finding in findings]
+    document = json.loads(doctor_json(findings, unchecked))
+    assert [finding["check"] for finding in document["findings"]] == [finding.check for finding in findings]

@@ -1,4 +1,4 @@
-"""What status and doctor print for programs is what docs/*.schema.json say, on every written host."""
+"""The JSON of status and doctor fits docs/*.schema.json, on every written host."""
 
 import json
 from enum import StrEnum
@@ -31,8 +31,8 @@ SCHEMAS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", names())
 def test_what_is_printed_of_a_written_host_is_as_described(name: str, tmp_path: Path) -> None:
-    with looked_at(read(name), tmp_path) as seen:
-        view = view_of(seen)
+    with looked_at(read(name), tmp_path) as observed:
+        view = view_of(observed)
     for kind, text in (
         ("status", status_json(view, health_of(view))),
         ("doctor", doctor_json(diagnose(view), tuple(not_checked(view)))),
@@ -70,8 +70,8 @@ def test_the_values_that_are_described_are_those_that_there_are(
 
 
 def test_what_is_not_as_described_is_noticed(tmp_path: Path) -> None:
-    with looked_at(read("incident"), tmp_path) as seen:
-        view = view_of(seen)
+    with looked_at(read("incident"), tmp_path) as observed:
+        view = view_of(observed)
     schema, right = SCHEMAS["status"], status_json(view, health_of(view))
 
     def faults_with(path: tuple[str | int, ...], value: object) -> list[str]:

@@ -58,11 +58,11 @@ SHOWN = (
 def test_the_status_of_a_written_host_is_the_expected_one(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    with looked_at(read(name), tmp_path) as seen:
-        view = view_of(seen)
+    with looked_at(read(name), tmp_path) as observed:
+        view = view_of(observed)
         health = health_of(view)
-        text = _STUCK.sub("for 2 s", seen.as_written(status_text(view, health)))
-        document = json.loads(seen.as_written(status_json(view, health)))
+        text = _STUCK.sub("for 2 s", observed.as_written(status_text(view, health)))
+        document = json.loads(observed.as_written(status_json(view, health)))
     expected = HOSTS / name / "expected" / "status.txt"
     if request.config.getoption("--update-golden"):
         expected.write_text(text)

@@ -81,8 +81,8 @@ def names() -> list[str]:
 def read(name: str) -> WrittenHost:
     first = yaml.safe_load((HOSTS / name / "host.yml").read_text())
     later = first.pop("then", None)
-    for look, known in ((first, _KEYS), (later or {}, _LATER_KEYS)):
-        assert look.keys() <= known, f"{name}: unknown keys {look.keys() - known}"
+    for state, known in ((first, _KEYS), (later or {}, _LATER_KEYS)):
+        assert state.keys() <= known, f"{name}: unknown keys {state.keys() - known}"
     return WrittenHost(name=name, first=first, later=later)
 
 
@@ -126,12 +126,12 @@ class _Clock(SystemClock):
 
 def page_of(host: WrittenHost, directory: Path) -> str:
     """Stand the host up, look at it as often as it says, and give the last page."""
-    with looked_at(host, directory) as seen:
-        return without_varying(seen.as_written(seen.page))
+    with looked_at(host, directory) as observed:
+        return without_varying(observed.as_written(observed.page))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ObservedHost:
     """A host that stands and was looked at as often as it says: the last page, and the way to look again."""
 
     page: str
@@ -141,7 +141,7 @@ class Seen:
 
 
 @contextlib.contextmanager
-def looked_at(host: WrittenHost, directory: Path) -> Iterator[Seen]:
+def looked_at(host: WrittenHost, directory: Path) -> Iterator[ObservedHost]:
     clock = _Clock(host)
     for guard in host.first.get("guards", ()):
         record(
@@ -176,19 +176,19 @@ def looked_at(host: WrittenHost, directory: Path) -> Iterator[Seen]:
         )
         try:
 
-            def look() -> str:
+            def read_page() -> str:
                 deadline = clock.monotonic() + stands.config.web.deadline_seconds
                 return encode(exposition.metrics(deadline), accept="")[0].decode()
 
-            page = look()
+            page = read_page()
             if host.later is not None:
                 later()
                 clock.ahead_seconds = float(host.later.get("after", 0))
                 _wait_for_units(exporter, clock, host.later.get("units", []))
                 if _events(host.later):
                     _wait_for_events(exporter, clock, _events(host.later))
-                page = look()
-            yield Seen(page=page, config=stands.config, observe=observe, as_written=stands.engines.as_written)
+                page = read_page()
+            yield ObservedHost(page=page, config=stands.config, observe=observe, as_written=stands.engines.as_written)
         finally:
             exporter.close()
 
@@ -216,12 +216,12 @@ def standing(host: WrittenHost, directory: Path) -> Iterator[tuple[Standing, Cal
         mounted(shm, directory) as mount,
     ):
 
-        def show(look: dict[str, Any]) -> None:
-            nvml.install_library(look.get("library", DRIVER_VERSION))
-            _drive(nvml, look.get("nvml", []), trace)
-            _write_proc(procfs, look, engines)
+        def show(state: dict[str, Any]) -> None:
+            nvml.install_library(state.get("library", DRIVER_VERSION))
+            _drive(nvml, state.get("nvml", []), trace)
+            _write_proc(procfs, state, engines)
             if shm is not None:
-                hold(shm, mount, procfs, [*look["processes"], {"pid": 1}])
+                hold(shm, mount, procfs, [*state["processes"], {"pid": 1}])
 
         def later() -> None:
             assert host.later is not None
@@ -250,12 +250,12 @@ def standing(host: WrittenHost, directory: Path) -> Iterator[tuple[Standing, Cal
 
 
 @contextlib.contextmanager
-def _bus(look: dict[str, Any]) -> Iterator[tuple[str, FakeSystemd | None]]:
-    if look.get("bus") is False:
+def _bus(state: dict[str, Any]) -> Iterator[tuple[str, FakeSystemd | None]]:
+    if state.get("bus") is False:
         yield "unix:path=/nonexistent/system_bus_socket", None
         return
-    files = list(look.get("unit_files", {}).items())
-    with PrivateBus() as bus, FakeSystemd(bus, units=look.get("units", []), unit_files=files) as systemd:
+    files = list(state.get("unit_files", {}).items())
+    with PrivateBus() as bus, FakeSystemd(bus, units=state.get("units", []), unit_files=files) as systemd:
         yield bus.address, systemd
 
 
@@ -270,19 +270,19 @@ def _wait_for_units(exporter: Exporter, clock: _Clock, changed: list[dict[str, A
         assert SystemClock().monotonic() < until, f"never seen: {states}"
 
 
-def _events(look: dict[str, Any]) -> int:
-    return sum(line.startswith("event ") for line in look.get("nvml", []))
+def _events(state: dict[str, Any]) -> int:
+    return sum(line.startswith("event ") for line in state.get("nvml", []))
 
 
 def _wait_for_events(exporter: Exporter, clock: _Clock, count: int) -> None:
     """Events come from the driver by themselves."""
 
-    def seen() -> int:
+    def xid_count() -> int:
         report = exporter.observe(clock.monotonic() + 10).snapshot.nvml
         assert isinstance(report, Ok)
         return sum(xid.count for gpu in report.value.gpus for xid in gpu.xids)
 
-    eventually(lambda: seen() == count)
+    eventually(lambda: xid_count() == count)
 
 
 def _drive(nvml: FakeNvml, state: list[str] | str, trace: Path | None) -> None:
@@ -293,14 +293,14 @@ def _drive(nvml: FakeNvml, state: list[str] | str, trace: Path | None) -> None:
         nvml.write([*state, *([f"system x trace={trace}"] if trace is not None else [])])
 
 
-def _write_proc(procfs: Path, look: dict[str, Any], engines: LoopbackEngines) -> None:
+def _write_proc(procfs: Path, state: dict[str, Any], engines: LoopbackEngines) -> None:
     if procfs.exists():
         shutil.rmtree(procfs)
-    memory = look.get("memory", {"total": 128, "available": 100})
-    more = {"pid_namespace": look["pid_namespace"]} if "pid_namespace" in look else {}
+    memory = state.get("memory", {"total": 128, "available": 100})
+    more = {"pid_namespace": state["pid_namespace"]} if "pid_namespace" in state else {}
     write_proc(
         procfs,
-        [_process(one, engines.sockets(one["pid"])) for one in look["processes"]],
+        [_process(entry, engines.sockets(entry["pid"])) for entry in state["processes"]],
         memory_total_kib=memory["total"] << 20,
         memory_available_kib=memory["available"] << 20,
         listeners=engines.table(),
@@ -308,9 +308,9 @@ def _write_proc(procfs: Path, look: dict[str, Any], engines: LoopbackEngines) ->
     )
 
 
-def _process(one: dict[str, Any], sockets: Mapping[int, int]) -> Any:  # noqa: ANN401 - write_proc's own mapping
+def _process(entry: dict[str, Any], sockets: Mapping[int, int]) -> Any:  # noqa: ANN401 - write_proc's own mapping
     return (
-        {key: value for key, value in one.items() if key not in {"cmd", "unreadable"}}
-        | ({"argv": one["cmd"].split()} if "cmd" in one else {})
+        {key: value for key, value in entry.items() if key not in {"cmd", "unreadable"}}
+        | ({"argv": entry["cmd"].split()} if "cmd" in entry else {})
         | ({"sockets": sockets} if sockets else {})
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from llmhost.metrics import catalog
-from llmhost.metrics.catalog import FAMILIES, Family, Kind
+from llmhost.metrics.catalog import FAMILIES, Family, MetricKind
 from llmhost.metrics.docs import markdown
 
 FORBIDDEN_LABELS = {"pid", "cmdline", "user", "container", "hostname", "instance", "job", "type", "le", "quantile"}
@@ -16,11 +16,11 @@ ALL = list(FAMILIES.values())
 @pytest.mark.parametrize("family", ALL, ids=lambda family: family.name)
 def test_names_and_labels_keep_the_conventions(family: Family) -> None:
     assert re.fullmatch(r"llmhost_[a-z][a-z0-9_]*[a-z0-9]", family.name)
-    assert family.name.endswith("_total") == (family.kind is Kind.COUNTER)
+    assert family.name.endswith("_total") == (family.kind is MetricKind.COUNTER)
     assert len(set(family.labels)) == len(family.labels)
     assert not FORBIDDEN_LABELS & set(family.labels)
     assert family.help.endswith(".")
-    if family.kind is Kind.GAUGE:
+    if family.kind is MetricKind.GAUGE:
         assert f"{family.name}_total" not in FAMILIES  # one family in OpenMetrics
 
 

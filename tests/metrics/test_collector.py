@@ -32,7 +32,7 @@ HOST = snapshot(
 )
 
 
-def test_health_is_told_apart_from_data() -> None:
+def test_health_is_reported_apart_from_data() -> None:
     found = samples(exposition(HOST))
     assert found["llmhost_collector_success", (("collector", "nvml"),)] == 1
     assert found["llmhost_collector_success", (("collector", "systemd"),)] == 0
@@ -110,7 +110,7 @@ def test_openmetrics_is_served_to_those_who_ask_and_says_the_same() -> None:
     assert page_type.startswith("application/openmetrics-text; version=1.0.0")
     assert page.endswith(b"# EOF\n")
 
-    def told(families: object) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
+    def series_of(families: object) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
         return {
             (sample.name, tuple(sorted(sample.labels.items())))
             for family in families  # type: ignore[attr-defined]
@@ -119,8 +119,8 @@ def test_openmetrics_is_served_to_those_who_ask_and_says_the_same() -> None:
         }
 
     openmetrics = parse_openmetrics(page.decode())  # type: ignore[no-untyped-call]
-    assert told(openmetrics) == told(parse_text(text.decode()))  # so no `_created` either
-    assert len(told(parse_text(text.decode()))) > 50
+    assert series_of(openmetrics) == series_of(parse_text(text.decode()))  # so no `_created` either
+    assert len(series_of(parse_text(text.decode()))) > 50
 
 
 def test_names_pick_families() -> None:
@@ -132,8 +132,8 @@ def test_names_pick_families() -> None:
 
 
 def test_one_engines_nonsense_costs_no_other_its_series() -> None:
-    def answer(name: str, *told: EngineSample) -> EngineAnswer:
-        return EngineAnswer(unit=UnitId(name), engine="vllm", endpoint="http://127.0.0.1:8000", samples=Ok(told))
+    def answer(name: str, *given: EngineSample) -> EngineAnswer:
+        return EngineAnswer(unit=UnitId(name), engine="vllm", endpoint="http://127.0.0.1:8000", samples=Ok(given))
 
     bad = EngineSample(model="m", engine_index="0", generation_tokens=math.inf, finished={"stop": math.inf})
     twice = EngineSample(model="m", engine_index="0", generation_tokens=5.0)
@@ -151,7 +151,7 @@ def test_one_engines_nonsense_costs_no_other_its_series() -> None:
 
 
 def test_states_that_may_be_among_unlisted_files_are_not_zero() -> None:
-    one = Segment(
+    segment = Segment(
         id=SegmentId(1, 2),
         path="psm_00000000",
         kind=SegmentKind.PYTHON_SHM,
@@ -171,7 +171,7 @@ def test_states_that_may_be_among_unlisted_files_are_not_zero() -> None:
             used_bytes=8192,
             inodes=None,
             inodes_used=None,
-            segments=(one,),
+            segments=(segment,),
             unlisted=unlisted,
             uninspected=0,
         )
@@ -182,33 +182,33 @@ def test_states_that_may_be_among_unlisted_files_are_not_zero() -> None:
     assert of(3) == {"live": 1, UNLISTED: 3}
 
 
-def test_a_watched_start_tells_how_long_it_took_and_how_long_the_next_may() -> None:
+def test_a_watched_start_gives_its_duration_and_the_budget_of_the_next() -> None:
     endpoint = "http://127.0.0.1:8000"
     answered = EngineAnswer(unit=UnitId("vllm.service"), engine="vllm", endpoint=endpoint, samples=Ok(()))
     units = [unit(settings=settings("vllm serve m")), unit("other.service")]
-    seen = replace(
+    taken = replace(
         snapshot(gpus=[], processes=[], units=units),
         engines=Ok(EnginesReport(answers=(answered,))),
     )
     ready = Readiness(invocation_id="a", start_seen=True, seconds={endpoint: 700.0}, past_seconds=(700.0,))
-    found = samples(exposition(seen, history=History(readiness={UnitId("vllm.service"): ready})))
-    mine = (("manager", "system"), ("unit", "vllm.service"))
-    labels = (("endpoint", endpoint), ("engine", "vllm"), *mine)
+    found = samples(exposition(taken, history=History(readiness={UnitId("vllm.service"): ready})))
+    unit_labels = (("manager", "system"), ("unit", "vllm.service"))
+    labels = (("endpoint", endpoint), ("engine", "vllm"), *unit_labels)
     assert found["llmhost_engine_ready_seconds", labels] == 700
-    assert found["llmhost_unit_ready_budget_seconds", mine] == 2100
+    assert found["llmhost_unit_ready_budget_seconds", unit_labels] == 2100
     assert sum(name == "llmhost_unit_ready_budget_seconds" for name, _ in found) == 1  # of units that run an engine
 
 
-def test_a_state_that_an_untold_tracker_may_be_in_is_not_zero() -> None:
+def test_a_state_that_an_unknown_tracker_may_be_in_is_not_zero() -> None:
     code = "from multiprocessing.resource_tracker import main;main(5)"
     argv = ("python3", "-c", code)
     parent = process(10, pipes={3: 77})
     attached = process(11, ppid=10, role=Role.TRACKER, argv=argv, pipes={5: 77})
-    untold = process(12, ppid=10, role=Role.TRACKER, argv=argv, pipes=None)
+    unknown = process(12, ppid=10, role=Role.TRACKER, argv=argv, pipes=None)
 
     def states(*processes: Process) -> dict[str, float]:
         found = samples(exposition(snapshot(gpus=[], processes=processes, units=[])))
         return {dict(labels)["state"]: value for (name, labels), value in found.items() if name in TRACKERS}
 
     assert states(parent, attached) == {"attached": 1, "orphaned": 0, "detached": 0, "zombie": 0}
-    assert states(parent, attached, untold) == {"attached": 1}
+    assert states(parent, attached, unknown) == {"attached": 1}

@@ -49,10 +49,10 @@ def found_there(index: int, kind: str, used_bytes: int, gpu_then: str | None = N
     return InTheWay(uuid=GpuUuid(f"GPU-{index}"), gpu=there, kind=kind, used_bytes=used_bytes)
 
 
-def told(seen: Snapshot, records: Mapping[UnitId, UnitHistory], *labels: str) -> dict[str, dict[Any, float]]:
+def history_series(taken: Snapshot, records: Mapping[UnitId, UnitHistory], *labels: str) -> dict[str, dict[Any, float]]:
     """Give the families of history and of XIDs: values by these labels, as a text where it is one."""
     families: dict[str, dict[Any, float]] = {}
-    for (name, all_labels), value in samples(exposition(seen, history=History(units=records))).items():
+    for (name, all_labels), value in samples(exposition(taken, history=History(units=records))).items():
         if name in HISTORY or "_xid_" in name:
             given = dict(all_labels)
             key = tuple(given.get(label, "") for label in labels)
@@ -61,12 +61,14 @@ def told(seen: Snapshot, records: Mapping[UnitId, UnitHistory], *labels: str) ->
 
 
 def of(record: UnitHistory, *labels: str, gpus: tuple[Gpu, ...] = ()) -> dict[str, dict[Any, float]]:
-    return told(snapshot(gpus=gpus, processes=[], units=[unit()]), {VLLM: record}, *labels)
+    return history_series(snapshot(gpus=gpus, processes=[], units=[unit()]), {VLLM: record}, *labels)
 
 
-def test_counters_of_a_unit_begin_at_zero_and_nothing_else_is_told_of_one_seen_just_now() -> None:
-    for one in (unit(), unit("vllm.service", "inactive", "dead", load_state="not-found", settings=None)):
-        found = told(snapshot(gpus=[], processes=[], units=[one]), {}, "trigger", "verdict", "result", "state")
+def test_counters_of_a_new_unit_begin_at_zero_and_it_has_no_other_series() -> None:
+    for watched in (unit(), unit("vllm.service", "inactive", "dead", load_state="not-found", settings=None)):
+        found = history_series(
+            snapshot(gpus=[], processes=[], units=[watched]), {}, "trigger", "verdict", "result", "state"
+        )
         assert {name: len(series) for name, series in found.items()} == {
             "llmhost_unit_starts_total": 8,
             "llmhost_unit_failures_total": 10,
@@ -98,7 +100,7 @@ def test_starts_are_counted_by_trigger_and_verdict() -> None:
     }
 
 
-def test_failures_have_every_known_result_and_each_other_that_systemd_told_of() -> None:
+def test_failures_have_every_known_result_and_each_other_that_systemd_reported() -> None:
     record = UnitHistory(last_seen_at=1.0, failures_total={"exit-code": 7, "new-in-299": 1}, unexpected_stops_total=3)
     found = of(record, "result")
     assert found["llmhost_unit_failures_total"] == {
@@ -117,7 +119,7 @@ def test_failures_have_every_known_result_and_each_other_that_systemd_told_of() 
     assert found["llmhost_unit_unexpected_stops_total"] == {"": 3}
 
 
-def test_time_is_told_of_every_state() -> None:
+def test_every_state_has_its_time() -> None:
     record = UnitHistory(last_seen_at=1.0, state_seconds={"active": 150.25, "auto_restart": 60.0, "new-in-299": 1.5})
     assert of(record, "state")["llmhost_unit_state_seconds_total"] == {
         "active": 150.25,
@@ -134,7 +136,7 @@ def test_time_is_told_of_every_state() -> None:
     }
 
 
-def test_times_are_told_where_there_was_one() -> None:
+def test_times_are_shown_where_there_was_one() -> None:
     record = UnitHistory(
         last_seen_at=1.0,
         last_start_at=1767225570.25,
@@ -149,10 +151,10 @@ def test_times_are_told_where_there_was_one() -> None:
     assert found["llmhost_unit_last_release_seconds"] == {"": 12.5}
 
 
-def test_whether_a_unit_ever_gives_up_is_told_where_it_can_be() -> None:
+def test_whether_a_unit_gives_up_is_shown_where_it_is_known() -> None:
     def gives_up(**settings: float) -> dict[Any, float]:
-        one = unit(settings=UnitSettings(restart="always", start_limit_burst=5, **settings))  # type: ignore[arg-type]
-        found = told(snapshot(gpus=[], processes=[], units=[one]), {}, "unit", "manager")
+        watched = unit(settings=UnitSettings(restart="always", start_limit_burst=5, **settings))  # type: ignore[arg-type]
+        found = history_series(snapshot(gpus=[], processes=[], units=[watched]), {}, "unit", "manager")
         return found.get("llmhost_unit_gives_up", {})
 
     never = gives_up(restart_delay_seconds=10.0, start_limit_interval_seconds=10.0)  # 5 of them take 50 s at least
@@ -205,21 +207,21 @@ def test_what_was_in_the_way_bears_the_index_that_the_gpu_has_now_or_else_had() 
     }
 
 
-def test_units_are_told_apart_by_their_managers() -> None:
-    mine = UnitId("vllm.service", "user@1000")
-    records = {VLLM: UnitHistory(last_seen_at=1.0, unexpected_stops_total=1), mine: UnitHistory(last_seen_at=1.0)}
-    seen = snapshot(gpus=[], processes=[], units=[unit(), replace(unit(), id=mine)])
-    found = told(seen, records, "unit", "manager")["llmhost_unit_unexpected_stops_total"]
+def test_units_are_distinguished_by_their_managers() -> None:
+    user_unit = UnitId("vllm.service", "user@1000")
+    records = {VLLM: UnitHistory(last_seen_at=1.0, unexpected_stops_total=1), user_unit: UnitHistory(last_seen_at=1.0)}
+    taken = snapshot(gpus=[], processes=[], units=[unit(), replace(unit(), id=user_unit)])
+    found = history_series(taken, records, "unit", "manager")["llmhost_unit_unexpected_stops_total"]
     assert found == {("vllm.service", "system"): 1, ("vllm.service", "user@1000"): 0}
 
 
 def test_a_unit_that_is_not_watched_has_no_history_on_the_page() -> None:
-    seen = snapshot(gpus=[], processes=[], units=[unit("other.service")])
-    found = told(seen, {VLLM: UnitHistory(last_seen_at=1.0, last_start_at=5.0)}, "unit")
+    taken = snapshot(gpus=[], processes=[], units=[unit("other.service")])
+    found = history_series(taken, {VLLM: UnitHistory(last_seen_at=1.0, last_start_at=5.0)}, "unit")
     assert {unit for series in found.values() for unit in series} == {"other.service"}
 
 
-def test_xid_errors_are_told_by_number_also_of_a_gpu_that_is_lost() -> None:
+def test_xid_errors_are_counted_by_number_also_of_a_gpu_that_is_lost() -> None:
     gpus = [
         gpu(0),
         gpu(
@@ -228,7 +230,7 @@ def test_xid_errors_are_told_by_number_also_of_a_gpu_that_is_lost() -> None:
             xids=(Xid(number=31, count=2, last_at=1767225000.5), Xid(number=79, count=1, last_at=1767225100.0)),
         ),
     ]
-    found = told(snapshot(gpus=gpus, processes=[], units=[]), {}, "gpu", "uuid", "xid")
+    found = history_series(snapshot(gpus=gpus, processes=[], units=[]), {}, "gpu", "uuid", "xid")
     assert found == {
         "llmhost_gpu_xid_errors_total": {("1", "GPU-1", "31"): 2, ("1", "GPU-1", "79"): 1},
         "llmhost_gpu_last_xid_timestamp_seconds": {
@@ -265,8 +267,8 @@ SAMPLE = EngineSample(
 
 def _watched(number: int) -> tuple[Unit, UnitHistory]:
     """Give a unit on all GPUs of which there is everything to tell."""
-    one = unit(f"vllm-{number}.service", settings=SETTINGS, state_change_at=1.0, exec_main_status=0)
-    return one, UnitHistory(
+    watched = unit(f"vllm-{number}.service", settings=SETTINGS, state_change_at=1.0, exec_main_status=0)
+    return watched, UnitHistory(
         last_seen_at=1.0,
         last_start_at=1.0,
         last_resident_start_at=1.0,
@@ -301,14 +303,14 @@ def test_a_host_of_eight_gpus_and_four_units_stays_below_eight_hundred_series() 
         for index in range(8)
     ]
     answers = tuple(
-        EngineAnswer(unit=one.id, engine="vllm", endpoint=f"http://127.0.0.1:800{number}", samples=Ok((SAMPLE,)))
-        for number, (one, _) in enumerate(units)
+        EngineAnswer(unit=watched.id, engine="vllm", endpoint=f"http://127.0.0.1:800{number}", samples=Ok((SAMPLE,)))
+        for number, (watched, _) in enumerate(units)
     )
-    seen = replace(
-        snapshot(gpus=gpus, processes=processes, units=[one for one, _ in units]),
+    taken = replace(
+        snapshot(gpus=gpus, processes=processes, units=[watched for watched, _ in units]),
         engines=Ok(EnginesReport(answers=answers)),
     )
-    page = samples(exposition(seen, history=History(units={one.id: record for one, record in units})))
+    page = samples(exposition(taken, history=History(units={watched.id: record for watched, record in units})))
     count = Counter(name for name, _ in page)
     assert count["llmhost_gpu_holder_processes"] == 32
     assert count["llmhost_unit_gpu_memory_needed_bytes"] == 32

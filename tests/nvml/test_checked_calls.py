@@ -1,4 +1,4 @@
-"""What is not supported is not asked again for a while, and then it is."""
+"""Unsupported calls are not made again for a while, and then they are."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from tests.fakes.nvml_reader import Driver
 from llmhost.sources.nvml.child.checked_calls import CheckedCalls, Subject
 from llmhost.sources.nvml.codes import Code, NvmlCallError
 
-ONE, OTHER = Subject("GPU-1"), Subject("GPU-2")
+FIRST, OTHER = Subject("GPU-1"), Subject("GPU-2")
 
 
 class Calls:
@@ -37,7 +37,7 @@ def test_what_is_not_supported_is_asked_again_after_its_time(code: int) -> None:
     checked = CheckedCalls(600.0, now)
     for second, made in [(0.0, 1), (1.0, 1), (599.0, 1), (600.0, 2), (1199.0, 2), (1200.0, 3)]:
         now.seconds = 1000.0 + second
-        answer = checked.ask(ONE, "power", calls)
+        answer = checked.ask(FIRST, "power", calls)
         assert isinstance(answer, NvmlCallError)
         assert (answer.code, calls.made) == (code, made)
 
@@ -47,18 +47,18 @@ def test_a_call_may_have_a_shorter_time_and_never_a_longer_one() -> None:
     checked = CheckedCalls(600.0, now)
     for second, made in [(0.0, 1), (59.0, 1), (60.0, 2), (119.0, 2), (600.0, 3)]:
         now.seconds = 1000.0 + second
-        assert checked.optional(ONE, "fabric", short, 60.0) is None
-        assert checked.optional(ONE, "other", long, 900.0) is None
+        assert checked.optional(FIRST, "fabric", short, 60.0) is None
+        assert checked.optional(FIRST, "other", long, 900.0) is None
         assert (short.made, long.made) == (made, 2 if second == 600.0 else 1)
 
 
 def test_what_one_does_not_support_another_may() -> None:
     now, calls = Now(), Calls(Code.NOT_SUPPORTED)
     checked = CheckedCalls(600.0, now)
-    assert checked.optional(ONE, "power", calls) is None
+    assert checked.optional(FIRST, "power", calls) is None
     assert checked.optional(OTHER, "power", lambda: 90.0) == 90.0
     now.seconds += 600.0
-    assert checked.optional(ONE, "power", lambda: 80.0) == 80.0
+    assert checked.optional(FIRST, "power", lambda: 80.0) == 80.0
 
 
 def test_what_becomes_supported_is_read(driver: Driver) -> None:
@@ -72,7 +72,7 @@ def test_what_becomes_supported_is_read(driver: Driver) -> None:
     assert (gpu.fabric_ready, gpu.temperature_celsius, gpu.power_watts) == (False, 50.0, 90.0)
 
 
-ONE_LOOK_A_TIME = """
+SCANNER = """
 import sys
 from pathlib import Path
 from llmhost.sources.nvml import current_call
@@ -95,16 +95,14 @@ for line in sys.stdin:
 def test_a_fabric_manager_that_starts_later_is_seen_within_a_minute(driver: Driver) -> None:
     driver.write(["gpu 0 power=-1"])
     environment = {**os.environ, **driver.environment()}
-    with subprocess.Popen(
-        [sys.executable, "-c", ONE_LOOK_A_TIME], stdin=-1, stdout=-1, text=True, env=environment
-    ) as looking:
+    with subprocess.Popen([sys.executable, "-c", SCANNER], stdin=-1, stdout=-1, text=True, env=environment) as looking:
         assert looking.stdin is not None
         assert looking.stdout is not None
 
-        def look(seconds: float) -> str:
+        def scan(seconds: float) -> str:
             print(seconds, file=looking.stdin, flush=True)
             return looking.stdout.readline().strip() if looking.stdout else ""
 
-        assert look(0) == "None None"
+        assert scan(0) == "None None"
         driver.write(["gpu 0 power=90000 fabric=3:0"])
-        assert [look(59), look(60), look(599), look(600)] == ["None None", "True None", "True None", "True 90.0"]
+        assert [scan(59), scan(60), scan(599), scan(600)] == ["None None", "True None", "True None", "True 90.0"]

@@ -54,13 +54,13 @@ def test_a_note_is_never_read_by_halves() -> None:
 
     writing = threading.Thread(target=write)
     writing.start()
-    seen: set[tuple[str, int | None]] = set()
+    notes: set[tuple[str, int | None]] = set()
     until = time.monotonic() + 10
-    while time.monotonic() < until and (len(seen) < 2 or time.monotonic() < until - 9.7):
+    while time.monotonic() < until and (len(notes) < 2 or time.monotonic() < until - 9.7):
         call = reader.read()
         if call is not None:
-            seen.add((call.name, call.gpu))
+            notes.add((call.name, call.gpu))
     done.set()
     writing.join()
-    assert seen == {("a" * 60, 1), ("b" * 60, 2)}
+    assert notes == {("a" * 60, 1), ("b" * 60, 2)}
     reader.close()

@@ -19,7 +19,7 @@ FOUR = [f"gpu {i} uuid=GPU-{i}" for i in range(4)]
 WHY = "until 12:00:00"
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
@@ -30,7 +30,7 @@ def test_no_read_touches_the_driver_until_it_is_taken_back(driver: Driver) -> No
     reader.read()
     child = reader.child_pid
     assert reader.source.pause(WHY) == ()
-    assert gone(child)
+    assert has_ended(child)
     for read in (reader.read, reader.read_memory):
         with pytest.raises(SourceError) as caught:
             read()
@@ -74,7 +74,7 @@ def test_a_read_that_waits_for_the_child_ends_at_once_and_the_child_with_it(driv
     waiting.join(10)
     assert time.monotonic() - began < 10, "and not 60 s"
     assert [error.cause for error in errors] == [Cause.RELEASED]
-    assert gone(child)
+    assert has_ended(child)
     driver.write(FOUR)
     reader.source.resume()
     assert reader.read().listed == 4  # no wait ends early because of what ended the one before
@@ -93,7 +93,7 @@ def test_a_child_that_does_not_die_is_named_until_it_does(
     assert reader.fail().cause is Cause.RELEASED
     let_die()
     eventually(lambda: reader.source.pause(WHY) == ())
-    assert gone(child)
+    assert has_ended(child)
 
 
 def test_what_failed_before_is_not_waited_for_after(driver: Driver) -> None:

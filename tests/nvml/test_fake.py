@@ -1,4 +1,4 @@
-"""What the fake driver promises to the other tests, through real pynvml.
+"""Promises of the fake driver to the other tests, through real pynvml.
 
 pynvml loads the library once per process and keeps it, so each test's calls run in a process of their own. The process
 has the functions below; a failed assertion in it fails the test. What other tests read through NvmlSource is not here.

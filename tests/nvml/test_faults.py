@@ -64,7 +64,7 @@ def test_a_gpu_that_is_lost_between_lists_is_seen_at_once(driver: Driver) -> Non
     assert faults(reader.read())["GPU-1"] is Cause.LOST
 
 
-def test_a_gpu_that_never_told_its_uuid_goes_by_its_index(driver: Driver) -> None:
+def test_a_gpu_that_never_gave_its_uuid_goes_by_its_index(driver: Driver) -> None:
     driver.write([*FOUR, "fault nvmlDeviceGetHandleByIndex_v2 2 15"])
     reader = driver.reader()
     assert faults(reader.read()) == {"GPU-0": None, "GPU-1": None, "INDEX-2": Cause.LOST, "GPU-3": None}
@@ -244,7 +244,7 @@ def test_without_the_library_there_is_no_library(driver: Driver) -> None:
     assert error.detail.endswith(": LIBRARY_NOT_FOUND (12)")
 
 
-def test_a_broken_library_is_told_from_a_missing_one(driver: Driver, tmp_path: Path) -> None:
+def test_a_broken_library_is_distinguished_from_a_missing_one(driver: Driver, tmp_path: Path) -> None:
     (tmp_path / "libnvidia-ml.so.1").write_text("no library\n")
     error = driver.reader(environment={"LD_LIBRARY_PATH": str(tmp_path)}).fail()
     assert error.cause is Cause.NO_LIBRARY
@@ -269,7 +269,7 @@ def test_an_upgraded_library_on_disk_is_a_mismatch_before_anything_fails(driver:
     assert reader.read().driver_mismatch is False
 
 
-def test_without_the_version_of_the_library_on_disk_nobody_knows_of_a_mismatch(driver: Driver) -> None:
+def test_without_the_version_of_the_library_on_disk_a_mismatch_is_unknown(driver: Driver) -> None:
     driver.write(FOUR)
     link = driver.directory / "libnvidia-ml.so.1"
     library = link.resolve()
@@ -282,7 +282,7 @@ def test_without_the_version_of_the_library_on_disk_nobody_knows_of_a_mismatch(d
     assert reader.read().driver_mismatch is None
 
 
-def test_without_the_version_of_the_driver_nobody_knows_of_a_mismatch(driver: Driver) -> None:
+def test_without_the_version_of_the_driver_a_mismatch_is_unknown(driver: Driver) -> None:
     driver.write([*FOUR, "fault nvmlSystemGetDriverVersion * 999"])
     report = driver.reader().read()
     assert (report.library_on_disk_version, report.driver_mismatch) == ("570.86.16", None)

@@ -22,7 +22,7 @@ FOUR = [f"gpu {i} uuid=GPU-{i}" for i in range(4)]
 HANG = "delay nvmlDeviceGetMemoryInfo_v2 3 hang"
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
@@ -89,7 +89,7 @@ def test_what_comes_late_is_not_served(hung: Reader, driver: Driver) -> None:
     assert hung.child_pid == child
 
 
-def test_a_late_failure_is_told_as_what_it_is(driver: Driver) -> None:
+def test_a_late_failure_is_reported_as_what_it_is(driver: Driver) -> None:
     driver.write(["system x init=18", "delay nvmlInit* * hang"])
     reader = driver.reader()
     assert reader.fail(0.0).cause is Cause.TIMEOUT
@@ -104,7 +104,7 @@ def test_a_child_that_hangs_too_long_is_replaced_and_its_gpu_left_out_once(hung:
     error = hung.fail()
     assert error.cause is Cause.TIMEOUT
     assert "killed" in error.detail
-    assert gone(child)
+    assert has_ended(child)
     again = hung.fail()  # too early for another
     assert (again.cause, again.stuck) == (Cause.TIMEOUT, error.stuck)
     hung.clock.advance(5)
@@ -144,7 +144,7 @@ def test_a_child_killed_from_outside_while_idle_costs_nothing(driver: Driver) ->
     # ended with all its threads: state Z is that of the first alone
     eventually(lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None)
     assert reader.read().listed == 4
-    assert gone(child)
+    assert has_ended(child)
 
 
 def test_a_child_killed_from_outside_while_asked_costs_one_read(hung: Reader, driver: Driver) -> None:
@@ -153,7 +153,7 @@ def test_a_child_killed_from_outside_while_asked_costs_one_read(hung: Reader, dr
     os.kill(child, signal.SIGKILL)
     error = hung.fail()
     assert (error.cause, error.detail) == (Cause.UNKNOWN, "the NVML child: it was ended by signal 9")
-    assert gone(child)
+    assert has_ended(child)
     hung.clock.advance(1)
     assert hung.read().listed == 4
 
@@ -174,7 +174,7 @@ def test_a_stopped_child_is_a_timeout_without_a_call(driver: Driver) -> None:
     reader.fail(0.1)
     reader.clock.advance(60)
     reader.fail()
-    assert gone(child)
+    assert has_ended(child)
 
 
 def test_two_children_that_cannot_be_killed_are_enough(
@@ -222,7 +222,7 @@ def test_close_ends_a_stuck_read_and_the_hung_child_within_a_second(hung: Reader
     reading.join(10)
     assert time.monotonic() - began < 10, "and not the 60 s of the read"
     assert not reading.is_alive()
-    assert gone(child)
+    assert has_ended(child)
     assert errors[0].detail == "closed"
     assert hung.fail().detail == "closed"
     hung.source.close()
@@ -270,7 +270,7 @@ def test_many_children_leave_neither_descriptors_nor_zombies(driver: Driver) -> 
         failure_backoff=(0.0, 0.0), hang_backoff=(0.0, 0.0), kill_after_seconds=0.0, list_interval_seconds=0.0
     )
 
-    def one_of_each() -> None:
+    def start_each() -> None:
         driver.write(["system x init=9"])
         if reader.source._state.child is not None:
             os.kill(reader.child_pid, signal.SIGKILL)
@@ -283,10 +283,10 @@ def test_many_children_leave_neither_descriptors_nor_zombies(driver: Driver) -> 
         reader.read()
 
     before = children_of()
-    one_of_each()
+    start_each()
     descriptors = descriptors_now()
     for _ in range(4):
-        one_of_each()
+        start_each()
     assert descriptors_now() == descriptors
     reader.source.close()
     assert children_of() == before

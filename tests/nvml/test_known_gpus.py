@@ -1,4 +1,4 @@
-"""What earlier answers add to the present one: identities and lost GPUs. Worked out by hand."""
+"""Additions of earlier answers to the present one: identities and lost GPUs. Worked out by hand."""
 
 import pytest
 from tests.fakes.nvml_reader import holders_of
@@ -88,10 +88,10 @@ def test_an_entry_is_of_one_gpu_and_one_instance() -> None:
     assert [holders_of(gpu)[PID].process for gpu in report.gpus] == [ProcessId(PID, 900)] * 2
 
 
-def test_an_entry_outlives_a_look_that_failed() -> None:
+def test_an_entry_outlives_a_pass_that_failed() -> None:
     history = KnownGpus()
-    looks = (said("0", "GPU-0", held(500)), said("0", "GPU-0", fault=15), said("0", "GPU-0", held(900)))
-    reports = [history.apply(parse_report(answer(gpu))) for gpu in looks]
+    answers = (said("0", "GPU-0", held(500)), said("0", "GPU-0", fault=15), said("0", "GPU-0", held(900)))
+    reports = [history.apply(parse_report(answer(gpu))) for gpu in answers]
     assert holders_of(reports[-1].gpus[0])[PID].process == ProcessId(PID, 500)
 
 

@@ -11,8 +11,8 @@ from llmhost.sources.nvml import current_call, xid_counters
 QUESTION = b'{"id": 1, "extent": "everything", "skip": [], "listed": 0}\n'
 
 
-def test_an_answer_that_nobody_waits_for_ends_it_without_a_word(driver: Driver) -> None:
-    """As where a guard ends by a mistake in its config: what it then says must be its last line."""
+def test_an_answer_without_a_reader_ends_it_without_a_word(driver: Driver) -> None:
+    """A guard that ends by a mistake in its config must have its message as its last line."""
     driver.write(["gpu 0"])
     descriptors = current_call.create(), xid_counters.create()
     options = ["--procfs", "/proc", "--unsupported-seconds", "600"]

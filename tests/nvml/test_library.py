@@ -56,7 +56,7 @@ def test_what_the_next_process_will_load_is_where_the_link_points(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("code", "cause", "told"),
+    ("code", "cause", "words"),
     [
         (3, Cause.NOT_SUPPORTED, "NOT_SUPPORTED (3)"),
         (4, Cause.NO_PERMISSION, "NO_PERMISSION (4)"),
@@ -70,5 +70,5 @@ def test_what_the_next_process_will_load_is_where_the_link_points(tmp_path: Path
         (999, Cause.UNKNOWN, "UNKNOWN (999)"),
     ],
 )
-def test_each_code_has_a_cause_and_its_name(code: int, cause: Cause, told: str) -> None:
-    assert (cause_of(code), described("nvmlInitWithFlags", code)) == (cause, f"nvmlInitWithFlags: {told}")
+def test_each_code_has_a_cause_and_its_name(code: int, cause: Cause, words: str) -> None:
+    assert (cause_of(code), described("nvmlInitWithFlags", code)) == (cause, f"nvmlInitWithFlags: {words}")

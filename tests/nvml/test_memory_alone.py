@@ -135,7 +135,7 @@ def test_a_broken_session_is_begun_anew(driver: Driver) -> None:
     assert reader.child_pid == child
 
 
-def test_it_is_told_when_a_full_read_takes_the_lists_anew(driver: Driver) -> None:
+def test_it_says_when_a_full_read_takes_the_lists_anew(driver: Driver) -> None:
     driver.write(FOUR)
     reader = driver.reader(list_interval_seconds=100.0)
     assert reader.source.lists_due_in_seconds() == 0.0
@@ -195,7 +195,7 @@ def test_a_gpu_that_hangs_in_its_lists_is_not_cleared_by_its_memory(driver: Driv
     """Else each full read would ask it again, and cost all GPUs' values for as long as a child may hang."""
     driver.write([*FOUR, "delay nvmlDeviceGetComputeRunningProcesses_v3 3 hang"])
     reader = driver.reader(kill_after_seconds=120.0, hang_backoff=(5.0, 300.0), list_interval_seconds=0.0)
-    left_out = [None, None, None, Cause.TIMEOUT]
+    causes = [None, None, None, Cause.TIMEOUT]
 
     def hang_until_killed() -> None:
         reader.fail(0.0)
@@ -206,11 +206,11 @@ def test_a_gpu_that_hangs_in_its_lists_is_not_cleared_by_its_memory(driver: Driv
 
     hang_until_killed()
     for read in (reader.read_memory, reader.read_memory, reader.read):  # until a full read has left it out once
-        assert [gpu.fault for gpu in read().gpus] == left_out
+        assert [gpu.fault for gpu in read().gpus] == causes
     assert reader.read_memory().gpus[3].up
     hang_until_killed()
     for read in (reader.read, reader.read_memory, reader.read):  # and now for longer
-        assert [gpu.fault for gpu in read().gpus] == left_out
+        assert [gpu.fault for gpu in read().gpus] == causes
 
 
 def test_two_threads_read_in_turns(driver: Driver) -> None:

@@ -1,4 +1,4 @@
-"""What a pass reads, through real pynvml, from a driver that behaves in one of the known ways."""
+"""Readings of a pass, through real pynvml, from a driver that behaves in one of the known ways."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from llmhost.model.reading import Cause, Failed, NotApplicable
 
 MIB = 1 << 20
 GIB = 1 << 30
-NOBODY = 4_194_305  # above the largest pid that Linux gives (2²²)
+UNUSED_PID = 4_194_305  # above the largest pid that Linux gives (2²²)
 H100 = 'name="NVIDIA H100 80GB HBM3" total=81559M reserved=551M'
 
 
@@ -20,7 +20,7 @@ def own_start_ticks() -> int:
     return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
 
 
-def test_a_healthy_gpu_tells_everything(driver: Driver) -> None:
+def test_a_healthy_gpu_gives_every_value(driver: Driver) -> None:
     me = os.getpid()
     driver.write([f"gpu 0 {H100} util=37 temp=64 power=412345 fabric=3:0", f"proc 0 {me} mem=30G"])
     report = driver.reader().read()
@@ -92,7 +92,7 @@ def test_a_fabric_is_ready_only_when_registered_with_success(fabric: str, ready:
     assert driver.reader().gpu().fabric_ready is ready
 
 
-def test_an_old_driver_tells_of_the_fabric_by_its_old_call(driver: Driver) -> None:
+def test_an_old_driver_reports_the_fabric_by_its_old_call(driver: Driver) -> None:
     driver.write(["gpu 0 fabric=3:0", "fault nvmlDeviceGetGpuFabricInfoV * 13"])
     assert driver.reader().gpu().fabric_ready is True
 
@@ -120,7 +120,7 @@ def test_unsupported_memory_of_any_other_gpu_is_not_unified(driver: Driver) -> N
     assert (plain.memory.cause, unreadable.memory.cause) == (Cause.NOT_SUPPORTED, Cause.NO_PERMISSION)
 
 
-def test_bytes_that_the_driver_does_not_tell_are_unknown_and_not_zero(driver: Driver) -> None:
+def test_bytes_that_the_driver_does_not_report_are_unknown_and_not_zero(driver: Driver) -> None:
     driver.write(["gpu 0 total=16376M reserved=0 used=14360M", f"proc 0 {os.getpid()} mem=na", "proc 0 1 mem=0"])
     gpu = driver.reader().gpu()
     assert {pid: holder.used_bytes for pid, holder in holders_of(gpu).items()} == {os.getpid(): None, 1: 0}
@@ -145,9 +145,9 @@ def test_a_process_in_several_lists_counts_once_with_the_larger_size(driver: Dri
 
 
 def test_five_hundred_processes_are_all_there(driver: Driver) -> None:
-    driver.write(["gpu 0", *(f"proc 0 {NOBODY + i} mem={i + 1}M" for i in range(500))])
+    driver.write(["gpu 0", *(f"proc 0 {UNUSED_PID + i} mem={i + 1}M" for i in range(500))])
     holders = holders_of(driver.reader().gpu())
-    assert sorted(holders) == [NOBODY + i for i in range(500)]
+    assert sorted(holders) == [UNUSED_PID + i for i in range(500)]
     assert sum(holder.used_bytes or 0 for holder in holders.values()) == sum(range(1, 501)) * MIB
 
 
@@ -166,7 +166,7 @@ def test_a_list_that_never_fits_is_no_list(driver: Driver) -> None:
 
 def test_a_list_in_the_usual_case_takes_one_call(driver: Driver, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
-    driver.write([f"system x trace={trace}", "gpu 0", *(f"proc 0 {NOBODY + i} mem=1M" for i in range(128))])
+    driver.write([f"system x trace={trace}", "gpu 0", *(f"proc 0 {UNUSED_PID + i} mem=1M" for i in range(128))])
     assert len(holders_of(driver.reader().gpu())) == 128
     calls = [line.split()[2] for line in trace.read_text().splitlines()]
     assert [call for call in calls if "RunningProcesses" in call] == [
@@ -178,10 +178,12 @@ def test_a_list_in_the_usual_case_takes_one_call(driver: Driver, tmp_path: Path)
 
 @pytest.mark.parametrize("entries", [3, 120])
 def test_drivers_that_write_wide_entries_are_read_by_the_older_call(entries: int, driver: Driver) -> None:
-    driver.write(["system x procstride=32", "gpu 0", *(f"proc 0 {NOBODY + i} mem={i + 1}M" for i in range(entries))])
+    driver.write(
+        ["system x procstride=32", "gpu 0", *(f"proc 0 {UNUSED_PID + i} mem={i + 1}M" for i in range(entries))]
+    )
     holders = holders_of(driver.reader().gpu())
     assert {pid: holder.used_bytes for pid, holder in holders.items()} == {
-        NOBODY + i: (i + 1) * MIB for i in range(entries)
+        UNUSED_PID + i: (i + 1) * MIB for i in range(entries)
     }
 
 
@@ -199,9 +201,9 @@ def test_a_driver_without_the_v3_lists_is_read_by_v2(driver: Driver) -> None:
 
 
 def test_lists_of_graphics_and_mps_may_be_missing_but_not_broken(driver: Driver) -> None:
-    others = ("nvmlDeviceGetGraphics*", "nvmlDeviceGetMPS*")
+    calls = ("nvmlDeviceGetGraphics*", "nvmlDeviceGetMPS*")
     driver.write(
-        ["gpu 0", "gpu 1", "proc 0 77 mem=1G", *(f"fault {call} 0 3" for call in others), f"fault {others[0]} 1 999"]
+        ["gpu 0", "gpu 1", "proc 0 77 mem=1G", *(f"fault {call} 0 3" for call in calls), f"fault {calls[0]} 1 999"]
     )
     fine, broken = driver.reader().read().gpus
     assert list(holders_of(fine)) == [77]
@@ -225,7 +227,7 @@ def test_a_device_without_a_uuid_goes_by_its_pci_address_or_index(driver: Driver
     assert [(gpu.uuid, gpu.up) for gpu in report.gpus] == [("PCI-00000000:10:00.0", True), ("INDEX-1", True)]
 
 
-def test_what_is_not_supported_is_not_asked_at_each_look(driver: Driver, tmp_path: Path) -> None:
+def test_what_is_not_supported_is_not_asked_at_each_pass(driver: Driver, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     driver.write([f"system x trace={trace}", "gpu 0 temp=-1 power=-1"])
     reader = driver.reader()
@@ -290,7 +292,7 @@ def test_instances_that_may_not_be_listed_either_say_no_permission(driver: Drive
     assert (instance.memory.cause, instance.holders.cause) == (Cause.NO_PERMISSION, Cause.NO_PERMISSION)
 
 
-def test_a_destroyed_instance_is_dropped_at_the_next_look(driver: Driver) -> None:
+def test_a_destroyed_instance_is_dropped_at_the_next_pass(driver: Driver) -> None:
     driver.write(["gpu 0 mig=1", "mig 0 0 gi=3", "mig 0 1 gi=4"])
     reader = driver.reader(list_interval_seconds=100.0)
     assert [gpu.index for gpu in reader.read().gpus] == ["0", "0:0", "0:1"]

@@ -35,8 +35,8 @@ def test_full_counters_go_on_counting_what_they_have() -> None:
     for number in range(600):
         writer.add(XidKey("GPU-1", number), 1.0)
     writer.add(XidKey("GPU-1", 0), 2.0)
-    seen = reader.read()
-    assert (len(seen), seen[XidKey("GPU-1", 0)]) == (512, XidCount(2, 2.0))
+    counters = reader.read()
+    assert (len(counters), counters[XidKey("GPU-1", 0)]) == (512, XidCount(2, 2.0))
     reader.close()
 
 

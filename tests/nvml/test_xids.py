@@ -21,10 +21,10 @@ def counts(report: NvmlReport) -> Counts:
     return {(gpu.uuid, xid.number): xid.count for gpu in report.gpus for xid in gpu.xids}
 
 
-def seen_by_child(reader: Reader) -> Counts:
+def counted_by_child(reader: Reader) -> Counts:
     """Return what the child has counted, without asking it."""
     assert reader.source._state.child is not None
-    return {(key.gpu_uuid, key.number): seen.count for key, seen in reader.source._state.child.xids().items()}
+    return {(key.gpu_uuid, key.number): xid.count for key, xid in reader.source._state.child.xids().items()}
 
 
 class Host:
@@ -69,11 +69,11 @@ def test_events_are_counted_by_gpu_and_number(host: Host) -> None:
 def test_an_event_between_two_reads_is_counted_once_by_reads_of_either_kind(host: Host) -> None:
     host.begin()
     host.fake.add("event 1 gpu=1 xid=31")
-    eventually(lambda: seen_by_child(host.reader) == {("GPU-1", 31): 1})
-    one = {("GPU-1", 31): 1}
+    eventually(lambda: counted_by_child(host.reader) == {("GPU-1", 31): 1})
+    expected = {("GPU-1", 31): 1}
     for _ in range(2):
-        assert counts(host.reader.read_memory()) == one
-        assert counts(host.reader.read()) == one
+        assert counts(host.reader.read_memory()) == expected
+        assert counts(host.reader.read()) == expected
 
 
 def test_a_gpu_that_fell_off_the_bus_keeps_what_it_said(host: Host) -> None:
@@ -106,7 +106,7 @@ def test_what_a_killed_child_saw_is_neither_lost_nor_counted_twice(host: Host) -
     host.fake.add("event 1 gpu=1 xid=31")
     host.counted({("GPU-1", 31): 1})
     host.fake.add("event 2 gpu=1 xid=31")
-    eventually(lambda: seen_by_child(host.reader) == {("GPU-1", 31): 2})  # and nobody has read it
+    eventually(lambda: counted_by_child(host.reader) == {("GPU-1", 31): 2})  # and nobody has read it
     host.trace.unlink()
     child = host.reader.child_pid
     os.kill(child, signal.SIGKILL)
@@ -124,7 +124,7 @@ def test_events_are_counted_while_a_call_hangs(host: Host) -> None:
     host.fake.add(hang)
     host.reader.fail(0.1)
     host.fake.add("event 1 gpu=3 xid=119")
-    eventually(lambda: seen_by_child(host.reader) == {("GPU-3", 119): 1})
+    eventually(lambda: counted_by_child(host.reader) == {("GPU-3", 119): 1})
     assert "nvmlDeviceGetMemoryInfo_v2 on GPU 3" in host.reader.source.doing()
     host.fake.remove(hang)
     host.counted({("GPU-3", 119): 1})
@@ -135,7 +135,7 @@ def test_a_gpu_is_watched_before_it_hangs_the_first_read(host: Host) -> None:
     host.reader.fail(0.0)
     host.wait_until_watched(2)
     host.fake.add("event 1 gpu=1 xid=119")
-    eventually(lambda: seen_by_child(host.reader) == {("GPU-1", 119): 1})
+    eventually(lambda: counted_by_child(host.reader) == {("GPU-1", 119): 1})
 
 
 def test_a_session_that_is_begun_anew_watches_anew(host: Host) -> None:
@@ -164,7 +164,9 @@ def test_a_session_is_not_shut_down_under_a_wait_that_hangs(host: Host) -> None:
 
 
 @pytest.mark.parametrize("call", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"])
-def test_a_call_of_the_watch_that_hangs_delays_no_answer_and_is_not_told_as_the_childs(call: str, host: Host) -> None:
+def test_a_call_of_the_watch_that_hangs_delays_no_answer_and_is_not_reported_as_the_childs(
+    call: str, host: Host
+) -> None:
     host.fake.write([host.first_line, *FOUR, f"delay {call} * hang"])
     for _ in range(3):
         assert host.reader.read(2.0).listed == 4

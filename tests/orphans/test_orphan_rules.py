@@ -10,7 +10,7 @@ from tests.fakes.orphan_trees import (
     CREATOR_PIPES,
     FORKSERVER,
     INIT,
-    OTHERS,
+    OTHER_PIPE,
     OUTPUT,
     SERVICE,
     SPAWN,
@@ -34,7 +34,7 @@ PROVEN, INFERRED, NONE = {200: False}, {200: True}, dict[int, bool]()
         # a program of somebody's that runs LLM() shares a pipe for as long as both live
         (run(100, "python3 batch.py", pipes=CREATOR_PIPES), CHILD_PIPES, NONE),
         (run(100, "python3 batch.py", pipes={1: WITH_CREATOR}), CHILD_PIPES, PROVEN),
-        (run(100, "python3 batch.py", pipes={5: OUTPUT}), {24: OTHERS, 2: OUTPUT, 9: OUTPUT}, PROVEN),
+        (run(100, "python3 batch.py", pipes={5: OUTPUT}), {24: OTHER_PIPE, 2: OUTPUT, 9: OUTPUT}, PROVEN),
         (run(100, "python3 batch.py", pipes=CREATOR_PIPES), {}, PROVEN),
         # whoever has adopted it, in the same process group or another
         (run(100, "python3 launcher.py", pipes=ADOPTER_PIPES), CHILD_PIPES, PROVEN),
@@ -65,7 +65,7 @@ def test_a_core_is_an_orphans_likeness_where_its_parent_did_not_make_it(
 
 @pytest.mark.parametrize("parents", [None, ADOPTER_PIPES])
 @pytest.mark.parametrize("denied", [False, True])
-def test_pipes_that_were_not_read_for_what_that_costs_let_nobody_infer(
+def test_pipes_that_were_not_read_for_what_that_costs_allow_no_inference(
     parents: dict[int, int] | None, denied: bool
 ) -> None:
     parent = run(100, "gunicorn: worker [chat]", pipes=parents, pipes_denied=False)
@@ -85,7 +85,7 @@ def test_a_parent_that_is_not_to_be_seen_is_no_creator() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "is_one"),
+    ("command", "is_orphan"),
     [
         ("VLLM::EngineCore", True),
         ("myteam::EngineCore_DP1", True),
@@ -113,22 +113,22 @@ def test_a_parent_that_is_not_to_be_seen_is_no_creator() -> None:
         ("python3 worker.py", False),
     ],
 )
-def test_only_what_an_engine_must_have_started_can_be_one(command: str, is_one: bool) -> None:
-    assert conditions(run(200, command)) == (PROVEN if is_one else NONE)
+def test_only_what_an_engine_must_have_started_can_be_one(command: str, is_orphan: bool) -> None:
+    assert conditions(run(200, command)) == (PROVEN if is_orphan else NONE)
 
 
 def test_a_zombie_is_none() -> None:
     assert conditions(run(200, "VLLM::EngineCore", state="Z", pipes=None)) == NONE
 
 
-OTHERS_PARTS = [
+FOREIGN_PARTS = [
     "ollama runner --model /m",
     "/opt/venv/bin/python3 /opt/venv/bin/text-generation-server serve m",
     "/opt/tritonserver/backends/python/triton_python_backend_stub m",
 ]
 
 
-@pytest.mark.parametrize("command", OTHERS_PARTS)
+@pytest.mark.parametrize("command", FOREIGN_PARTS)
 @pytest.mark.parametrize("pipes", [None, {5: 7004}], ids=["without privilege", "with pipes"])
 def test_a_part_without_a_creators_pipes_is_one_only_where_it_was_certainly_adopted(
     command: str, pipes: dict[int, int] | None
@@ -150,16 +150,18 @@ def test_a_part_without_a_creators_pipes_is_one_only_where_it_was_certainly_adop
 
 
 def test_a_group_leader_that_cannot_be_read_is_there() -> None:
-    part = run(200, OTHERS_PARTS[0], ppid=100, pgrp=150)
-    look = snapshot(processes=[INIT, run(100, "bash"), part])
-    assert isinstance(look.processes, Ok)
-    unread = replace(look, processes=Ok(replace(look.processes.value, denied=frozenset({150}))))
-    assert orphan_conditions(look) == Ok({part.id: False})
+    part = run(200, FOREIGN_PARTS[0], ppid=100, pgrp=150)
+    snapshot_taken = snapshot(processes=[INIT, run(100, "bash"), part])
+    assert isinstance(snapshot_taken.processes, Ok)
+    unread = replace(snapshot_taken, processes=Ok(replace(snapshot_taken.processes.value, denied=frozenset({150}))))
+    assert orphan_conditions(snapshot_taken) == Ok({part.id: False})
     assert orphan_conditions(unread) == Ok({})
 
 
 def test_another_engines_part_below_its_living_server_is_none() -> None:
-    for command, server in zip(OTHERS_PARTS, ("ollama serve", "text-generation-launcher", "tritonserver"), strict=True):
+    for command, server in zip(
+        FOREIGN_PARTS, ("ollama serve", "text-generation-launcher", "tritonserver"), strict=True
+    ):
         part = run(200, command, ppid=100, pipes=None, pgrp=150)
         assert conditions(run(100, server, pipes=None), part) == NONE
 
@@ -184,7 +186,7 @@ def test_a_raylet_that_adopted_a_core_did_not_make_it() -> None:
 
 
 @pytest.mark.parametrize("command", [SPAWN, (*SPAWN, "--multiprocessing-fork_TP0"), FORKSERVER])
-def test_a_bare_child_is_nobodys_without_more_evidence(command: tuple[str, ...]) -> None:
+def test_a_bare_child_is_of_no_engine_without_more_evidence(command: tuple[str, ...]) -> None:
     bare = run(200, command)
     assert conditions(bare) == NONE
     assert conditions(bare, gpus=[gpu(holders=Ok((held(200, GIB),)))]) == PROVEN
@@ -314,5 +316,5 @@ def test_what_is_proven_of_an_ancestor_is_proven_of_those_below() -> None:
 
 
 def test_parents_that_seem_to_go_round_are_endured() -> None:
-    one, other = run(200, "VLLM::EngineCore", ppid=201), run(201, "bash", ppid=200, pipes={})
-    assert conditions(one, other, units=[unit()]) == {200: False, 201: False}
+    first, second = run(200, "VLLM::EngineCore", ppid=201), run(201, "bash", ppid=200, pipes={})
+    assert conditions(first, second, units=[unit()]) == {200: False, 201: False}

@@ -27,45 +27,45 @@ CORE = run(200, "VLLM::EngineCore", pipes=CHILD_PIPES)
 
 
 def after(since: dict[ProcessId, float], at: float, *processes: Process, **more: Any) -> Snapshot:  # noqa: ANN401
-    look = snapshot(processes=[INIT, *processes], at_monotonic=at, **more)
-    carried = next_orphan_since(since, look)
+    taken = snapshot(processes=[INIT, *processes], at_monotonic=at, **more)
+    carried = next_orphan_since(since, taken)
     since.clear()
     since.update(carried)
-    return look
+    return taken
 
 
-def told(look: Snapshot, since: dict[ProcessId, float]) -> list[tuple[int, str, str, float]]:
-    found = orphans(look, since, 0.0, Policy(orphan_grace_seconds=15))
+def listed(taken: Snapshot, since: dict[ProcessId, float]) -> list[tuple[int, str, str, float]]:
+    found = orphans(taken, since, 0.0, Policy(orphan_grace_seconds=15))
     assert isinstance(found, Ok)
     return [(orphan.process.id.pid, orphan.engine, orphan.process.role, orphan.seconds) for orphan in found.value]
 
 
 def test_it_is_one_once_it_has_been_in_that_condition_for_the_grace_time() -> None:
     since: dict[ProcessId, float] = {}
-    assert told(after(since, 100.0, CORE), since) == []
-    assert told(after(since, 114.9, CORE), since) == []
-    assert told(after(since, 115.0, CORE), since) == [(200, "vllm", Role.CORE, 15.0)]
-    assert told(after(since, 700.0, CORE), since) == [(200, "vllm", Role.CORE, 600.0)]
+    assert listed(after(since, 100.0, CORE), since) == []
+    assert listed(after(since, 114.9, CORE), since) == []
+    assert listed(after(since, 115.0, CORE), since) == [(200, "vllm", Role.CORE, 15.0)]
+    assert listed(after(since, 700.0, CORE), since) == [(200, "vllm", Role.CORE, 600.0)]
 
 
-def test_one_look_at_which_all_is_well_starts_the_time_anew() -> None:
+def test_one_observation_without_the_condition_starts_the_time_anew() -> None:
     since: dict[ProcessId, float] = {}
     after(since, 100.0, CORE)
     ending = replace(CORE, placement=SERVICE)
-    assert told(after(since, 116.0, ending, units=[unit(active="deactivating")]), since) == []
-    assert told(after(since, 120.0, CORE), since) == []
-    assert told(after(since, 135.0, CORE), since) == [(200, "vllm", Role.CORE, 15.0)]
+    assert listed(after(since, 116.0, ending, units=[unit(active="deactivating")]), since) == []
+    assert listed(after(since, 120.0, CORE), since) == []
+    assert listed(after(since, 135.0, CORE), since) == [(200, "vllm", Role.CORE, 15.0)]
 
 
 def test_another_process_with_its_pid_has_a_time_of_its_own() -> None:
     since: dict[ProcessId, float] = {}
     after(since, 100.0, CORE)
     later = replace(CORE, id=ProcessId(200, 2000))
-    assert told(after(since, 120.0, later), since) == []
+    assert listed(after(since, 120.0, later), since) == []
     assert since == {ProcessId(200, 2000): 120.0}
 
 
-def test_a_look_that_failed_changes_nothing_and_tells_nothing() -> None:
+def test_a_failed_reading_changes_nothing_and_shows_nothing() -> None:
     since: dict[ProcessId, float] = {}
     after(since, 100.0, CORE)
     failed = Failed(Cause.TIMEOUT, "5 of 9 processes read")
@@ -73,18 +73,18 @@ def test_a_look_that_failed_changes_nothing_and_tells_nothing() -> None:
     assert next_orphan_since(since, blind) == since
     assert orphan_conditions(blind) == failed
     assert orphans(blind, since, 0.0, Policy()) == failed
-    assert told(after(since, 115.0, CORE), since) == [(200, "vllm", Role.CORE, 15.0)]
+    assert listed(after(since, 115.0, CORE), since) == [(200, "vllm", Role.CORE, 15.0)]
 
 
-def test_who_held_gpu_memory_is_taken_to_while_nvml_does_not_answer() -> None:
+def test_former_holders_of_gpu_memory_count_while_nvml_does_not_answer() -> None:
     since: dict[ProcessId, float] = {}
     bare = run(200, SPAWN)
     after(since, 100.0, bare, gpus=[gpu(holders=Ok((held(200, GIB),)))])
     after(since, 110.0, bare)
     lost = gpu(holders=Failed(Cause.LOST))
-    assert told(after(since, 120.0, bare, gpus=[lost]), since) == [(200, "none", Role.OTHER, 20.0)]
-    assert told(after(since, 130.0, bare, gpus=[gpu()]), since) == []
-    assert told(after(since, 150.0, bare), since) == []
+    assert listed(after(since, 120.0, bare, gpus=[lost]), since) == [(200, "none", Role.OTHER, 20.0)]
+    assert listed(after(since, 130.0, bare, gpus=[gpu()]), since) == []
+    assert listed(after(since, 150.0, bare), since) == []
 
 
 def test_a_gpu_that_can_have_no_holders_is_no_gpu_that_does_not_answer() -> None:
@@ -92,17 +92,17 @@ def test_a_gpu_that_can_have_no_holders_is_no_gpu_that_does_not_answer() -> None
     bare = run(200, SPAWN)
     after(since, 100.0, bare, gpus=[gpu(holders=Ok((held(200, GIB),)))])
     mig_parent = gpu(holders=NotApplicable("its instances have"))
-    assert told(after(since, 120.0, bare, gpus=[mig_parent, gpu(1)]), since) == []
+    assert listed(after(since, 120.0, bare, gpus=[mig_parent, gpu(1)]), since) == []
 
 
-def test_orphans_are_told_by_pid() -> None:
+def test_orphans_are_sorted_by_pid() -> None:
     since: dict[ProcessId, float] = {}
     tree = [run(300, "VLLM::EngineCore"), run(250, "VLLM::Worker_TP0", ppid=300), run(280, "sglang::scheduler")]
     after(since, 0.0, *tree)
-    assert [one[0] for one in told(after(since, 15.0, *tree), since)] == [250, 280, 300]
+    assert [orphan[0] for orphan in listed(after(since, 15.0, *tree), since)] == [250, 280, 300]
 
 
-def test_nobody_can_tell_orphans_who_has_not_watched_for_the_grace_time() -> None:
+def test_orphans_are_unknown_without_observations_for_the_grace_time() -> None:
     first = snapshot(processes=[INIT, CORE], at_monotonic=100.0)
     history = with_observation(History(), first, Policy())
     assert history.processes_since == 100.0
@@ -117,20 +117,20 @@ def test_nobody_can_tell_orphans_who_has_not_watched_for_the_grace_time() -> Non
     )  # there can be none
 
 
-def read_at(look: Snapshot, at: float | None) -> Snapshot:
-    assert isinstance(look.processes, Ok)
-    return replace(look, processes=Ok(replace(look.processes.value, read_at_monotonic=at)))
+def read_at(taken: Snapshot, at: float | None) -> Snapshot:
+    assert isinstance(taken.processes, Ok)
+    return replace(taken, processes=Ok(replace(taken.processes.value, read_at_monotonic=at)))
 
 
 def test_time_is_taken_when_processes_are_read_not_when_all_else_was() -> None:
     history = History()
     for at, late in ((100.0, 8.0), (114.0, 8.0)):
-        look = read_at(snapshot(processes=[INIT, CORE], at_monotonic=at + late), at)
-        history = with_observation(history, look, Policy())
-        assert not isinstance(derive(look, Config(), history).orphans, Ok)
+        taken = read_at(snapshot(processes=[INIT, CORE], at_monotonic=at + late), at)
+        history = with_observation(history, taken, Policy())
+        assert not isinstance(derive(taken, Config(), history).orphans, Ok)
     assert (history.processes_since, history.processes_at, history.orphan_since) == (100.0, 114.0, {CORE.id: 100.0})
-    look = read_at(snapshot(processes=[INIT, CORE], at_monotonic=115.0), 115.0)
-    found = derive(look, Config(), with_observation(history, look, Policy())).orphans
+    taken = read_at(snapshot(processes=[INIT, CORE], at_monotonic=115.0), 115.0)
+    found = derive(taken, Config(), with_observation(history, taken, Policy())).orphans
     assert isinstance(found, Ok)
     assert [orphan.seconds for orphan in found.value] == [15.0]
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.fakes.engine_tree import PATIENCE_SECONDS, PYTHON, SHELL, Member, Tree
+from tests.fakes.engine_tree import PYTHON, SHELL, WAIT_SECONDS, Member, Tree
 from tests.fakes.needs import needs_root
 from tests.fakes.observed_processes import ObservedProcesses
 
@@ -31,8 +31,8 @@ def observed(tree: Tree) -> ObservedProcesses:
     return ObservedProcesses(names=lambda: tree.pids)
 
 
-def parent_of(seen: ObservedProcesses, tree: Tree, name: str) -> int:
-    return seen.table.by_pid[tree.members[name].pid].ppid
+def parent_of(processes: ObservedProcesses, tree: Tree, name: str) -> int:
+    return processes.table.by_pid[tree.members[name].pid].ppid
 
 
 @pytest.mark.parametrize(
@@ -44,33 +44,33 @@ def test_a_killed_servers_engine_is_orphaned_whoever_adopts_it(
     under: tuple[str, ...], method: str, tmp_path: Path
 ) -> None:
     with Tree(tmp_path / "tree", TP2, under, method) as tree:
-        seen = observed(tree)
-        assert seen.orphans(0) == {}
-        assert set(seen.trackers().values()) <= {TrackerState.ATTACHED}
+        processes = observed(tree)
+        assert processes.orphans(0) == {}
+        assert set(processes.trackers().values()) <= {TrackerState.ATTACHED}
         tree.kill("vllm")
-        assert seen.orphans(1) == {}
-        assert seen.orphans(3) == {}
+        assert processes.orphans(1) == {}
+        assert processes.orphans(3) == {}
         if under:
             top = "forkserver" if method == "forkserver" else CORE
-            assert parent_of(seen, tree, top) == tree.members["adopter"].pid
-        found = seen.orphans(21)
+            assert parent_of(processes, tree, top) == tree.members["adopter"].pid
+        found = processes.orphans(21)
         assert sorted(found) == sorted([*TP2_ORPHANS, *(["forkserver"] if method == "forkserver" else [])])
-        assert {one.seconds for one in found.values()} == {20}
-        assert {one.engine for name, one in found.items() if name != "forkserver"} == {"vllm"}
-        assert not under or not any(one.inferred for one in found.values())
-        assert {orphan.seconds for orphan in seen.orphans(61).values()} == {60}
+        assert {entry.seconds for entry in found.values()} == {20}
+        assert {entry.engine for name, entry in found.items() if name != "forkserver"} == {"vllm"}
+        assert not under or not any(entry.inferred for entry in found.values())
+        assert {orphan.seconds for orphan in processes.orphans(61).values()} == {60}
         if method != "fork":  # it needs no tracker
-            assert seen.trackers() == {"tracker": TrackerState.ORPHANED}
+            assert processes.trackers() == {"tracker": TrackerState.ORPHANED}
 
 
 def test_a_killed_launcher_leaves_all_as_orphans_and_servers_that_listen(tmp_path: Path) -> None:
     with Tree(tmp_path / "tree", ("--cores", "2", "--api-server-count", "2"), PYTHON) as tree:
-        seen = observed(tree)
-        assert seen.orphans(0) == {}
-        assert seen.table.by_pid[tree.members["vllm"].pid].role is Role.LAUNCHER
+        processes = observed(tree)
+        assert processes.orphans(0) == {}
+        assert processes.table.by_pid[tree.members["vllm"].pid].role is Role.LAUNCHER
         tree.kill("vllm")
-        assert seen.orphans(2) == {}
-        found = seen.orphans(20)
+        assert processes.orphans(2) == {}
+        found = processes.orphans(20)
         assert {name: orphan.process.role for name, orphan in found.items()} == {
             "VLLM::APIServer_0": Role.API_SERVER,
             "VLLM::APIServer_1": Role.API_SERVER,
@@ -81,46 +81,46 @@ def test_a_killed_launcher_leaves_all_as_orphans_and_servers_that_listen(tmp_pat
             "VLLM::Worker_DP1_TP0": Role.WORKER,
         }
         assert not any(orphan.inferred for orphan in found.values())
-        with socket.create_connection(("127.0.0.1", tree.members["VLLM::APIServer_0"].told["port"]), timeout=5):
-            assert seen.trackers() == {"tracker": TrackerState.ORPHANED}
+        with socket.create_connection(("127.0.0.1", tree.members["VLLM::APIServer_0"].facts["port"]), timeout=5):
+            assert processes.trackers() == {"tracker": TrackerState.ORPHANED}
 
 
 def test_workers_of_a_killed_core_are_none_while_they_are_on_their_way_out(tmp_path: Path) -> None:
     with Tree(tmp_path / "tree", TP2, PYTHON) as tree:
-        seen = observed(tree)
-        assert seen.orphans(0) == {}
+        processes = observed(tree)
+        assert processes.orphans(0) == {}
         tree.kill(CORE)
         tree.wait_for_end_of("vllm")
-        assert seen.orphans(2) == {}
-        assert {parent_of(seen, tree, name) for name in WORKERS} == {tree.members["adopter"].pid}
-        assert seen.trackers() == {"tracker": TrackerState.ORPHANED}
-        assert sorted(seen.orphans(20)) == WORKERS  # they are, if they should hang
+        assert processes.orphans(2) == {}
+        assert {parent_of(processes, tree, name) for name in WORKERS} == {tree.members["adopter"].pid}
+        assert processes.trackers() == {"tracker": TrackerState.ORPHANED}
+        assert sorted(processes.orphans(20)) == WORKERS  # they are, if they should hang
         with tree.leaving():
             for name in (*WORKERS, "tracker"):
                 tree.wait_for_end_of(name)
-        assert seen.orphans(21) == {}
-        assert seen.trackers().get("tracker") in {None, TrackerState.ZOMBIE}
+        assert processes.orphans(21) == {}
+        assert processes.trackers().get("tracker") in {None, TrackerState.ZOMBIE}
         assert not tree.members[CORE].segment.exists()  # the tracker's last act
 
 
 def test_a_killed_server_and_tracker_leave_orphans_without_a_tracker(tmp_path: Path) -> None:
     with Tree(tmp_path / "tree", TP2, PYTHON) as tree:
-        seen = observed(tree)
-        seen.orphans(0)
+        processes = observed(tree)
+        processes.orphans(0)
         tree.kill("tracker", "vllm")
-        seen.orphans(2)
-        assert sorted(seen.orphans(20)) == TP2_ORPHANS
-        assert set(seen.trackers().values()) <= {TrackerState.ZOMBIE}
+        processes.orphans(2)
+        assert sorted(processes.orphans(20)) == TP2_ORPHANS
+        assert set(processes.trackers().values()) <= {TrackerState.ZOMBIE}
 
 
 def test_a_wedged_server_keeps_its_children(tmp_path: Path) -> None:
     with Tree(tmp_path / "tree", TP2) as tree:
-        seen = observed(tree)
-        seen.orphans(0)
+        processes = observed(tree)
+        processes.orphans(0)
         tree.members["vllm"].signal(signal.SIGSTOP)
-        assert seen.orphans(2) == {}
-        assert seen.orphans(60) == {}
-        assert seen.trackers() == {"tracker": TrackerState.ATTACHED}
+        assert processes.orphans(2) == {}
+        assert processes.orphans(60) == {}
+        assert processes.trackers() == {"tracker": TrackerState.ATTACHED}
 
 
 AS_NOBODY = """
@@ -142,7 +142,7 @@ print(json.dumps([found, {one.pid: state for one, state in tracker_states(table,
 """
 
 
-def told_to_nobody(tree: Tree) -> tuple[dict[str, bool], dict[str, str]]:
+def found_unprivileged(tree: Tree) -> tuple[dict[str, bool], dict[str, str]]:
     run = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, str(NOBODY)],
         env={"PYTHONPATH": str(EXPORTER), "PATH": os.environ["PATH"]},
@@ -160,18 +160,18 @@ def told_to_nobody(tree: Tree) -> tuple[dict[str, bool], dict[str, str]]:
 def test_without_privilege_orphans_are_inferred(tmp_path: Path) -> None:
     needs_root()
     with Tree(tmp_path / "tree", TP2, SHELL) as tree:
-        assert told_to_nobody(tree) == ({}, {"tracker": "attached"})
+        assert found_unprivileged(tree) == ({}, {"tracker": "attached"})
         tree.kill("vllm")
-        assert told_to_nobody(tree) == (dict.fromkeys(TP2_ORPHANS, True), {"tracker": "orphaned"})
+        assert found_unprivileged(tree) == (dict.fromkeys(TP2_ORPHANS, True), {"tracker": "orphaned"})
 
 
-def test_without_privilege_a_python_adopter_in_the_same_group_hides_them_and_no_tracker_is_called_attached(
+def test_without_privilege_a_python_adopter_in_the_same_group_hides_orphans(
     tmp_path: Path,
 ) -> None:
     needs_root()
     with Tree(tmp_path / "tree", TP2, PYTHON) as tree:
         tree.kill("vllm")
-        assert told_to_nobody(tree) == ({}, {})
+        assert found_unprivileged(tree) == ({}, {})
 
 
 LAUNCH = """
@@ -189,10 +189,10 @@ def test_a_text_generation_server_that_a_program_started_by_hand_is_no_orphan(tm
     ) as launcher:  # ends with its standard input
         assert launcher.stdout is not None
         pid = int(launcher.stdout.readline())
-        seen = ObservedProcesses(names=lambda: {pid: "shard"})
-        seen.orphans(0)
-        assert (seen.table.by_pid[pid].engine, seen.table.by_pid[pid].role) == ("tgi", Role.WORKER)
-        assert seen.orphans(60) == {}
+        processes = ObservedProcesses(names=lambda: {pid: "shard"})
+        processes.orphans(0)
+        assert (processes.table.by_pid[pid].engine, processes.table.by_pid[pid].role) == ("tgi", Role.WORKER)
+        assert processes.orphans(60) == {}
 
 
 DAEMON = """
@@ -228,18 +228,18 @@ def test_the_tracker_of_a_program_in_the_background_is_detached(user: list[str])
         assert first.stdout is not None
         pid, tracker = first.stdout.readline().split()
         names = {int(pid): "daemon", int(tracker): "tracker"}
-        members = {name: Member(one, os.pidfd_open(one), {}) for one, name in names.items()}
+        members = {name: Member(pid, os.pidfd_open(pid), {}) for pid, name in names.items()}
         try:
             first.wait()
-            seen = ObservedProcesses(names=lambda: names)
-            assert seen.orphans(0) == {}
-            assert seen.trackers() == {"tracker": TrackerState.DETACHED}
-            assert seen.table.by_pid[int(pid)].pipes is not None
-            seen.orphans(60)  # found once, it is looked at again without a search
-            assert seen.trackers() == {"tracker": TrackerState.DETACHED}
+            processes = ObservedProcesses(names=lambda: names)
+            assert processes.orphans(0) == {}
+            assert processes.trackers() == {"tracker": TrackerState.DETACHED}
+            assert processes.table.by_pid[int(pid)].pipes is not None
+            processes.orphans(60)  # found once, it is looked at again without a search
+            assert processes.trackers() == {"tracker": TrackerState.DETACHED}
         finally:
             first.stdin.close()  # which ends it, and that the tracker
             for member in members.values():
-                if not member.is_gone(PATIENCE_SECONDS):
+                if not member.has_ended(WAIT_SECONDS):
                     member.signal(signal.SIGKILL)
                 os.close(member.pidfd)

@@ -72,13 +72,13 @@ def without_pipes(entries: Iterable[ProcessEntry]) -> list[ProcessEntry]:
 
 def _entries(before: list[dict[str, Any]], change: dict[str, Any]) -> list[ProcessEntry]:
     server, adopter = before[0]["pid"], before[0]["ppid"]
-    gone, zombies = change.get("gone", []), change.get("zombies", [])
+    ended, zombies = change.get("gone", []), change.get("zombies", [])
     entries: list[ProcessEntry] = []
     for row in before:
         pid = row["pid"]
-        if pid in gone:
+        if pid in ended:
             continue
-        adopted = row["ppid"] in gone or row["ppid"] in zombies
+        adopted = row["ppid"] in ended or row["ppid"] in zombies
         entry: ProcessEntry = {
             "pid": pid,
             "ppid": adopter if adopted else row["ppid"],
@@ -129,9 +129,9 @@ def _pipes(row: dict[str, Any], tree: list[dict[str, Any]]) -> dict[int, int]:
     output = {1: _OUTPUT, 2: _OUTPUT}
     if "tracker" in row:
         return {2: _OUTPUT, row["tracker"]: _TRACKERS}
-    children = [one["pid"] for one in tree if one["ppid"] == row["pid"] and "tracker" not in one]
-    mine = {} if "serve" in row else {24: _SENTINEL + row["pid"]}
-    return output | mine | {32: _TRACKERS} | {40 + n: _SENTINEL + pid for n, pid in enumerate(children)}
+    children = [entry["pid"] for entry in tree if entry["ppid"] == row["pid"] and "tracker" not in entry]
+    own = {} if "serve" in row else {24: _SENTINEL + row["pid"]}
+    return output | own | {32: _TRACKERS} | {40 + n: _SENTINEL + pid for n, pid in enumerate(children)}
 
 
 def test_every_recorded_tree_is_expected_to_give_something() -> None:
@@ -140,31 +140,34 @@ def test_every_recorded_tree_is_expected_to_give_something() -> None:
 
 @pytest.mark.parametrize("readable", [True, False], ids=["with pipes", "without privilege"])
 @pytest.mark.parametrize("name", EXPECTED)
-def test_what_a_recorded_kill_left_is_told_after_the_grace_time_and_not_before(
+def test_orphans_of_a_recorded_kill_are_reported_after_the_grace_time_and_not_before(
     name: str, readable: bool, tmp_path: Path
 ) -> None:
     expected, soon, late = EXPECTED[name]
-    seen = ObservedProcesses(tmp_path)
-    told: dict[int, list[str]] = {}
+    processes = ObservedProcesses(tmp_path)
+    reported: dict[int, list[str]] = {}
     states: dict[int, list[TrackerState]] = {}
     for at, entries, called in stages(name):
         for old in tmp_path.glob("[0-9]*"):
             shutil.rmtree(old)
         write_proc(tmp_path, entries if readable else without_pipes(entries))
-        found = seen.orphans(at)
-        told[at] = sorted(called[int(pid)] for pid in found)
-        states[at] = list(seen.trackers().values())
+        found = processes.orphans(at)
+        reported[at] = sorted(called[int(pid)] for pid in found)
+        states[at] = list(processes.trackers().values())
         assert all(orphan.inferred is not readable for orphan in found.values())
         assert all(orphan.seconds == at - 2 for orphan in found.values())  # first seen so 2 s after the kill
         assert all(orphan.engine == "vllm" for orphan in found.values())
         launcher = {"server": Role.LAUNCHER} if name == "dp2_kill_api" else {}
-        for pid in called.keys() & seen.table.by_pid:
+        for pid in called.keys() & processes.table.by_pid:
             role = (ROLES | launcher)[called[pid].split("_")[0]]
             engine = "" if role in {Role.TRACKER, Role.OTHER} else "vllm"
-            assert (seen.table.by_pid[pid].engine, seen.table.by_pid[pid].role) == (engine, role)
-    if 40 not in told:  # nothing was left at 10 s, so nobody looked again
-        told[40], states[40] = sorted(called[int(pid)] for pid in seen.orphans(40)), list(seen.trackers().values())
-    assert told == {0: [], 2: [], 10: [], 40: expected}
+            assert (processes.table.by_pid[pid].engine, processes.table.by_pid[pid].role) == (engine, role)
+    if 40 not in reported:  # nothing was left at 10 s, so nobody looked again
+        reported[40], states[40] = (
+            sorted(called[int(pid)] for pid in processes.orphans(40)),
+            list(processes.trackers().values()),
+        )
+    assert reported == {0: [], 2: [], 10: [], 40: expected}
     assert states[0] == [ATTACHED]
     assert states[2] == ([] if soon is None else [soon])
     assert states[40] == ([] if late is None else [late])

@@ -111,7 +111,7 @@ def test_a_holder_below_one_that_has_lost_its_creator_is_not_healthy() -> None:
     assert state(INIT, LOST, creator, replace(fork_server, ppid=299), core) is DETACHED
 
 
-def test_one_that_nobody_is_known_to_hold_is_orphaned() -> None:
+def test_a_tracker_without_a_known_holder_is_orphaned() -> None:
     assert state(INIT, LOST) is ORPHANED
     assert state(LOST) is ORPHANED  # its parent is not to be seen
 
@@ -131,7 +131,7 @@ def test_where_pipes_were_not_read_for_what_that_costs_a_tracker_has_no_state() 
     assert state(INIT, busy, LOST, core) is None  # its holder is healthy, or an orphan
 
 
-def test_a_tracker_whose_pipe_somebody_unknown_may_hold_is_not_called_orphaned() -> None:
+def test_a_tracker_whose_pipe_may_have_an_unknown_holder_is_not_called_orphaned() -> None:
     unknown = frozenset({500})
     daemon = run(300, "python3", "app.py", pipes={7: PIPE})
     orphan = run(301, "VLLM::EngineCore", pipes={9: PIPE, 24: 7003})
@@ -151,7 +151,7 @@ class Counted(dict[int, int]):
         return super().values()
 
 
-def test_a_process_with_many_pipes_is_not_looked_through_for_each_of_many_trackers() -> None:
+def test_a_process_with_many_pipes_is_not_searched_for_each_of_many_trackers() -> None:
     pipes = Counted({number: 50_000 + number for number in range(4000)})
     trackers = [replace(LOST, id=ProcessId(1000 + number, 1000)) for number in range(50)]
     found = tracker_states(table([INIT, run(300, "python3", "app.py", pipes=pipes), *trackers]), frozenset())

@@ -53,15 +53,15 @@ class Site:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with Browser() as one:
-        yield one
+    with Browser() as running:
+        yield running
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    one = Site()
-    yield one
-    one.stop()
+    served = Site()
+    yield served
+    served.stop()
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +86,8 @@ def axe_source() -> str:
 def grave_faults(page: Page, axe: str) -> list[str]:
     """Return the serious and critical violations of WCAG 2.2 A and AA; `axe` is the source of axe-core."""
     page.run(f"{axe}; 0")
-    told: list[str] = page.run(AXE_RUN)
-    return told
+    answer: list[str] = page.run(AXE_RUN)
+    return answer
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -129,7 +129,7 @@ def test_axe_finds_what_is_wrong(browser: Browser, site: Site, views: dict[str, 
     site.page = text_of(views["incident"]).replace('lang="en"', "").replace("<h2>Units</h2>", '<img src="x">')
     with browser.page() as page:
         page.open(site.url)
-        assert [one.split(":")[0] for one in grave_faults(page, axe_source())] == ["html-has-lang", "image-alt"]
+        assert [fault.split(":")[0] for fault in grave_faults(page, axe_source())] == ["html-has-lang", "image-alt"]
 
 
 NAME = (
@@ -200,7 +200,7 @@ def test_without_scripts_all_is_there_and_can_be_asked_for_again(
         assert page.run(HEADLINE) == "healthy"
 
 
-def test_it_asks_again_by_itself_but_not_while_nobody_sees_it(
+def test_it_asks_again_by_itself_but_not_while_it_is_hidden(
     browser: Browser, site: Site, views: dict[str, HostView]
 ) -> None:
     site.page = text_of(views["incident"])
@@ -219,7 +219,7 @@ def test_it_asks_again_by_itself_but_not_while_nobody_sees_it(
         until(lambda: site.requests > requests)
 
 
-def test_what_somebody_is_at_stays_where_it_is(browser: Browser, site: Site, views: dict[str, HostView]) -> None:
+def test_a_file_in_use_stays_where_it_is(browser: Browser, site: Site, views: dict[str, HostView]) -> None:
     site.page = text_of(views["incident"])
     with browser.page(width=390, height=600) as page:
         page.open(site.url)
@@ -291,11 +291,11 @@ def test_an_exporter_that_does_not_answer_leaves_no_calm_page(
 
 
 def ground_of_health(page: Page) -> str:
-    told: str = page.run("getComputedStyle(document.getElementById('health')).backgroundColor")
-    return told
+    answer: str = page.run("getComputedStyle(document.getElementById('health')).backgroundColor")
+    return answer
 
 
-def test_an_exporter_that_hangs_is_told_once_what_is_shown_is_old(
+def test_an_exporter_that_hangs_is_reported_once_the_page_is_old(
     browser: Browser, site: Site, views: dict[str, HostView]
 ) -> None:
     site.page = text_of(views["engine-of-each-kind"], age_seconds=19.0)

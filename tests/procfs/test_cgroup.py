@@ -1,4 +1,4 @@
-"""Which unit or container a cgroup file stands for. Paths are real ones of systemd, Docker, Podman, CRI and LXC."""
+"""The unit or container of a cgroup file. Paths are real ones of systemd, Docker, Podman, CRI and LXC."""
 
 import pytest
 
@@ -97,7 +97,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize(("path", "placement"), PATHS.items(), ids=PATHS)
-def test_a_path_on_cgroup_v2_tells_its_unit(path: str, placement: Placement) -> None:
+def test_a_path_on_cgroup_v2_gives_its_unit(path: str, placement: Placement) -> None:
     assert parse_cgroup(f"0::{path}\n") == placement
 
 
@@ -110,7 +110,7 @@ def test_cgroup_v1_is_read_from_systemds_own_hierarchy() -> None:
     assert parse_cgroup(text) == service("vllm.service")
 
 
-def test_on_a_hybrid_host_the_v1_line_goes_before_the_v2_line_that_a_container_runtime_left_behind() -> None:
+def test_on_a_hybrid_host_the_v1_line_goes_before_a_container_runtimes_old_v2_line() -> None:
     text = f"11:pids:/docker/{ID}\n1:name=systemd:/docker/{ID}\n0::/system.slice/containerd.service\n"
     assert parse_cgroup(text) == container()
 
@@ -134,5 +134,5 @@ def test_no_character_but_the_kernels_newline_starts_a_line(separator: str) -> N
 
 
 @pytest.mark.parametrize("text", ["", "\n", "garbage", "0:", "0::", "1:name=systemd:\n0::\n"])
-def test_a_file_that_tells_nothing_is_nobodys(text: str) -> None:
+def test_a_file_that_says_nothing_gives_no_unit(text: str) -> None:
     assert parse_cgroup(text) == NONE

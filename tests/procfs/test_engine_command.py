@@ -1,4 +1,4 @@
-"""Which engine an ExecStart= line will run, and what its arguments say."""
+"""The engine that an ExecStart= line will run, and its arguments."""
 
 import pytest
 

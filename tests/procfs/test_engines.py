@@ -1,4 +1,4 @@
-"""Whose process it is and which part of the engine. Titles are those in the sources of vLLM 0.6 to 0.32 and SGLang."""
+"""The engine and role of a process. Titles are those in the sources of vLLM 0.6 to 0.32 and SGLang."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ TITLES = {
 
 
 @pytest.mark.parametrize(("title", "expected"), TITLES.items(), ids=TITLES)
-def test_a_title_tells_engine_and_role(title: str, expected: tuple[str, Role]) -> None:
+def test_a_title_gives_engine_and_role(title: str, expected: tuple[str, Role]) -> None:
     assert classify((title,), "python3") == expected
 
 
@@ -65,7 +65,7 @@ def test_a_title_tells_engine_and_role(title: str, expected: tuple[str, Role]) -
     ("title", "expected"),
     [(title, expected) for title, expected in TITLES.items() if title.startswith(("VLLM", "sgl"))],
 )
-def test_the_fifteen_bytes_of_a_title_that_comm_keeps_tell_the_same(title: str, expected: tuple[str, Role]) -> None:
+def test_the_fifteen_bytes_of_a_title_that_comm_keeps_give_the_same(title: str, expected: tuple[str, Role]) -> None:
     assert classify((), title[:15]) == expected
 
 
@@ -121,7 +121,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize(("command", "expected"), COMMANDS.items(), ids=COMMANDS)
-def test_a_command_line_tells_engine_and_role(command: str, expected: tuple[str, Role]) -> None:
+def test_a_command_line_gives_engine_and_role(command: str, expected: tuple[str, Role]) -> None:
     argv = tuple(command.split())
     assert classify(argv, argv[0].rsplit("/", 1)[-1][:15]) == expected
 
@@ -147,7 +147,7 @@ def test_a_program_that_only_names_the_trackers_code_is_none() -> None:
 
 
 @pytest.mark.parametrize("glued", ["", "_TP0"])
-def test_a_child_without_a_title_is_nobodys_but_can_be_told(glued: str) -> None:
+def test_a_child_without_a_title_is_of_no_engine_but_recognized(glued: str) -> None:
     argv = ("python3", "-B", "-c", SPAWN, "--multiprocessing-fork" + glued)
     assert classify(argv, "python3") == NOBODYS
     assert is_spawn_main(argv)
@@ -158,7 +158,7 @@ def test_a_title_that_only_comm_bears_is_believed() -> None:
     assert classify(("python3", "-c", SPAWN), "VLLM::Worker_TP") == ("vllm", WORKER)
 
 
-def test_a_forkserver_is_nobodys() -> None:
+def test_a_forkserver_is_of_no_engine() -> None:
     argv = ("python3", "-c", "from multiprocessing.forkserver import main; main(5, 6, ['__main__'], **{})")
     assert classify(argv, "python3") == NOBODYS
     assert not is_spawn_main(argv)

@@ -22,7 +22,7 @@ def test_memory_and_boot_come_from_the_given_procfs(tmp_path: Path) -> None:
     assert host.ticks_per_second == os.sysconf("SC_CLK_TCK")
 
 
-def test_this_host_is_read_as_the_kernel_tells_it() -> None:
+def test_this_host_is_read_as_the_kernel_gives_it() -> None:
     host = HostSource(procfs=Path("/proc")).read(float("inf"))
     meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     assert host.memory_total_bytes == int(meminfo["MemTotal"].split()[0]) * 1024

@@ -1,4 +1,4 @@
-"""Whose pipes are told: on trees on disk, and of real processes."""
+"""The processes whose pipes are read: on trees on disk, and of real processes."""
 
 import os
 import subprocess
@@ -63,19 +63,19 @@ def grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Grow:
     return lambda processes: Tree(tmp_path, processes, monkeypatch)
 
 
-def one(pid: int, ppid: int, argv: list[str], pipes: dict[int, int] | None = None, **more: object) -> ProcessEntry:
+def entry_of(pid: int, ppid: int, argv: list[str], pipes: dict[int, int] | None = None, **more: object) -> ProcessEntry:
     entry: ProcessEntry = {"pid": pid, "ppid": ppid, "argv": argv, "pipes": pipes or {5: pid}}
     return entry | more  # type: ignore[return-value]  # TypedDict | dict is a dict to mypy
 
 
-SERVER = one(100, 1, ["vllm", "serve", "m"], {32: PIPE})
+SERVER = entry_of(100, 1, ["vllm", "serve", "m"], {32: PIPE})
 HEALTHY = [
     SERVER,
-    one(101, 100, TRACKER, {31: PIPE}),
-    one(102, 100, ["VLLM::EngineCore"]),
-    one(103, 102, ["VLLM::Worker_TP0"]),
-    one(104, 1, ["sleep", "inf"]),
-    one(105, 1, ["python3", "app.py"]),
+    entry_of(101, 100, TRACKER, {31: PIPE}),
+    entry_of(102, 100, ["VLLM::EngineCore"]),
+    entry_of(103, 102, ["VLLM::Worker_TP0"]),
+    entry_of(104, 1, ["sleep", "inf"]),
+    entry_of(105, 1, ["python3", "app.py"]),
 ]
 
 
@@ -87,21 +87,21 @@ def test_of_a_healthy_engine_only_the_trackers_and_the_servers_are_read(grow: Gr
 
 @pytest.mark.parametrize("argv", [["VLLM::EngineCore"], ["VLLM::APIServer_0"], SPAWN, ["sglang::scheduler_TP0"]])
 def test_of_a_child_whose_parent_is_no_engines_both_are_read(argv: list[str], grow: Grow) -> None:
-    tree = grow([one(90, 1, ["bash"]), one(102, 90, argv), one(103, 90, ["vllm", "serve", "m"])])
+    tree = grow([entry_of(90, 1, ["bash"]), entry_of(102, 90, argv), entry_of(103, 90, ["vllm", "serve", "m"])])
     assert tree.pipes() == {90: {5: 90}, 102: {5: 102}}
 
 
 def test_a_dead_server_makes_its_childrens_pipes_matter(grow: Grow) -> None:
-    tree = grow([one(100, 1, [], state="Z", comm="vllm"), *HEALTHY[1:]])
+    tree = grow([entry_of(100, 1, [], state="Z", comm="vllm"), *HEALTHY[1:]])
     assert tree.pipes().keys() == {101, 102, 103}  # 103: nobody is known to hold the tracker's, so all of them are read
 
 
 def test_a_dead_server_needs_no_tracker_for_that(grow: Grow) -> None:
-    tree = grow([one(100, 1, [], state="Z", comm="vllm"), *HEALTHY[2:]])
+    tree = grow([entry_of(100, 1, [], state="Z", comm="vllm"), *HEALTHY[2:]])
     assert tree.pipes().keys() == {102}
 
 
-def test_they_are_read_anew_at_every_look(grow: Grow) -> None:
+def test_they_are_read_anew_at_every_pass(grow: Grow) -> None:
     tree = grow(HEALTHY)
     tree.pipes()
     write_process(tree.root, SERVER | {"pipes": {40: 9}})
@@ -110,24 +110,24 @@ def test_they_are_read_anew_at_every_look(grow: Grow) -> None:
     assert 100 not in tree.pipes()
 
 
-LOST = [one(101, 1, TRACKER, {31: PIPE}, cgroup="/system.slice/app.service")]
+LOST = [entry_of(101, 1, TRACKER, {31: PIPE}, cgroup="/system.slice/app.service")]
 
 
 def daemon(pid: int, **more: object) -> ProcessEntry:
-    return one(pid, 1, ["python3", "app.py"], {7: PIPE}, **more)
+    return entry_of(pid, 1, ["python3", "app.py"], {7: PIPE}, **more)
 
 
 def test_a_daemon_that_holds_a_lost_trackers_pipe_is_searched_for_and_then_known(grow: Grow) -> None:
-    others = [one(300, 1, ["sleep", "1"]), one(301, 1, ["python3"])]
-    tree = grow([*LOST, daemon(200), *others])
+    candidates = [entry_of(300, 1, ["sleep", "1"]), entry_of(301, 1, ["python3"])]
+    tree = grow([*LOST, daemon(200), *candidates])
     assert tree.pipes() == {101: {31: PIPE}, 200: {7: PIPE}}
     assert {300, 301} <= set(tree.looked_at)
     assert tree.pipes() == {101: {31: PIPE}, 200: {7: PIPE}}
     assert sorted(tree.looked_at) == [1, 101, 200]
 
 
-def test_a_search_that_found_nobody_is_repeated_once_a_minute(grow: Grow) -> None:
-    tree = grow([*LOST, one(200, 1, ["sleep", "1"])])
+def test_a_search_that_found_no_holder_is_repeated_once_a_minute(grow: Grow) -> None:
+    tree = grow([*LOST, entry_of(200, 1, ["sleep", "1"])])
     assert tree.pipes() == {101: {31: PIPE}}
     assert 200 in tree.looked_at
     write_process(tree.root, daemon(201))
@@ -140,8 +140,8 @@ def test_a_search_that_found_nobody_is_repeated_once_a_minute(grow: Grow) -> Non
 def test_another_tracker_is_searched_for_at_once(grow: Grow) -> None:
     tree = grow(LOST)
     tree.pipes()
-    write_process(tree.root, one(101, 1, TRACKER, {31: 8001}, start=90_000))
-    write_process(tree.root, one(201, 1, ["python3", "other.py"], {7: 8001}))
+    write_process(tree.root, entry_of(101, 1, TRACKER, {31: 8001}, start=90_000))
+    write_process(tree.root, entry_of(201, 1, ["python3", "other.py"], {7: 8001}))
     assert 201 in tree.pipes()
 
 
@@ -153,7 +153,7 @@ def test_holders_are_sought_among_all_processes_that_can_hold_any(grow: Grow) ->
             LOST[0] | {"uid": 1000},
             daemon(200, uid=1001),  # it has dropped root
             daemon(203, uid=1000, flags=0x00200000),  # a kernel thread
-            one(204, 1, [], {7: PIPE}, uid=1000, state="Z"),
+            entry_of(204, 1, [], {7: PIPE}, uid=1000, state="Z"),
         ],
     )
     assert tree.pipes().keys() == {1, 101, 200}
@@ -164,8 +164,8 @@ READABLE_INIT: ProcessEntry = INIT | {"pipes": {9: 5}}
 
 
 def test_a_tracker_is_orphaned_without_a_holder_only_if_all_were_asked(grow: Grow) -> None:
-    others = [one(300 + number, 1, ["sleep", "1"]) for number in range(3)]
-    tree = grow([READABLE_INIT, *LOST, *others])
+    candidates = [entry_of(300 + number, 1, ["sleep", "1"]) for number in range(3)]
+    tree = grow([READABLE_INIT, *LOST, *candidates])
     tree.pipes()
     assert tree.tracker() is TrackerState.ORPHANED
     tree.now += SEARCH_SECONDS - 1
@@ -178,7 +178,7 @@ def test_a_tracker_is_orphaned_without_a_holder_only_if_all_were_asked(grow: Gro
     assert tree.tracker() is None
     tree.pipes()
     assert tree.tracker() is None
-    write_process(tree.root, others[2])
+    write_process(tree.root, candidates[2])
     tree.now += SEARCH_SECONDS
     tree.seconds_each = MOST_SECONDS / 4  # for process 1, the tracker, and two of three
     tree.pipes()
@@ -187,7 +187,7 @@ def test_a_tracker_is_orphaned_without_a_holder_only_if_all_were_asked(grow: Gro
 
 
 def test_a_process_of_which_nothing_could_be_read_may_hold_a_trackers_pipe(grow: Grow, tmp_path: Path) -> None:
-    write_process(tmp_path, one(300, 1, ["sleep"]))
+    write_process(tmp_path, entry_of(300, 1, ["sleep"]))
     (tmp_path / "300/stat").write_bytes(b"?")
     tree = grow([READABLE_INIT, *LOST])
     tree.pipes()
@@ -207,8 +207,8 @@ def test_a_holder_that_was_found_and_is_not_read_now_is_not_forgotten(grow: Grow
     assert tree.tracker() is TrackerState.DETACHED
 
 
-def test_a_process_with_too_many_descriptors_is_not_told_of_at_all(tmp_path: Path) -> None:
-    root = write_process(tmp_path, one(100, 1, ["vllm"], dict.fromkeys(range(MOST_DESCRIPTORS), PIPE)))
+def test_a_process_with_too_many_descriptors_has_no_known_pipes(tmp_path: Path) -> None:
+    root = write_process(tmp_path, entry_of(100, 1, ["vllm"], dict.fromkeys(range(MOST_DESCRIPTORS), PIPE)))
     found = read_pipes(str(root), 10_000)
     assert not isinstance(found, NoPipes)
     assert len(found) == MOST_DESCRIPTORS
@@ -216,13 +216,13 @@ def test_a_process_with_too_many_descriptors_is_not_told_of_at_all(tmp_path: Pat
     assert read_pipes(str(root), 10_000) is NoPipes.TOO_MUCH
 
 
-def test_only_pipes_of_that_very_process_are_told(tmp_path: Path) -> None:
-    root = write_process(tmp_path, one(100, 1, ["vllm"], {3: PIPE}))
+def test_only_pipes_of_that_very_process_are_read(tmp_path: Path) -> None:
+    root = write_process(tmp_path, entry_of(100, 1, ["vllm"], {3: PIPE}))
     for number, target in enumerate(["/dev/null", "socket:[7]", "anon_inode:[eventpoll]", "/tmp/pipe:[8]"], 10):
         (root / "fd" / str(number)).symlink_to(target)
     assert read_pipes(str(root), 10_000) == {3: PIPE}
-    assert read_pipes(str(root), 10_001) is NoPipes.GONE
-    assert read_pipes(str(tmp_path / "101"), 10_000) is NoPipes.GONE
+    assert read_pipes(str(root), 10_001) is NoPipes.ENDED
+    assert read_pipes(str(tmp_path / "101"), 10_000) is NoPipes.ENDED
 
 
 def test_what_a_real_process_holds_is_what_it_was_given() -> None:
@@ -244,10 +244,10 @@ def test_what_a_real_process_holds_is_what_it_was_given() -> None:
         child.communicate()
         os.close(reading)
         os.close(writing)
-    assert read_pipes(f"/proc/{child.pid}", int(stat[19])) is NoPipes.GONE
+    assert read_pipes(f"/proc/{child.pid}", int(stat[19])) is NoPipes.ENDED
 
 
-CORES = [one(200 + number, 1, ["VLLM::EngineCore"]) for number in range(8)]
+CORES = [entry_of(200 + number, 1, ["VLLM::EngineCore"]) for number in range(8)]
 
 
 @pytest.mark.parametrize(("seconds", "read"), [(10.0, 5), (0.25, 3), (0.0, 0)])
@@ -257,10 +257,10 @@ def test_pipes_have_a_budget_and_the_table_is_whole_all_the_same(seconds: float,
     tree.pipes(seconds)
     assert len(tree.looked_at) == read
     assert tree.table.by_pid.keys() == {1, *range(200, 208)}
-    untold = [tree.table.by_pid[pid] for pid in range(200, 208) if tree.table.by_pid[pid].pipes is None]
-    assert len(untold) == 8 - max(0, read - 1)  # less process 1, their parent
-    assert not any(process.pipes_denied for process in untold)
-    assert {parent_link(process, tree.table) for process in untold} == {ParentLink.UNKNOWN}
+    unread = [tree.table.by_pid[pid] for pid in range(200, 208) if tree.table.by_pid[pid].pipes is None]
+    assert len(unread) == 8 - max(0, read - 1)  # less process 1, their parent
+    assert not any(process.pipes_denied for process in unread)
+    assert {parent_link(process, tree.table) for process in unread} == {ParentLink.UNKNOWN}
 
 
 def test_services_spend_the_budget_first_and_then_each_user_in_turn(grow: Grow) -> None:
@@ -270,9 +270,9 @@ def test_services_spend_the_budget_first_and_then_each_user_in_turn(grow: Grow) 
         [
             READABLE_INIT,
             *(process | {"uid": 1000, "cgroup": session} for process in CORES),
-            one(300, 1, ["VLLM::EngineCore"], uid=1001, cgroup=session),
-            one(301, 1, ["VLLM::EngineCore"], uid=1000, cgroup="/system.slice/vllm.service"),
-            one(302, 1, ["VLLM::EngineCore"], uid=1001, cgroup="/system.slice/docker-" + 64 * "a" + ".scope"),
+            entry_of(300, 1, ["VLLM::EngineCore"], uid=1001, cgroup=session),
+            entry_of(301, 1, ["VLLM::EngineCore"], uid=1000, cgroup="/system.slice/vllm.service"),
+            entry_of(302, 1, ["VLLM::EngineCore"], uid=1001, cgroup="/system.slice/docker-" + 64 * "a" + ".scope"),
         ],
     )
     tree.seconds_each = MOST_SECONDS / 6
@@ -280,9 +280,9 @@ def test_services_spend_the_budget_first_and_then_each_user_in_turn(grow: Grow) 
     assert tree.looked_at == [301, 1, 302, 200, 300, 201]
 
 
-def test_what_may_not_be_read_is_told_from_what_costs_too_much(grow: Grow) -> None:
+def test_what_may_not_be_read_is_distinguished_from_what_costs_too_much(grow: Grow) -> None:
     no_descriptors: ProcessEntry = {"pid": 102, "ppid": 90, "argv": ["VLLM::EngineCore"]}
-    many = one(90, 1, ["gunicorn: worker [chat]"], dict.fromkeys(range(MOST_DESCRIPTORS + 1), PIPE))
+    many = entry_of(90, 1, ["gunicorn: worker [chat]"], dict.fromkeys(range(MOST_DESCRIPTORS + 1), PIPE))
     tree = grow([many, no_descriptors])
     assert tree.pipes() == {}
     assert (tree.table.by_pid[90].pipes_denied, tree.table.by_pid[102].pipes_denied) == (False, True)

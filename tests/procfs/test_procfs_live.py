@@ -71,7 +71,7 @@ def test_a_process_may_call_itself_anything(comm: bytes) -> None:
         assert process.uid == os.geteuid()
 
 
-def test_arguments_that_are_no_text_are_told_as_text() -> None:
+def test_arguments_that_are_no_text_are_given_as_text() -> None:
     with running(SLEEP, b"\xff\xfe", b"", b"a b\n", b"\xe2\x82\xac") as (pid, _):
         assert table().by_pid[pid].argv[3:] == ("\\xff\\xfe", "", "a b\n", "€")
 
@@ -98,13 +98,13 @@ def test_a_zombie_has_no_arguments_and_keeps_its_name() -> None:
 
 def test_processes_that_come_and_go_during_the_read_disturb_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     live = source()
-    read_one = live._process
+    read_process = live._process
     vanished = 0
 
     def counting(pid: int, before: _Known | None, *, due: bool) -> _Known:
         nonlocal vanished
         try:
-            return read_one(pid, before, due=due)
+            return read_process(pid, before, due=due)
         except OSError:
             vanished += 1
             raise
@@ -112,13 +112,13 @@ def test_processes_that_come_and_go_during_the_read_disturb_nothing(monkeypatch:
     monkeypatch.setattr(live, "_process", counting)
     loop = "while :; do for i in 1 2 3 4 5 6 7 8; do /bin/true & sleep 0.00$i & done; wait; done"
     churn = subprocess.Popen(["sh", "-c", loop], start_new_session=True)
-    seen: set[ProcessId] = set()
+    ids: set[ProcessId] = set()
     stop = time.monotonic() + 15
     try:
-        while len(seen) < 20 or vanished < 5:
+        while len(ids) < 20 or vanished < 5:
             now = live.read(stop)
             assert now.unreadable == 0
-            seen.update(process.id for process in now.by_pid.values() if process.session == churn.pid)
+            ids.update(process.id for process in now.by_pid.values() if process.session == churn.pid)
     finally:
         os.killpg(churn.pid, signal.SIGKILL)
         churn.wait()
@@ -218,11 +218,11 @@ def elsewhere(*command: str, procfs: str = "/proc", trust: bool = True, user: in
         check=True,
         timeout=30,
     )
-    told: list[object] = json.loads(run.stdout)
-    return told
+    answer: list[object] = json.loads(run.stdout)
+    return answer
 
 
-def test_without_privilege_every_process_is_told_as_with_it() -> None:
+def test_without_privilege_every_process_is_read_as_with_it() -> None:
     needs_root()
     with running(SLEEP, "secret") as (pid, _):
         count, unreadable, processes = elsewhere(user=NOBODY)
@@ -233,7 +233,7 @@ def test_without_privilege_every_process_is_told_as_with_it() -> None:
         assert processes[str(pid)] == [0, sys.executable]
 
 
-def _as_nobody_with(options: str, tmp_path: Path) -> list[object]:
+def _unprivileged_with(options: str, tmp_path: Path) -> list[object]:
     """Ask a source that is nobody and reads a procfs of its own, mounted with options (of its own since Linux 5.8)."""
     needs_root()
     open_to_all(tmp_path)
@@ -243,7 +243,7 @@ def _as_nobody_with(options: str, tmp_path: Path) -> list[object]:
 
 @pytest.mark.parametrize(("option", "how"), [("hidepid=2", "is not listed"), ("hidepid=1", "cannot be read")])
 def test_where_the_processes_of_others_are_hidden_there_is_no_table(tmp_path: Path, option: str, how: str) -> None:
-    cause, detail = _as_nobody_with(option, tmp_path)
+    cause, detail = _unprivileged_with(option, tmp_path)
     assert cause == "no_permission"
     assert isinstance(detail, str)
     assert how in detail
@@ -251,7 +251,7 @@ def test_where_the_processes_of_others_are_hidden_there_is_no_table(tmp_path: Pa
 
 
 def test_the_group_that_hidepid_excepts_sees_everything(tmp_path: Path) -> None:
-    count, unreadable, _ = _as_nobody_with(f"hidepid=2,gid={NOBODY}", tmp_path)
+    count, unreadable, _ = _unprivileged_with(f"hidepid=2,gid={NOBODY}", tmp_path)
     assert isinstance(count, int)
     assert count > 3
     assert unreadable == 0

@@ -52,7 +52,7 @@ def error_of(call: Callable[[], object]) -> SourceError:
     return caught.value
 
 
-def test_every_field_of_a_process_is_told(tmp_path: Path) -> None:
+def test_every_field_of_a_process_is_read(tmp_path: Path) -> None:
     entry: ProcessEntry = {
         "pid": 4711,
         "ppid": 4000,
@@ -101,14 +101,14 @@ def test_names_and_arguments_that_are_no_text_can_be_written_as_text(tmp_path: P
     process.comm.encode()
 
 
-def test_kernel_threads_are_told_by_their_flag_and_are_nobodys(tmp_path: Path) -> None:
+def test_kernel_threads_are_known_by_their_flag_and_of_no_unit(tmp_path: Path) -> None:
     entry = old(2, comm="kworker/R-VLLM::EngineCore", argv=[], flags=0x00200000 | 0x40, cgroup=HERE)
     process = Tree(tmp_path, [entry]).read().by_pid[2]
     assert process.kernel_thread
     assert (process.placement.home, process.engine, process.argv) == (Home.NONE, "", ())
 
 
-def test_what_cannot_be_read_of_a_process_is_counted_and_the_rest_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_read_of_a_process_is_counted_and_the_rest_is_reported(tmp_path: Path) -> None:
     tree = Tree(tmp_path, [old(10), old(11), old(12), old(13)])
     for name in ("10/cgroup", "11/cmdline", "12/stat"):  # a directory opens, and then fails to read
         (tmp_path / name).unlink()
@@ -136,7 +136,7 @@ def test_no_directory_and_an_empty_one_are_no_procfs(tmp_path: Path) -> None:
         assert error_of(lambda source=source: source.read(float("inf"))).cause is Cause.NO_PROCFS  # type: ignore[misc]
 
 
-def test_outside_of_the_hosts_pid_namespace_nothing_is_told(tmp_path: Path) -> None:
+def test_outside_of_the_hosts_pid_namespace_nothing_is_read(tmp_path: Path) -> None:
     write_proc(tmp_path, [old(10)], pid_namespace=4026532281)
     error = error_of(lambda: ProcfsSource(procfs=tmp_path, trust_pid_namespace=False).read(float("inf")))
     assert error.cause is Cause.PID_NAMESPACE
@@ -191,7 +191,7 @@ def test_a_deadline_that_has_passed_leaves_the_next_read_whole(tmp_path: Path) -
     assert set(tree.read().by_pid) == {1, 10}
 
 
-def test_what_is_told_of_a_settled_process_is_kept_for_a_while(tmp_path: Path) -> None:
+def test_what_is_known_of_a_settled_process_is_kept_for_a_while(tmp_path: Path) -> None:
     tree = Tree(tmp_path, [old(10)])
     tree.read()
     tree.move(10, THERE)
@@ -204,11 +204,11 @@ def test_a_move_to_another_cgroup_is_seen_within_a_minute_and_the_work_is_spread
     tree.read()
     for pid in pids:
         tree.move(pid, THERE)
-    seen = []
+    moves = []
     for _ in range(4):
         tree.now += 15
-        seen.append(sum(name == "there.service" for name in tree.units(pids).values()))
-    assert seen == [30, 60, 90, 120]
+        moves.append(sum(name == "there.service" for name in tree.units(pids).values()))
+    assert moves == [30, 60, 90, 120]
 
 
 def test_after_a_minute_without_a_read_everything_is_read_again(tmp_path: Path) -> None:
@@ -300,8 +300,8 @@ def test_endless_arguments_are_cut(tmp_path: Path) -> None:
 
 def test_a_read_that_runs_out_of_time_is_not_in_vain(tmp_path: Path) -> None:
     write_proc(tmp_path, [old(pid) for pid in range(10, 20)])
-    looks = iter(range(1000))
-    source = ProcfsSource(procfs=tmp_path, trust_pid_namespace=True, monotonic=lambda: next(looks))
+    times = iter(range(1000))
+    source = ProcfsSource(procfs=tmp_path, trust_pid_namespace=True, monotonic=lambda: next(times))
     error = error_of(lambda: source.read(6))  # it has looked at the clock once before
     assert (error.cause, error.detail) == (Cause.TIMEOUT, "6 of 11 processes read")
     assert sorted(source._known) == [1, 10, 11, 12, 13, 14]

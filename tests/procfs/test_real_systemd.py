@@ -28,11 +28,11 @@ print(json.dumps({
 """
 
 
-def asked(booted: Booted) -> dict[str, list[str]]:
-    told: dict[str, list[str]] = json.loads(
+def placements(booted: Booted) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = json.loads(
         booted.run(["env", "-C", "/", f"PYTHONPATH={EXPORTER}", sys.executable, "-c", ASK]).stdout
     )
-    return told
+    return found
 
 
 def test_every_main_process_is_in_the_unit_that_systemd_says(booted_systemd: Booted) -> None:  # noqa: F811
@@ -40,11 +40,11 @@ def test_every_main_process_is_in_the_unit_that_systemd_says(booted_systemd: Boo
     booted_systemd.systemctl("daemon-reload")
     for command in UNITS.values():
         booted_systemd.run(["sh", "-c", command])
-    told = asked(booted_systemd)
+    found = placements(booted_systemd)
     for unit in (*UNITS, "dbus.service", "systemd-journald.service"):
         main_pid = booted_systemd.show(unit, "MainPID")["MainPID"]
-        assert told[main_pid] == ["service", unit, "system"]
-    assert told["1"] == ["session"]
+        assert found[main_pid] == ["service", unit, "system"]
+    assert found["1"] == ["session"]
 
 
 def test_a_users_service_is_its_own_managers(booted_systemd: Booted) -> None:  # noqa: F811
@@ -52,6 +52,6 @@ def test_a_users_service_is_its_own_managers(booted_systemd: Booted) -> None:  #
     reach = ["env", "XDG_RUNTIME_DIR=/run/user/0", "DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/0/bus"]
     booted_systemd.run([*reach, "systemd-run", "--user", "--unit=mine.service", "sleep", "1000"])
     shown = booted_systemd.run([*reach, "systemctl", "--user", "show", "--value", "--property=MainPID", "mine.service"])
-    told = asked(booted_systemd)
-    assert told[shown.stdout.strip()] == ["service", "mine.service", "user@0"]
-    assert told[booted_systemd.show("user@0.service", "MainPID")["MainPID"]] == ["session"]
+    found = placements(booted_systemd)
+    assert found[shown.stdout.strip()] == ["service", "mine.service", "user@0"]
+    assert found[booted_systemd.show("user@0.service", "MainPID")["MainPID"]] == ["session"]

@@ -68,16 +68,16 @@ def test_other_titles_are_in_force_from_the_next_read_on(tmp_path: Path) -> None
     )
     source = ProcfsSource(procfs=tmp_path, trust_pid_namespace=False, titles=ROWS, clock=lambda: 100_000.0)
 
-    def told() -> list[tuple[str, Role]]:
+    def identities() -> list[tuple[str, Role]]:
         by_pid = source.read(time.monotonic() + 10).by_pid
         return [(by_pid[pid].engine, by_pid[pid].role) for pid in (10, 11)]
 
-    assert told() == [("acme", Role.CORE), ("vllm", Role.CORE)]
+    assert identities() == [("acme", Role.CORE), ("vllm", Role.CORE)]
     source.configure(titles=Titles([("VLLM*", "mine", Role.WORKER)]))
-    assert told() == [("", Role.OTHER), ("mine", Role.WORKER)]
+    assert identities() == [("", Role.OTHER), ("mine", Role.WORKER)]
     source.configure(titles=ROWS)
     (tmp_path / "11/stat").write_text((tmp_path / "11/stat").read_text().replace(" S ", " Z "))
-    assert told() == [("acme", Role.CORE), ("mine", Role.WORKER)]
+    assert identities() == [("acme", Role.CORE), ("mine", Role.WORKER)]
 
 
 def test_the_configs_titles_reach_the_processes_also_when_it_is_loaded_anew(tmp_path: Path) -> None:
@@ -86,16 +86,16 @@ def test_the_configs_titles_reach_the_processes_also_when_it_is_loaded_anew(tmp_
     core = 'processes: {titles: [{pattern: "acme::Eng*", engine: acme, role: core}]}\n'
     exporter = Exporter(parse(off + core, name="a"), Paths(procfs=tmp_path), clock=SystemClock())
 
-    def told() -> tuple[str, Role]:
+    def identities() -> tuple[str, Role]:
         processes = exporter.observe(time.monotonic() + 10).snapshot.processes
         assert isinstance(processes, Ok)
         return processes.value.by_pid[10].engine, processes.value.by_pid[10].role
 
     try:
-        assert told() == ("acme", Role.CORE)
+        assert identities() == ("acme", Role.CORE)
         exporter.configure(parse(off + core.replace("core", "worker"), name="a"))
-        assert told() == ("acme", Role.WORKER)
+        assert identities() == ("acme", Role.WORKER)
         exporter.configure(parse(off, name="a"))
-        assert told() == ("", Role.OTHER)
+        assert identities() == ("", Role.OTHER)
     finally:
         exporter.close()

@@ -21,7 +21,7 @@ def request(client: str = "127.0.0.1", host: str | None = "localhost:10061", **h
 
 
 @pytest.mark.parametrize("client", ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"])
-def test_who_comes_over_loopback_may(client: str) -> None:
+def test_a_local_client_may(client: str) -> None:
     assert may_see_all(request(client))
 
 
@@ -40,7 +40,7 @@ def test_who_comes_over_loopback_may(client: str) -> None:
         "localhost",
     ],
 )
-def test_who_comes_from_elsewhere_may_not_whatever_it_says(client: str) -> None:
+def test_a_client_from_elsewhere_may_not_whatever_it_says(client: str) -> None:
     assert not may_see_all(request(client))
     assert not may_see_all(request(client, x_forwarded_for="127.0.0.1"))
 
@@ -88,18 +88,18 @@ def test_what_a_proxy_on_this_host_asks_for_others_may_not(header: str) -> None:
 
 
 def test_it_goes_by_the_connection_and_the_headers_as_they_are_sent(serve: Starter) -> None:
-    def handler(asked: Request) -> Response:
-        return text(str(may_see_all(asked)))
+    def handler(incoming: Request) -> Response:
+        return text(str(may_see_all(incoming)))
 
     server = serve({"/": handler}, listen="[::]:0")
     for address in ("127.0.0.1", "::1"):
-        assert asked(address, server.address[1], "Host: localhost") == b"True"
-        assert asked(address, server.address[1], "Host: evil.example") == b"False"
-        assert asked(address, server.address[1], "Host: localhost", "x-FORWARDED-for: 10.0.0.7") == b"False"
-        assert asked(address, server.address[1], "Host: localhost", "Via: 1.1 proxy") == b"False"
+        assert answer_to(address, server.address[1], "Host: localhost") == b"True"
+        assert answer_to(address, server.address[1], "Host: evil.example") == b"False"
+        assert answer_to(address, server.address[1], "Host: localhost", "x-FORWARDED-for: 10.0.0.7") == b"False"
+        assert answer_to(address, server.address[1], "Host: localhost", "Via: 1.1 proxy") == b"False"
 
 
-def test_one_who_comes_to_an_address_of_this_host_that_others_reach_is_from_elsewhere() -> None:
+def test_a_client_of_an_address_that_other_hosts_reach_is_from_elsewhere() -> None:
     needs_root()
     done = subprocess.run(
         [needs("unshare"), "--net", sys.executable, "-c", _IN_A_NETWORK], capture_output=True, text=True, check=False
@@ -129,7 +129,7 @@ server.stop()
 """
 
 
-def asked(address: str, port: int, *headers: str) -> bytes:
+def answer_to(address: str, port: int, *headers: str) -> bytes:
     with socket.create_connection((address, port), timeout=5) as client:
         client.sendall("\r\n".join(["GET / HTTP/1.1", "Connection: close", *headers, "", ""]).encode())
         return received(client).partition(b"\r\n\r\n")[2]

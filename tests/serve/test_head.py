@@ -17,7 +17,7 @@ SCRAPE = (
 )
 
 
-class Asked:
+class Recorder:
     """Takes every path of a test, and keeps the requests."""
 
     def __init__(self) -> None:
@@ -29,9 +29,9 @@ class Asked:
 
 
 def taken(serve: Starter, head: bytes, path: str = "/") -> Request:
-    asked = Asked()
-    assert exchanged(serve({path: asked}), head).startswith(b"HTTP/1.1 200 OK\r\n")
-    (request,) = asked.requests
+    recorder = Recorder()
+    assert exchanged(serve({path: recorder}), head).startswith(b"HTTP/1.1 200 OK\r\n")
+    (request,) = recorder.requests
     return request
 
 
@@ -58,24 +58,24 @@ def test_a_scrape_by_prometheus_is_understood(serve: Starter) -> None:
 
 
 def test_no_part_of_a_head_is_taken_for_a_whole_one(serve: Starter) -> None:
-    asked = Asked()
-    server = serve({"/metrics": asked})
+    recorder = Recorder()
+    server = serve({"/metrics": recorder})
     with connect(server) as client:
         for end in range(len(SCRAPE) - 1):
             client.sendall(SCRAPE[end : end + 1])
         client.settimeout(0.05)
         with pytest.raises(TimeoutError):
             client.recv(1)
-        assert asked.requests == []
+        assert recorder.requests == []
         client.settimeout(5)
         client.sendall(SCRAPE[-1:])
         assert client.recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
 def test_what_follows_a_head_is_not_part_of_it(serve: Starter) -> None:
-    asked = Asked()
-    assert exchanged(serve({"/metrics": asked}), SCRAPE + SCRAPE).count(b"HTTP/1.1 200 OK") == 2
-    assert asked.requests[0] == asked.requests[1]
+    recorder = Recorder()
+    assert exchanged(serve({"/metrics": recorder}), SCRAPE + SCRAPE).count(b"HTTP/1.1 200 OK") == 2
+    assert recorder.requests[0] == recorder.requests[1]
 
 
 def test_bare_line_feeds_end_lines_too(serve: Starter) -> None:

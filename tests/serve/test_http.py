@@ -107,7 +107,7 @@ def test_a_large_body_does_not_cost_the_client_its_answer(serve: Starter) -> Non
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"505"),
     ],
 )
-def test_what_cannot_be_served_is_told_so_at_once(serve: Starter, sent: bytes, status: bytes) -> None:
+def test_what_cannot_be_served_is_refused_at_once(serve: Starter, sent: bytes, status: bytes) -> None:
     server = serve(timeout_seconds=60)
     with connect(server) as client:  # which does not wait for 60 s
         client.sendall(sent)

@@ -108,7 +108,7 @@ def test_the_client_that_has_kept_us_waiting_longest_makes_room(serve: Starter) 
         assert clients[2].recv(1000).startswith(b"HTTP/1.1 200")
 
 
-def test_when_every_client_waits_for_us_the_next_is_told_503_at_once(serve: Starter) -> None:
+def test_when_every_client_waits_for_us_the_next_is_answered_503_at_once(serve: Starter) -> None:
     gate = Gate()
     server = serve({"/": gate}, max_connections=2)
     with idle_clients(server, 2, REQUEST) as clients:
@@ -200,7 +200,7 @@ def test_a_further_head_has_no_more_time_than_the_first(serve: Starter) -> None:
     assert time.monotonic() - began < 2 * WAIT_SECONDS, "and not 60 s"
 
 
-def test_a_head_that_does_not_end_is_told_408(serve: Starter) -> None:
+def test_a_head_that_does_not_end_is_answered_408(serve: Starter) -> None:
     assert exchanged(serve(timeout_seconds=0.1), b"GET / HTTP/1.1\r\nHost:").startswith(b"HTTP/1.1 408 ")
 
 

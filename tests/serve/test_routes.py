@@ -22,11 +22,11 @@ def scrape(timeout: str | None) -> Request:
     return Request(method="GET", path="/metrics", query={}, headers=headers, client="127.0.0.1")
 
 
-def test_a_handler_is_told_all_about_its_request(serve: Starter) -> None:
-    seen: list[Request] = []
+def test_a_handler_gets_its_whole_request(serve: Starter) -> None:
+    requests: list[Request] = []
 
     def handler(request: Request) -> Response:
-        seen.append(request)
+        requests.append(request)
         return text("ok")
 
     get(
@@ -38,7 +38,7 @@ def test_a_handler_is_told_all_about_its_request(serve: Starter) -> None:
         "X_Prometheus_Scrape_Timeout_Seconds: 1",
         "Cookie: a=b",
     )
-    (request,) = seen
+    (request,) = requests
     assert request.path == "/metrics"
     assert request.query == {"name[]": ["up", "a b"], "empty": [""]}
     assert (request.headers["accept"], request.headers["accept-encoding"]) == ("text/plain", "gzip")
@@ -60,7 +60,7 @@ def test_an_ipv4_client_of_a_socket_for_both_has_its_ipv4_address(serve: Starter
 
 
 @pytest.mark.parametrize("path", ["/metrics/", "//metrics", "/metric", "/METRICS", "/", "/metrics/../metrics"])
-def test_a_path_is_its_exact_spelling_and_others_are_told_what_there_is(serve: Starter, path: str) -> None:
+def test_a_path_is_its_exact_spelling_and_the_404_lists_the_others(serve: Starter, path: str) -> None:
     status, headers, body = get(serve({"/metrics": metrics, "/healthz": hello}), path)
     assert status == 404
     assert body == b"no such page; there are:\n/healthz\n/metrics\n"
@@ -84,7 +84,7 @@ def test_a_handler_that_raises_costs_a_500_and_one_traceback(serve: Starter, cap
     assert "KeyError: 'secret'" in caplog.text
 
 
-def test_a_page_is_compressed_for_who_asks(serve: Starter) -> None:
+def test_a_page_is_compressed_on_request(serve: Starter) -> None:
     server = serve({"/metrics": metrics})
     status, headers, body = get(server, "/metrics", "Accept-Encoding: gzip")
     assert (status, headers["content-encoding"], headers["vary"]) == (200, "gzip", "Accept-Encoding")
@@ -92,7 +92,7 @@ def test_a_page_is_compressed_for_who_asks(serve: Starter) -> None:
     assert gzip.decompress(body) == PAGE
 
 
-def test_head_tells_the_length_that_get_would_send(serve: Starter) -> None:
+def test_head_gives_the_length_that_get_would_send(serve: Starter) -> None:
     server = serve({"/metrics": metrics})
     for header in ("Accept-Encoding: gzip", "Accept-Encoding: identity"):
         _, of_get, body = get(server, "/metrics", header)
@@ -101,14 +101,14 @@ def test_head_tells_the_length_that_get_would_send(serve: Starter) -> None:
         assert of_head["content-length"] == of_get["content-length"] == str(len(body))
 
 
-def test_a_handler_is_told_that_head_was_asked(serve: Starter) -> None:
+def test_a_handler_gets_the_method_head(serve: Starter) -> None:
     def handler(request: Request) -> Response:
         return text("", status=200 if request.method == "HEAD" else 418)
 
     assert get(serve({"/": handler}), method="HEAD")[0] == 200
 
 
-def test_a_page_is_sent_as_it_is_to_who_does_not_ask(serve: Starter) -> None:
+def test_a_page_is_sent_as_it_is_without_a_request_for_compression(serve: Starter) -> None:
     _, headers, body = get(serve({"/metrics": metrics}), "/metrics", "Accept-Encoding: gzip;q=0, br")
     assert body == PAGE
     assert "content-encoding" not in headers

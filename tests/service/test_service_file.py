@@ -166,9 +166,9 @@ def test_its_sandbox_hides_nothing_that_is_needed_and_gives_nothing_else(inside:
     inside.write_unit("llmhost.service.d/zz-once.conf", "[Service]\nType=oneshot\nRestart=no\nWatchdogSec=0\n")
     inside.systemctl("daemon-reload")
     inside.systemctl("start", "llmhost.service")
-    told = dict(line.split() for line in inside.run(["cat", "/var/lib/llmhost/told"]).stdout.splitlines())
+    facts = dict(line.split() for line in inside.run(["cat", "/var/lib/llmhost/told"]).stdout.splitlines())
     inside.run(["rm", "/etc/systemd/system/llmhost.service.d/zz-once.conf"])
-    assert told == {
+    assert facts == {
         "maps": "ok",
         "fd": "ok",
         "cgroup": "ok",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.needs import needs, needs_root
-from tests.fakes.shm import ShownProcesses, by_path, look, mounted, source
+from tests.fakes.shm import ShownProcesses, by_path, mounted, observe, source
 
 from llmhost.config.schema import SegmentNames
 from llmhost.model.reading import Cause
@@ -21,41 +21,41 @@ def never() -> bool:
     return False
 
 
-def test_a_file_is_told_by_inode_with_both_of_its_sizes(tmpfs: Path, processes: ShownProcesses) -> None:
+def test_a_file_is_listed_by_inode_with_both_of_its_sizes(tmpfs: Path, processes: ShownProcesses) -> None:
     path = tmpfs / "psm_e1a2b3c4"
     with path.open("wb") as file:
         file.write(b"x" * 5000)  # two pages
         file.truncate(1 << 24)
     before = time.time()
     os.chown(path, os.geteuid(), -1)
-    seen = by_path(look(source(tmpfs, processes)))["psm_e1a2b3c4"]
+    shared = by_path(observe(source(tmpfs, processes)))["psm_e1a2b3c4"]
     there = path.stat()
-    assert seen.id == SegmentId(there.st_dev, there.st_ino)
-    assert (seen.kind, seen.creator_pid, seen.uid) == (SegmentKind.PYTHON_SHM, None, os.geteuid())
-    assert (seen.size_bytes, seen.allocated_bytes) == (16_777_216, 8192)
-    assert seen.changed_at == pytest.approx(before, abs=1)
+    assert shared.id == SegmentId(there.st_dev, there.st_ino)
+    assert (shared.kind, shared.creator_pid, shared.uid) == (SegmentKind.PYTHON_SHM, None, os.geteuid())
+    assert (shared.size_bytes, shared.allocated_bytes) == (16_777_216, 8192)
+    assert shared.changed_at == pytest.approx(before, abs=1)
 
 
-def test_the_tmpfs_tells_what_is_used_beyond_the_files(tmp_path: Path, processes: ShownProcesses) -> None:
+def test_the_tmpfs_gives_the_use_beyond_the_files(tmp_path: Path, processes: ShownProcesses) -> None:
     with mounted(tmp_path / "small", "size=8M,nr_inodes=100") as directory:
         (directory / "a").write_bytes(b"x" * 4096)
         descriptor = os.open(directory / "b", os.O_RDWR | os.O_CREAT)
         os.write(descriptor, b"x" * 65536)
         (directory / "b").unlink()
-        seen = look(source(directory, processes))
+        shared = observe(source(directory, processes))
         os.close(descriptor)
-        assert (seen.size_bytes, seen.inodes, seen.inodes_used) == (8 << 20, 100, 3)  # the root, a, and b
-        assert seen.used_bytes is not None
-        assert seen.used_bytes - sum(segment.allocated_bytes for segment in seen.segments) == 65536
-        assert look(source(directory, processes)).used_bytes == 4096
+        assert (shared.size_bytes, shared.inodes, shared.inodes_used) == (8 << 20, 100, 3)  # the root, a, and b
+        assert shared.used_bytes is not None
+        assert shared.used_bytes - sum(segment.allocated_bytes for segment in shared.segments) == 65536
+        assert observe(source(directory, processes)).used_bytes == 4096
 
 
-def test_a_tmpfs_without_bounds_tells_no_sizes(tmp_path: Path, processes: ShownProcesses) -> None:
+def test_a_tmpfs_without_bounds_has_no_sizes(tmp_path: Path, processes: ShownProcesses) -> None:
     with mounted(tmp_path / "endless", "size=0,nr_inodes=0") as directory:
         (directory / "a").write_bytes(b"x" * 4096)
-        seen = look(source(directory, processes))
-        assert (seen.size_bytes, seen.used_bytes, seen.inodes, seen.inodes_used) == (None, None, None, None)
-        assert len(seen.segments) == 1
+        shared = observe(source(directory, processes))
+        assert (shared.size_bytes, shared.used_bytes, shared.inodes, shared.inodes_used) == (None, None, None, None)
+        assert len(shared.segments) == 1
 
 
 def test_a_flood_does_not_hide_what_was_there_before(tmpfs: Path) -> None:
@@ -96,10 +96,10 @@ ODD = [
 def test_files_may_be_called_anything(tmpfs: Path, processes: ShownProcesses) -> None:
     for name in ODD:
         os.mknod(os.fsencode(tmpfs) + b"/" + name)
-    seen = look(source(tmpfs, processes))
-    told = sorted(name.decode("utf-8", "backslashreplace") for name in ODD)
-    assert [segment.path for segment in seen.segments] == told
-    assert len({segment.id for segment in seen.segments}) == len(ODD) == len(told)
+    shared = observe(source(tmpfs, processes))
+    names = sorted(name.decode("utf-8", "backslashreplace") for name in ODD)
+    assert [segment.path for segment in shared.segments] == names
+    assert len({segment.id for segment in shared.segments}) == len(ODD) == len(names)
 
 
 def test_only_regular_files_count_and_no_symlink_is_followed(
@@ -117,28 +117,28 @@ def test_only_regular_files_count_and_no_symlink_is_followed(
     (tmpfs / "below" / "deeper").mkdir(parents=True)
     (tmpfs / "below" / "file").touch()
     (tmpfs / "below" / "deeper" / "psm_e1a2b3c4").touch()
-    seen = look(source(tmpfs, processes))
-    assert [(segment.path, segment.kind) for segment in seen.segments] == [
+    shared = observe(source(tmpfs, processes))
+    assert [(segment.path, segment.kind) for segment in shared.segments] == [
         ("below/deeper/psm_e1a2b3c4", SegmentKind.OTHER),
         ("below/file", SegmentKind.OTHER),
     ]
-    assert seen.unlisted == 0
+    assert shared.unlisted == 0
 
 
 def test_two_names_of_one_inode_are_one_file(tmpfs: Path, processes: ShownProcesses) -> None:
     (tmpfs / "second").write_bytes(b"x" * 4096)
     (tmpfs / "first").hardlink_to(tmpfs / "second")
-    (seen,) = look(source(tmpfs, processes)).segments
-    assert (seen.path, seen.allocated_bytes) == ("first", 4096)
+    (shared,) = observe(source(tmpfs, processes)).segments
+    assert (shared.path, shared.allocated_bytes) == ("first", 4096)
 
 
 def test_what_is_mounted_below_is_no_part_of_it(tmpfs: Path, processes: ShownProcesses) -> None:
     with mounted(tmpfs / "other"):
         (tmpfs / "other" / "psm_e1a2b3c4").touch()
         (tmpfs / "mine").touch()
-        seen = look(source(tmpfs, processes, most_files=1))
-        assert [segment.path for segment in seen.segments] == ["mine"]
-        assert seen.unlisted == 0
+        shared = observe(source(tmpfs, processes, most_files=1))
+        assert [segment.path for segment in shared.segments] == ["mine"]
+        assert shared.unlisted == 0
 
 
 def test_a_file_of_elsewhere_that_is_mounted_over_one_is_no_part_of_it(
@@ -149,7 +149,7 @@ def test_a_file_of_elsewhere_that_is_mounted_over_one_is_no_part_of_it(
     needs_root()
     subprocess.run([needs("mount"), "--bind", tmp_path / "elsewhere", tmpfs / "file"], check=True)
     try:
-        assert look(source(tmpfs, processes)).segments == ()
+        assert observe(source(tmpfs, processes)).segments == ()
     finally:
         subprocess.run([needs("umount"), tmpfs / "file"], check=True)
 
@@ -170,8 +170,8 @@ def test_a_directory_that_becomes_a_symlink_meanwhile_is_not_followed(
         return really_open(path, *given, **named)
 
     monkeypatch.setattr(os, "open", swapping)
-    seen = look(source(tmpfs, processes))
-    assert [segment.path for segment in seen.segments] == ["hidden/file"]
+    shared = observe(source(tmpfs, processes))
+    assert [segment.path for segment in shared.segments] == ["hidden/file"]
     assert (tmpfs / "below").is_symlink()
 
 
@@ -186,17 +186,17 @@ def test_directories_may_be_as_deep_as_they_like(tmpfs: Path, processes: ShownPr
     os.close(descriptor)
     (tmpfs / "file").touch()
     before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    seen = look(source(tmpfs, processes))
-    assert [segment.path for segment in seen.segments] == ["file"]
-    assert seen.unlisted == 1
+    shared = observe(source(tmpfs, processes))
+    assert [segment.path for segment in shared.segments] == ["file"]
+    assert shared.unlisted == 1
     assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
 def test_files_beyond_the_bound_are_counted(tmpfs: Path, processes: ShownProcesses) -> None:
     for number in range(7):
         (tmpfs / str(number)).touch()
-    seen = look(source(tmpfs, processes, most_files=5))
-    assert (len(seen.segments), seen.unlisted) == (5, 2)
+    shared = observe(source(tmpfs, processes, most_files=5))
+    assert (len(shared.segments), shared.unlisted) == (5, 2)
 
 
 def test_a_hundred_thousand_files_are_listed_in_bounded_time(tmpfs: Path, processes: ShownProcesses) -> None:
@@ -205,38 +205,38 @@ def test_a_hundred_thousand_files_are_listed_in_bounded_time(tmpfs: Path, proces
     for number in range(100_005):
         os.mknod(f"file-{number:08x}", dir_fd=descriptor)
     os.close(descriptor)
-    asked = source(tmpfs, processes)
+    shm_source = source(tmpfs, processes)
     began = time.process_time()
-    seen = asked.read(time.monotonic() + 60)
+    shared = shm_source.read(time.monotonic() + 60)
     assert time.process_time() - began < 8, "what a scrape has, were nobody else here"
-    assert (len(seen.segments), seen.unlisted) == (100_000, 5)
-    assert {segment.kind for segment in seen.segments} == {SegmentKind.OTHER}
-    assert {segment.holders for segment in seen.segments} == {frozenset()}
+    assert (len(shared.segments), shared.unlisted) == (100_000, 5)
+    assert {segment.kind for segment in shared.segments} == {SegmentKind.OTHER}
+    assert {segment.holders for segment in shared.segments} == {frozenset()}
     with pytest.raises(SourceError, match=r"timeout: .*: \d+ files listed"):
-        asked.read(time.monotonic() + 0.01)
+        shm_source.read(time.monotonic() + 0.01)
 
 
-def test_another_path_or_size_is_told_at_the_next_look_and_new_names_after_a_reload(
+def test_another_path_or_size_shows_at_the_next_read_and_new_names_after_a_reload(
     tmpfs: Path, processes: ShownProcesses
 ) -> None:
     path = tmpfs / "psm_e1a2b3c4"
     path.touch()
-    asked = source(tmpfs, processes)
-    assert look(asked).segments[0].kind is SegmentKind.PYTHON_SHM
+    shm_source = source(tmpfs, processes)
+    assert observe(shm_source).segments[0].kind is SegmentKind.PYTHON_SHM
     path.rename(tmpfs / "sem.mp-cg73a8ss")
     os.truncate(tmpfs / "sem.mp-cg73a8ss", 32)
-    seen = look(asked).segments[0]
-    assert (seen.path, seen.kind, seen.size_bytes) == ("sem.mp-cg73a8ss", SegmentKind.SEMAPHORE, 32)
+    shared = observe(shm_source).segments[0]
+    assert (shared.path, shared.kind, shared.size_bytes) == ("sem.mp-cg73a8ss", SegmentKind.SEMAPHORE, 32)
     rows = (SegmentNames(pattern="sem.*", kind=SegmentKind.NCCL),)
-    asked.configure(names=rows, grace_seconds=1.0)
-    assert look(asked).segments[0].kind is SegmentKind.NCCL
+    shm_source.configure(names=rows, grace_seconds=1.0)
+    assert observe(shm_source).segments[0].kind is SegmentKind.NCCL
 
 
 def fault(shm: Path, procfs: Path) -> SourceError:
-    asked = ShmSource(shm=shm, procfs=procfs, grace_seconds=30, trust_pid_namespace=True)
+    shm_source = ShmSource(shm=shm, procfs=procfs, grace_seconds=30, trust_pid_namespace=True)
     with pytest.raises(SourceError) as raised:
-        look(asked)
-    assert asked.doing() == "idle"
+        observe(shm_source)
+    assert shm_source.doing() == "idle"
     return raised.value
 
 
@@ -257,16 +257,16 @@ def test_without_a_procfs_there_is_no_reading(tmpfs: Path, tmp_path: Path) -> No
     assert fault(tmpfs, tmp_path / "absent").cause is Cause.NO_PROCFS
 
 
-def test_another_tmpfs_mounted_over_it_is_looked_at_from_then_on(tmpfs: Path, processes: ShownProcesses) -> None:
+def test_another_tmpfs_mounted_over_it_is_read_from_then_on(tmpfs: Path, processes: ShownProcesses) -> None:
     (tmpfs / "below").touch()
-    asked = source(tmpfs, processes)
-    (first,) = look(asked).segments
+    shm_source = source(tmpfs, processes)
+    (first,) = observe(shm_source).segments
     with mounted(tmpfs):
         (tmpfs / "above").touch()
-        (second,) = look(asked).segments
+        (second,) = observe(shm_source).segments
     assert (first.path, second.path) == ("below", "above")
     assert first.id.device != second.id.device
-    assert [segment.path for segment in look(asked).segments] == ["below"]
+    assert [segment.path for segment in observe(shm_source).segments] == ["below"]
 
 
 def test_listing_does_not_open_files(tmpfs: Path, processes: ShownProcesses) -> None:
@@ -275,7 +275,7 @@ def test_listing_does_not_open_files(tmpfs: Path, processes: ShownProcesses) -> 
     os.utime(path, (1.0, 1.0))
     before = path.stat()
     list_files(str(tmpfs), 10, never)
-    look(source(tmpfs, processes))
+    observe(source(tmpfs, processes))
     assert path.stat() == before
 
 

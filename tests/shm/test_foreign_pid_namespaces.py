@@ -1,4 +1,4 @@
-"""Who of another PID namespace has the same tmpfs: real namespaces, real mounts."""
+"""Processes of another PID namespace that have the same tmpfs: real namespaces, real mounts."""
 
 import subprocess
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def test_a_container_with_the_hosts_tmpfs_shares_it_and_one_without_does_not(
         assert read_foreign_pids(PROC, other, everybody) == Ok(frozenset())
 
 
-def test_of_one_who_cannot_be_looked_at_nothing_follows(tmpfs: Path, tmp_path: Path) -> None:
+def test_from_an_unreadable_process_nothing_follows(tmpfs: Path, tmp_path: Path) -> None:
     proc = tmp_path / "proc"
     (proc / "self/ns").mkdir(parents=True)
     (proc / "self/ns/pid").symlink_to("pid:[1]")

@@ -1,4 +1,4 @@
-"""Who holds which file: real processes that hold them the ways that real programs do."""
+"""The holders of each file: real processes that hold them the ways that real programs do."""
 
 import json
 import os
@@ -16,8 +16,8 @@ from tests.fakes.shm import (
     ShownProcesses,
     by_path,
     holders,
-    look,
     mounted,
+    observe,
     source,
     these,
 )
@@ -32,40 +32,40 @@ ATTACH = "from multiprocessing.shared_memory import SharedMemory; attached = Sha
 
 def make(child: Child, size: int = 65536) -> str:
     """Have it make a shared memory segment; gives its name."""
-    name = child.do(MAKE.format(size=size) + "; told = made.name")
+    name = child.do(MAKE.format(size=size) + "; answer = made.name")
     assert isinstance(name, str)
     return name
 
 
-def test_a_segment_is_held_by_its_maker_and_by_who_attached_later(tmpfs: Path, processes: ShownProcesses) -> None:
-    maker, reader, _ = (processes.child(tmpfs) for _ in range(3))
-    asked = source(tmpfs, processes)
-    name = make(maker)
-    assert holders(look(asked)) == {name: these(maker)}
-    reader.do(ATTACH.format(name=name))
-    asked = source(tmpfs, processes)
-    seen = by_path(look(asked))[name]
-    assert (seen.kind, seen.size_bytes, seen.holders) == (SegmentKind.PYTHON_SHM, 65536, these(maker, reader))
-    maker.do("made.close()")
-    assert holders(look(asked)) == {name: these(reader)}
-    reader.do("attached.close()")
-    seen = by_path(look(asked))[name]
-    assert seen.holders is None  # it lost its holders, and nobody looked at all processes since
-    assert by_path(look(source(tmpfs, processes)))[name].holders == frozenset()
-
-
-def test_who_was_there_all_along_is_found_when_the_holder_that_was_known_is_gone(
+def test_a_segment_is_held_by_its_maker_and_by_a_process_that_attached_later(
     tmpfs: Path, processes: ShownProcesses
 ) -> None:
-    maker, reader = processes.child(tmpfs), processes.child(tmpfs)
-    asked = source(tmpfs, processes)
+    maker, reader, _ = (processes.child(tmpfs) for _ in range(3))
+    shm_source = source(tmpfs, processes)
     name = make(maker)
-    look(asked)
+    assert holders(observe(shm_source)) == {name: these(maker)}
+    reader.do(ATTACH.format(name=name))
+    shm_source = source(tmpfs, processes)
+    shared = by_path(observe(shm_source))[name]
+    assert (shared.kind, shared.size_bytes, shared.holders) == (SegmentKind.PYTHON_SHM, 65536, these(maker, reader))
+    maker.do("made.close()")
+    assert holders(observe(shm_source)) == {name: these(reader)}
+    reader.do("attached.close()")
+    shared = by_path(observe(shm_source))[name]
+    assert shared.holders is None  # it lost its holders, and nobody looked at all processes since
+    assert by_path(observe(source(tmpfs, processes)))[name].holders == frozenset()
+
+
+def test_an_old_holder_is_found_when_the_known_one_is_gone(tmpfs: Path, processes: ShownProcesses) -> None:
+    maker, reader = processes.child(tmpfs), processes.child(tmpfs)
+    shm_source = source(tmpfs, processes)
+    name = make(maker)
+    observe(shm_source)
     reader.do(ATTACH.format(name=name))
     maker.do("made.close()")
-    assert holders(look(asked)) == {name: None}
-    asked.configure(names=(), grace_seconds=0.0)
-    assert holders(look(asked)) == {name: these(reader)}
+    assert holders(observe(shm_source)) == {name: None}
+    shm_source.configure(names=(), grace_seconds=0.0)
+    assert holders(observe(shm_source)) == {name: these(reader)}
 
 
 SEMAPHORE = """
@@ -75,7 +75,7 @@ lock = context.Lock()
 process = context.Process(target=time.sleep, args=(1000,))
 process.lock = lock
 process.start()
-told = process.pid
+answer = process.pid
 """
 
 
@@ -87,21 +87,21 @@ def test_a_semaphore_is_held_though_its_maker_maps_it_by_another_deleted_name(
     worker = maker.number(SEMAPHORE.format(method=method))
     maker.do(f"while 'sem.mp-' not in open('/proc/{worker}/maps').read(): time.sleep(0.01)")  # it starts on its own
     processes.show(worker)
-    (seen,) = look(source(tmpfs, processes)).segments
-    assert (seen.kind, seen.size_bytes) == (SegmentKind.SEMAPHORE, 32)
-    assert seen.holders == these(maker, worker)
+    (shared,) = observe(source(tmpfs, processes)).segments
+    assert (shared.kind, shared.size_bytes) == (SegmentKind.SEMAPHORE, 32)
+    assert shared.holders == these(maker, worker)
     maps = Path(f"/proc/{maker.pid}/maps").read_text(encoding="utf-8")
-    assert seen.path not in maps
+    assert shared.path not in maps
     assert "/dev/shm/sem." in maps
     os.kill(worker, signal.SIGKILL)
     maker.do("process.join()")
-    assert look(source(tmpfs, processes)).segments[0].holders == these(maker)
+    assert observe(source(tmpfs, processes)).segments[0].holders == these(maker)
 
 
 def test_a_semaphore_of_forked_processes_leaves_no_file(tmpfs: Path, processes: ShownProcesses) -> None:
     maker = processes.child(tmpfs)
     processes.show(maker.number(SEMAPHORE.format(method="fork")))
-    assert look(source(tmpfs, processes)).segments == ()
+    assert observe(source(tmpfs, processes)).segments == ()
     assert "/dev/shm/sem." in Path(f"/proc/{maker.pid}/maps").read_text(encoding="utf-8")
 
 
@@ -126,18 +126,18 @@ path = {path!r}
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_a_file_is_held_whichever_way_and_known_to_be_at_the_next_look(
+def test_a_file_is_held_whichever_way_and_known_to_be_at_the_next_scan(
     way: str, tmpfs: Path, processes: ShownProcesses
 ) -> None:
     path = tmpfs / "file"
     path.write_bytes(b"x")
     holder, _ = processes.child(), processes.child()
     holder.do(MAPPED.format(path=str(path)) + way)
-    asked = source(tmpfs, processes)
+    shm_source = source(tmpfs, processes)
     for _ in range(3):
-        assert holders(look(asked)) == {"file": these(holder)}
+        assert holders(observe(shm_source)) == {"file": these(holder)}
     holder.end()
-    assert holders(look(asked)) == {"file": None}
+    assert holders(observe(shm_source)) == {"file": None}
 
 
 def test_a_holder_in_another_mount_namespace_is_found_by_another_path(
@@ -146,7 +146,7 @@ def test_a_holder_in_another_mount_namespace_is_found_by_another_path(
     holder = processes.child(tmpfs)
     (tmpfs / "file").touch()
     holder.do("kept = open('/dev/shm/file')")
-    assert holders(look(source(tmpfs, processes))) == {"file": these(holder)}
+    assert holders(observe(source(tmpfs, processes))) == {"file": these(holder)}
 
 
 def test_a_file_of_the_same_inode_in_another_tmpfs_is_another_file(
@@ -158,8 +158,8 @@ def test_a_file_of_the_same_inode_in_another_tmpfs_is_another_file(
         (other / "psm_e1a2b3c4").touch()
         assert (tmpfs / "psm_e1a2b3c4").stat().st_ino == (other / "psm_e1a2b3c4").stat().st_ino
         inside.do("kept = open('/dev/shm/psm_e1a2b3c4')")
-        assert holders(look(source(tmpfs, processes))) == {"psm_e1a2b3c4": frozenset()}
-        assert holders(look(source(other, processes))) == {"psm_e1a2b3c4": these(inside)}
+        assert holders(observe(source(tmpfs, processes))) == {"psm_e1a2b3c4": frozenset()}
+        assert holders(observe(source(other, processes))) == {"psm_e1a2b3c4": these(inside)}
 
 
 EXIT = {"x86_64": 60, "aarch64": 93}  # _exit(2) of one thread alone, by its number
@@ -170,24 +170,24 @@ def test_a_process_whose_first_thread_has_ended_still_holds(tmpfs: Path, process
     path.touch()
     holder = processes.child()
     code = "import ctypes, threading, time; kept = open({path!r}); libc = ctypes.CDLL(None)\n"
-    code += "threading.Thread(target=time.sleep, args=(1000,)).start(); told = threading.get_native_id()"
+    code += "threading.Thread(target=time.sleep, args=(1000,)).start(); answer = threading.get_native_id()"
     holder.do(code.format(path=str(path)))
     holder.tell(f"libc.syscall({EXIT[os.uname().machine]}, 0)")
     while Path(f"/proc/{holder.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z":
         os.sched_yield()
-    assert holders(look(source(tmpfs, processes))) == {"file": these(holder)}
+    assert holders(observe(source(tmpfs, processes))) == {"file": these(holder)}
     holder.end()
-    assert holders(look(source(tmpfs, processes))) == {"file": frozenset()}
+    assert holders(observe(source(tmpfs, processes))) == {"file": frozenset()}
 
 
 def test_zombies_hold_nothing(tmpfs: Path, processes: ShownProcesses) -> None:
     (tmpfs / "file").touch()
     parent = processes.child()
-    parent.do(f"import os; kept = open({str(tmpfs / 'file')!r}); told = pid = os.fork()\nif not pid: os._exit(0)")
-    zombie = parent.number("kept.close(); os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT); told = pid")
+    parent.do(f"import os; kept = open({str(tmpfs / 'file')!r}); answer = pid = os.fork()\nif not pid: os._exit(0)")
+    zombie = parent.number("kept.close(); os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT); answer = pid")
     processes.show(zombie)
-    seen = look(source(tmpfs, processes))
-    assert (holders(seen), seen.uninspected) == ({"file": frozenset()}, 0)
+    shared = observe(source(tmpfs, processes))
+    assert (holders(shared), shared.uninspected) == ({"file": frozenset()}, 0)
 
 
 AS_NOBODY = """
@@ -204,19 +204,19 @@ print(json.dumps([seen.uninspected, holders]))
 """
 
 
-def test_where_a_process_may_not_be_inspected_nothing_is_told_to_be_unheld(
+def test_where_a_process_may_not_be_inspected_nothing_is_called_unheld(
     tmpfs: Path, tmp_path: Path, processes: ShownProcesses
 ) -> None:
     needs_root()
     open_to_all(tmp_path)
     open_to_all(processes.path)
     (tmpfs / "of-root").touch()
-    (tmpfs / "of-nobody").touch()
-    root, nobody = processes.child(), processes.child()
+    (tmpfs / "of-hidden").touch()
+    root, hidden = processes.child(), processes.child()
     root.do(f"kept = open({str(tmpfs / 'of-root')!r})")
-    nobody.do(f"kept = open({str(tmpfs / 'of-nobody')!r})")
-    nobody.do("import ctypes, os; os.setgroups([]); os.setgid(65534); os.setuid(65534)")
-    nobody.do("ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)")  # PR_SET_DUMPABLE, which the change of user took away
+    hidden.do(f"kept = open({str(tmpfs / 'of-hidden')!r})")
+    hidden.do("import ctypes, os; os.setgroups([]); os.setgid(65534); os.setuid(65534)")
+    hidden.do("ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)")  # PR_SET_DUMPABLE, which the change of user took away
     run = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, str(tmpfs), str(processes.path)],
         env={"PYTHONPATH": str(ROOT / "exporter")},
@@ -226,7 +226,7 @@ def test_where_a_process_may_not_be_inspected_nothing_is_told_to_be_unheld(
     )
     uninspected, held = json.loads(run.stdout)
     assert uninspected == 2  # root's, and process 1
-    assert held == {"of-root": None, "of-nobody": [nobody.pid]}
+    assert held == {"of-root": None, "of-hidden": [hidden.pid]}
 
 
 @pytest.mark.parametrize("trusted", [True, False])
@@ -250,8 +250,8 @@ def test_in_a_pid_namespace_of_our_own_files_may_be_held_by_processes_that_we_do
 def test_where_processes_are_hidden_files_may_be_held_by_them(tmpfs: Path, processes: ShownProcesses) -> None:
     (tmpfs / "file").touch()
     processes.hide(1)
-    seen = look(source(tmpfs, processes))
-    assert (holders(seen), seen.uninspected) == ({"file": None}, 1)
+    shared = observe(source(tmpfs, processes))
+    assert (holders(shared), shared.uninspected) == ({"file": None}, 1)
 
 
 def test_a_reused_pid_is_another_process(tmpfs: Path, processes: ShownProcesses, children: Children) -> None:
@@ -261,11 +261,11 @@ def test_a_reused_pid_is_another_process(tmpfs: Path, processes: ShownProcesses,
         child.do(f"kept = open({str(tmpfs / 'file')!r})")
     shown = processes.path / "77"
     shown.symlink_to(f"/proc/{first.pid}")
-    asked = source(tmpfs, processes)
-    (before,) = holders(look(asked))["file"] or frozenset()
+    shm_source = source(tmpfs, processes)
+    (before,) = holders(observe(shm_source))["file"] or frozenset()
     shown.unlink()
     shown.symlink_to(f"/proc/{second.pid}")
-    (after,) = holders(look(asked))["file"] or frozenset()
+    (after,) = holders(observe(shm_source))["file"] or frozenset()
     assert before.pid == after.pid == 77
     assert before.start_ticks == first.id.start_ticks
     assert after.start_ticks == second.id.start_ticks

@@ -1,4 +1,4 @@
-"""What processes have mapped and open: asked of the kernel, and read as text; the same answer."""
+"""Files that processes have mapped and open: asked of the kernel, and read as text, with the same answer."""
 
 import ctypes
 import errno
@@ -74,8 +74,8 @@ def test_a_file_is_found_however_it_is_mapped(
     there = path.stat()
     assert by_query(child.pid, there.st_dev) == by_text(child.pid, there.st_dev) == set()
     child.do(f"mapped({str(path)!r}, {protection}, {flags}, {opened})")
-    for gone in (False, True):
-        if gone:
+    for deleted in (False, True):
+        if deleted:
             path.unlink()
         assert by_text(child.pid, there.st_dev) == {there.st_ino}
         assert by_query(child.pid, there.st_dev) == {there.st_ino}
@@ -86,7 +86,7 @@ def test_a_file_is_found_however_it_is_mapped(
             assert (held.process, held.inodes) == (child.id, frozenset({there.st_ino}))
 
 
-def test_both_tell_the_same_of_thousands_of_mappings(child: Child, tmpfs: Path) -> None:
+def test_both_give_the_same_for_thousands_of_mappings(child: Child, tmpfs: Path) -> None:
     for number in range(300):
         (tmpfs / str(number)).write_bytes(b"x")
     ways = [(READ | WRITE, SHARED), (READ, PRIVATE), (READ, SHARED)]
@@ -101,7 +101,7 @@ def test_both_tell_the_same_of_thousands_of_mappings(child: Child, tmpfs: Path) 
     assert by_text(child.pid, device) == by_query(child.pid, device) == expected
 
 
-def test_both_tell_the_same_of_every_process_and_every_filesystem() -> None:
+def test_both_give_the_same_for_every_process_and_every_filesystem() -> None:
     compared = 0
     for pid in Inspector(Path("/proc")).pids():
         try:
@@ -110,10 +110,10 @@ def test_both_tell_the_same_of_every_process_and_every_filesystem() -> None:
             for device in devices:
                 major, minor = (int(number, 16) for number in device.split(":"))
                 before = by_text(pid, os.makedev(major, minor))
-                asked = by_query(pid, os.makedev(major, minor))
+                answer = by_query(pid, os.makedev(major, minor))
                 if before == by_text(pid, os.makedev(major, minor)):  # it may be starting or ending
-                    assert asked == before
-                    compared += bool(asked)
+                    assert answer == before
+                    compared += bool(answer)
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
     assert compared
@@ -138,7 +138,7 @@ MAPS = b"""\
 """
 
 
-def test_the_text_is_read_by_its_fields_and_not_by_what_paths_look_like() -> None:
+def test_the_text_is_read_by_its_fields_and_not_by_the_form_of_paths() -> None:
     assert parse_maps(MAPS, os.makedev(0, 0x1B)) == {5, 18446744073709551615, 7}
     assert parse_maps(MAPS, os.makedev(0, 0x2B)) == {9}
     assert parse_maps(MAPS, os.makedev(0, 0x1BA)) == {11}
@@ -151,24 +151,24 @@ def test_what_is_open_is_found_without_waiting_for_any_server(
     child: Child, tmpfs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmpfs / "file").touch()
-    (tmpfs / "gone").touch()
+    (tmpfs / "deleted").touch()
     code = "import os, socket; made = [os.pipe(), socket.socket(), os.memfd_create('m')]"
     child.do(f"{code}; kept = [os.open(p, os.O_RDONLY) for p in ({str(tmpfs)!r}, {str(tmpfs / 'file')!r}, '/')]")
-    child.do(f"kept.append(os.open({str(tmpfs / 'gone')!r}, os.O_PATH)); os.unlink({str(tmpfs / 'gone')!r})")
+    child.do(f"kept.append(os.open({str(tmpfs / 'deleted')!r}, os.O_PATH)); os.unlink({str(tmpfs / 'deleted')!r})")
     inodes = {tmpfs.stat().st_ino, (tmpfs / "file").stat().st_ino}
     device = tmpfs.stat().st_dev
     directory = os.open(f"/proc/{child.pid}", os.O_RDONLY)
     try:
-        asked = descriptors.open_inodes(directory, device)
-        assert asked > inodes
-        assert len(asked) == 3
+        answer = descriptors.open_inodes(directory, device)
+        assert answer > inodes
+        assert len(answer) == 3
         monkeypatch.setattr(descriptors, "_statx", None)
-        assert descriptors.open_inodes(directory, device) == asked
+        assert descriptors.open_inodes(directory, device) == answer
     finally:
         os.close(directory)
 
 
-def test_a_file_that_is_mapped_and_closed_in_the_middle_of_a_look_is_found(
+def test_a_file_that_is_mapped_and_closed_in_the_middle_of_a_scan_is_found(
     child: Child, tmpfs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmpfs / "file"

@@ -1,4 +1,4 @@
-"""How often all processes are looked at, and what is told between: real files and processes, a clock set by hand."""
+"""The times of full scans, and the claims between them: real files and processes, a clock set by hand."""
 
 import os
 from pathlib import Path
@@ -10,14 +10,14 @@ from tests.fakes.shm import (
     ShownProcesses,
     by_path,
     holders,
-    look,
+    observe,
     source,
     these,
 )
 
 from llmhost.sources.shm.source import ShmSource
 
-NOBODY: frozenset[object] = frozenset()
+NO_HOLDERS: frozenset[object] = frozenset()
 
 
 class Watched:
@@ -33,10 +33,10 @@ class Watched:
         """Look, so many seconds on; gives the holders by path."""
         self.clock.at = 1000.0 + seconds
         self.inspector.inspected.clear()
-        return dict(holders(look(self.asked, self.clock)))
+        return dict(holders(observe(self.asked, self.clock)))
 
     def inspected_at(self, path: str) -> float:
-        return by_path(look(self.asked, self.clock))[path].inspected_at - 1000.0
+        return by_path(observe(self.asked, self.clock))[path].inspected_at - 1000.0
 
     @property
     def inspected(self) -> list[tuple[int, bool]]:
@@ -53,12 +53,12 @@ def watched(tmpfs: Path, processes: ShownProcesses) -> Watched:
     return Watched(tmpfs, processes)
 
 
-def test_without_files_no_process_is_looked_at(watched: Watched) -> None:
+def test_without_files_no_process_is_inspected(watched: Watched) -> None:
     assert watched.at(0) == watched.at(100) == {}
     assert (watched.inspected, watched.full_scans) == ([], 0)
 
 
-def test_while_all_files_have_their_known_holders_only_those_are_looked_at_and_quickly(
+def test_while_all_files_have_their_known_holders_only_those_are_inspected_and_quickly(
     watched: Watched, tmpfs: Path, processes: ShownProcesses
 ) -> None:
     holder, bystander = processes.child(), processes.child()
@@ -74,7 +74,7 @@ def test_while_all_files_have_their_known_holders_only_those_are_looked_at_and_q
     assert watched.full_scans == 1
 
 
-def test_what_an_engine_makes_and_who_joins_it_is_found_without_a_full_scan(
+def test_what_an_engine_makes_and_its_later_holders_are_found_without_a_full_scan(
     watched: Watched, tmpfs: Path, processes: ShownProcesses
 ) -> None:
     engine, old = processes.child(), processes.child()
@@ -99,11 +99,11 @@ def test_what_an_engine_makes_and_who_joins_it_is_found_without_a_full_scan(
 
 def test_full_scans_are_a_grace_time_apart_while_a_file_has_no_holder(watched: Watched, tmpfs: Path) -> None:
     (tmpfs / "file").touch()
-    told = []
+    claims = []
     for seconds in range(0, 91, 15):
-        assert watched.at(seconds) == {"file": NOBODY}
-        told.append((seconds, watched.inspected_at("file"), watched.full_scans))
-    assert told == [(0, 0, 1), (15, 0, 1), (30, 30, 2), (45, 30, 2), (60, 60, 3), (75, 60, 3), (90, 90, 4)]
+        assert watched.at(seconds) == {"file": NO_HOLDERS}
+        claims.append((seconds, watched.inspected_at("file"), watched.full_scans))
+    assert claims == [(0, 0, 1), (15, 0, 1), (30, 30, 2), (45, 30, 2), (60, 60, 3), (75, 60, 3), (90, 90, 4)]
 
 
 def test_a_file_that_loses_its_holder_is_not_known_until_the_next_scan(
@@ -115,9 +115,9 @@ def test_a_file_that_loses_its_holder_is_not_known_until_the_next_scan(
     assert watched.at(0) == {"file": these(holder)}
     holder.do("kept.close()")
     assert watched.at(1) == {"file": None}
-    assert watched.at(30) == {"file": NOBODY}
+    assert watched.at(30) == {"file": NO_HOLDERS}
     holder.do(f"kept = open({str(tmpfs / 'file')!r})")
-    assert watched.at(31) == {"file": NOBODY}
+    assert watched.at(31) == {"file": NO_HOLDERS}
     assert watched.inspected_at("file") == 30  # which is true: it was held by nobody then
     assert watched.at(60) == {"file": these(holder)}
     holder.do("kept.close()")
@@ -130,7 +130,7 @@ def test_a_file_that_was_in_somebodys_hands_since_the_scan_is_not_known(
 ) -> None:
     path = tmpfs / "file"
     path.touch()
-    assert watched.at(0) == {"file": NOBODY}
+    assert watched.at(0) == {"file": NO_HOLDERS}
     changed = path.stat().st_ctime_ns
     while path.stat().st_ctime_ns == changed:  # the kernel's clock for it ticks every 4 ms or so
         if change == "write":
@@ -143,10 +143,10 @@ def test_a_file_that_was_in_somebodys_hands_since_the_scan_is_not_known(
             path.unlink()
             path.touch()
     assert watched.at(1) == {"file": None}
-    assert watched.at(30) == {"file": NOBODY}
+    assert watched.at(30) == {"file": NO_HOLDERS}
 
 
-def test_a_holder_that_has_no_mapping_costs_a_thorough_look_at_itself_alone(
+def test_a_holder_that_has_no_mapping_costs_a_thorough_inspection_of_itself_alone(
     watched: Watched, tmpfs: Path, processes: ShownProcesses
 ) -> None:
     maps, opens = sorted((processes.child(), processes.child()), key=lambda child: child.pid)
@@ -158,7 +158,7 @@ def test_a_holder_that_has_no_mapping_costs_a_thorough_look_at_itself_alone(
     assert watched.at(1) == {"mapped": these(maps), "opened": these(opens)}
     assert watched.inspected == [(maps.pid, False), (opens.pid, False), (opens.pid, True)]
     (tmpfs / "unheld").touch()
-    assert watched.at(31)["unheld"] == NOBODY
+    assert watched.at(31)["unheld"] == NO_HOLDERS
     thorough = [pid for pid, how in watched.inspected if how]
     assert sorted(thorough) == sorted({1, maps.pid, opens.pid})  # once each, though it was a full scan
 
@@ -167,10 +167,10 @@ def test_nothing_stays_open_between_reads(tmpfs: Path, processes: ShownProcesses
     (tmpfs / "below").mkdir()
     (tmpfs / "below" / "file").touch()
     ended = processes.child()
-    asked = source(tmpfs, processes)
-    look(asked)
+    shm_source = source(tmpfs, processes)
+    observe(shm_source)
     ended.end()
     before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    asked.configure(names=(), grace_seconds=0.0)
-    look(asked)
+    shm_source.configure(names=(), grace_seconds=0.0)
+    observe(shm_source)
     assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208

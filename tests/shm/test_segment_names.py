@@ -40,7 +40,7 @@ REAL = [
     ("__KMP_REGISTERED_LIB_4711_1000", SegmentKind.OPENMP, 4711),
     ("__KMP_REGISTERED_LIB_4711", SegmentKind.OPENMP, 4711),
 ]
-OTHERS = [
+FOREIGN = [
     "PostgreSQL.3158292",
     "pulse-shm-1746316362",
     "mono.4711",
@@ -71,11 +71,11 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("name", "kind", "pid"), REAL)
-def test_a_name_tells_its_kind_and_its_makers_pid(name: str, kind: SegmentKind, pid: int | None) -> None:
+def test_a_name_gives_its_kind_and_its_makers_pid(name: str, kind: SegmentKind, pid: int | None) -> None:
     assert kind_of(name) == (kind, pid)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", FOREIGN)
 def test_what_is_not_listed_is_other(name: str) -> None:
     assert kind_of(name) == (SegmentKind.OTHER, None)
 

@@ -1,4 +1,4 @@
-"""What becomes of a killed engine's segments at 2, 20 and 60 seconds, by a clock set by hand."""
+"""The states of a killed engine's segments at 2, 20 and 60 seconds, by a clock set by hand."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ from tests.fakes.shm import (
     Child,
     Hand,
     ShownProcesses,
-    look,
+    observe,
     source,
 )
 from tests.fakes.values import snapshot, table
@@ -30,14 +30,14 @@ class Observations:
     def __init__(self, shm: Path, shown: ShownProcesses) -> None:
         self.clock = Hand()
         self.policy = Policy(segment_grace_seconds=30.0)
-        self.asked = source(shm, shown, clock=self.clock)
+        self.shm_source = source(shm, shown, clock=self.clock)
         self.history = History()
 
     def at(self, seconds: float) -> Mapping[str, SegmentState]:
         self.clock.at = 1000.0 + seconds
-        seen = look(self.asked, self.clock)
-        states = self.take(Ok(seen))
-        return {segment.path: states[segment.id] for segment in seen.segments}
+        shared = observe(self.shm_source, self.clock)
+        states = self.take(Ok(shared))
+        return {segment.path: states[segment.id] for segment in shared.segments}
 
     def take(self, shared: Reading[SharedMemory]) -> Mapping[SegmentId, SegmentState]:
         taken = replace(snapshot(at_monotonic=self.clock.at), shm=shared)
@@ -64,22 +64,22 @@ def test_a_killed_engines_segment_is_unheld_and_after_the_grace_time_stale(
     observed: Observations, tmpfs: Path, processes: ShownProcesses
 ) -> None:
     killed = engine(tmpfs, processes)
-    told = [observed.at(seconds)["psm_e1a2b3c4"] for seconds in (-60, -45, -30, -15)]
+    states = [observed.at(seconds)["psm_e1a2b3c4"] for seconds in (-60, -45, -30, -15)]
     killed.end()
-    told += [observed.at(seconds)["psm_e1a2b3c4"] for seconds in (2, 20, 31.9, 32, 60)]
-    assert told == [LIVE, LIVE, LIVE, LIVE, UNHELD, UNHELD, UNHELD, STALE, STALE]
+    states += [observed.at(seconds)["psm_e1a2b3c4"] for seconds in (2, 20, 31.9, 32, 60)]
+    assert states == [LIVE, LIVE, LIVE, LIVE, UNHELD, UNHELD, UNHELD, STALE, STALE]
 
 
-def test_where_all_processes_were_looked_at_just_before_it_is_not_known_for_a_grace_time(
+def test_after_a_full_scan_just_before_it_is_unknown_for_a_grace_time(
     observed: Observations, tmpfs: Path, processes: ShownProcesses
 ) -> None:
     killed = engine(tmpfs, processes)
     (tmpfs / "PostgreSQL.3158292").touch()  # for which there is a full scan every 30 s
-    told = [observed.at(seconds) for seconds in (-60, -30, -1)]
+    states = [observed.at(seconds) for seconds in (-60, -30, -1)]
     killed.end()
-    told += [observed.at(seconds) for seconds in (2, 20, 29, 32, 60)]
-    assert [one["psm_e1a2b3c4"] for one in told] == [LIVE, LIVE, LIVE, UNHELD, UNHELD, UNHELD, STALE, STALE]
-    other = [one["PostgreSQL.3158292"] for one in told]
+    states += [observed.at(seconds) for seconds in (2, 20, 29, 32, 60)]
+    assert [found["psm_e1a2b3c4"] for found in states] == [LIVE, LIVE, LIVE, UNHELD, UNHELD, UNHELD, STALE, STALE]
+    other = [found["PostgreSQL.3158292"] for found in states]
     assert other == [UNHELD, STALE, STALE, STALE, STALE, STALE, STALE, STALE]
 
 

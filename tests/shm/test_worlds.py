@@ -1,4 +1,4 @@
-"""What is claimed of files in worlds made up at random, where the truth is known.
+"""Claims on files in worlds made up at random, where the truth is known.
 
 Processes come, go, fork, take files and let go of them, some refuse to be inspected, files appear and change, deadlines
 cut scans short. The inspector is made up too: it tells the truth of its moment.
@@ -164,9 +164,9 @@ def test_no_claim_is_ever_false(seed: int) -> None:
     assert scans
 
 
-def test_worlds_tell_everything_there_is_to_tell() -> None:
+def test_claims_on_random_worlds_are_true() -> None:
     """The test above would pass of a source that never claims anything."""
-    told: dict[str, int] = {"held": 0, "unheld": 0, "unknown": 0}
+    counts: dict[str, int] = {"held": 0, "unheld": 0, "unknown": 0}
     missing = 0
     for seed in range(60):
         world = World(seed)
@@ -178,17 +178,17 @@ def test_worlds_tell_everything_there_is_to_tell() -> None:
             refusing = any(made.refuses for made in world.processes.values())
             for inode, claim in claims.items():
                 truth = world.holding(inode)
-                seen = {process for process in truth if not world.processes[process.pid].refuses}
+                inspectable = {process for process in truth if not world.processes[process.pid].refuses}
                 if claim.holders is None:
-                    told["unknown"] += 1
+                    counts["unknown"] += 1
                     assert refusing  # with a full scan at every look, nothing else is unknown
-                    assert not seen
+                    assert not inspectable
                 elif claim.holders:
-                    told["held"] += 1
-                    missing += claim.holders != seen
+                    counts["held"] += 1
+                    missing += claim.holders != inspectable
                 else:
-                    told["unheld"] += 1
+                    counts["unheld"] += 1
                     assert not truth
                     assert claim.inspected_at == world.now
-    assert min(told.values()) > 500
-    assert missing < told["held"] / 5  # who took hold of a held file since the last full scan
+    assert min(counts.values()) > 500
+    assert missing < counts["held"] / 5  # who took hold of a held file since the last full scan

@@ -82,9 +82,9 @@ def exporter(booted_systemd: Booted, nvml: NvmlInside) -> Iterator[ExporterInsid
         "vllm-e.service", unit("e", "2,3", "/bin/sh -c 'until test -e /run/free; do sleep 0.05; done'")
     )
     booted_systemd.systemctl("daemon-reload")
-    with ExporterInside(booted_systemd, nvml) as one:
-        one.knows(*(f"vllm-{name}.service" for name in "abcde"))
-        yield one
+    with ExporterInside(booted_systemd, nvml) as running:
+        running.knows(*(f"vllm-{name}.service" for name in "abcde"))
+        yield running
     booted_systemd.systemctl("stop", "vllm-*.service")
 
 

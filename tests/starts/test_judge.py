@@ -109,7 +109,7 @@ def test_memory_that_is_free_is_a_clean_start_without_lists() -> None:
         assert (judge.lists.reads, judge.processes.reads) == (0, 0)
 
 
-def test_memory_in_use_is_looked_into_with_lists_and_processes() -> None:
+def test_memory_in_use_is_attributed_by_lists_and_processes() -> None:
     old = process(7, in_service("vllm.service"), start=100)
     lists = report([gpu(memory=memory(used=70 * GIB), holders=held_by(7, 70 * GIB))])
     with JudgeUnderTest(report([gpu(memory=memory(used=70 * GIB), holders=CHANGING)]), lists).running() as judge:
@@ -200,10 +200,10 @@ def test_a_bug_costs_a_verdict_and_not_the_judge() -> None:
 
 
 def test_a_bug_in_telling_of_a_start_ends_no_judging(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = threading.Event()
+    reported = threading.Event()
 
     def broken(*_: object) -> str:
-        told.set()
+        reported.set()
         raise ZeroDivisionError
 
     def silent() -> NvmlReport:
@@ -214,7 +214,7 @@ def test_a_bug_in_telling_of_a_start_ends_no_judging(monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as patched:
             patched.setattr("llmhost.starts.judge.start_line", broken)
             judge.starts()
-            assert told.wait(8)
+            assert reported.wait(8)
             assert judge.verdict().verdict is Verdict.UNKNOWN
         judge.memory.answer = lambda: report([gpu(memory=memory(used=0))])
         judge.starts("vllm-b.service")

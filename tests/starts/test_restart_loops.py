@@ -121,7 +121,7 @@ def test_the_starts_of_each_unit_are_its_runs_and_its_attempts_exactly(
             assert known >= 0.99 * runs[name], f"{name}: {starts[name]}"
 
 
-def test_an_exporter_that_is_killed_again_and_again_loses_nothing_that_it_has_told(
+def test_an_exporter_that_is_killed_again_and_again_loses_nothing_that_it_has_reported(
     booted_systemd: Booted, nvml: NvmlInside, loops: None
 ) -> None:
     booted = booted_systemd

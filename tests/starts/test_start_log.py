@@ -43,7 +43,7 @@ def unattributed(gpu: str, used_bytes: int) -> Obstacle:
     return Obstacle(uuid=GpuUuid(f"GPU-{gpu}"), gpu=gpu, used_bytes=used_bytes)
 
 
-def test_a_start_tells_who_is_in_the_way() -> None:
+def test_a_start_names_the_holders_in_its_way() -> None:
     assert start_line(VLLM, START, (held(), unattributed("6", 2 * GIB))) == (
         "start unit=vllm.service attempt=3 trigger=auto verdict=resident in_the_way="
         '"GPU 0: 80.1 GiB leftover pid 4711 (VLLM::Worker_TP0) of vllm.service; GPU 6: 2.0 GiB unattributed" '
@@ -75,7 +75,7 @@ def test_an_unknown_verdict_says_why() -> None:
     )
 
 
-def test_the_end_of_a_run_tells_its_result_and_how_long_it_was() -> None:
+def test_the_end_of_a_run_gives_its_result_and_duration() -> None:
     ended = replace(START, end=End(at=1010.0, result="exit-code", exec_main_status=1, asked=False, seconds=12.34))
     assert end_line(Ended(unit=unit(), start=ended)) == (
         "end unit=vllm.service attempt=3 trigger=auto result=exit-code exec_main_status=1 asked=no after=12.3s "

@@ -23,7 +23,7 @@ from llmhost.model.unit import UnitSettings
 from llmhost.model.unit_event import UnitEvent
 from llmhost.starts.judge import Judge
 from llmhost.starts.memory_release import ReleaseTimer
-from llmhost.starts.watch import Watch
+from llmhost.starts.watch import StartWatcher
 
 ON_GPU_0 = UnitSettings(service_type="simple", environment=(("CUDA_VISIBLE_DEVICES", "0"),))
 RUNNING = replace(
@@ -38,7 +38,7 @@ LOADED = Holdings(invocation_id="a", own_bytes={GpuUuid("GPU-0"): 70 * GIB}, oth
 @contextmanager
 def watching(
     save: Callable[[History], None] | None = None, used: int = 0
-) -> Iterator[tuple[Watch, HistoryKeeper, ScriptedSource[NvmlReport]]]:
+) -> Iterator[tuple[StartWatcher, HistoryKeeper, ScriptedSource[NvmlReport]]]:
     clock, source = SystemClock(), ScriptedSource(lambda: report([gpu(memory=memory(used=used))]))
     host, nvml = Worker("host", ScriptedSource(lambda: HOST), clock), Worker("memory", source, clock)
     keeper = HistoryKeeper(History(), policy=Policy, save=save)
@@ -54,7 +54,7 @@ def watching(
         config=Config,
         clock=clock,
     )
-    watch = Watch(keeper=keeper, judge=judge, release=release)
+    watch = StartWatcher(keeper=keeper, judge=judge, release=release)
     host.start()
     nvml.start()
     watch.start()
@@ -91,7 +91,7 @@ def test_the_history_is_saved_also_while_events_never_pause(monkeypatch: pytest.
 
 
 def test_a_release_is_measured_from_an_end_that_was_seen_and_from_no_other() -> None:
-    gone: dict[str, Any] = {"invocation_id": "", "result": "", "settings": None, "state_change_monotonic": None}
+    ended: dict[str, Any] = {"invocation_id": "", "result": "", "settings": None, "state_change_monotonic": None}
     with watching(used=70 * GIB) as (watch, keeper, source):
         watch.put(event("unseen.service", gap=True))
         watch.put(event("seen.service", gap=True))
@@ -100,7 +100,7 @@ def test_a_release_is_measured_from_an_end_that_was_seen_and_from_no_other() -> 
             keeper.history, holdings=dict.fromkeys(keeper.history.units, LOADED)
         )  # by an observation of both
         # One was stopped, and let go of by systemd, while nobody watched; the other fails now.
-        watch.put(event("unseen.service", gap=True, active_state="inactive", sub_state="dead", main_pid=0, **gone))
+        watch.put(event("unseen.service", gap=True, active_state="inactive", sub_state="dead", main_pid=0, **ended))
         failed: dict[str, Any] = {"result": "exit-code", "state_change_monotonic": time.monotonic()}
         watch.put(event("seen.service", active_state="failed", sub_state="failed", main_pid=0, **failed))
         until(lambda: source.reads > 0)

@@ -31,19 +31,19 @@ def request_in(directory: Path, now: Now | None = None) -> PauseRequest:
 def test_it_holds_until_its_time_and_can_be_taken_back(tmp_path: Path) -> None:
     run, now = tmp_path / "run" / "llmhost", Now()
     request = request_in(run, now)
-    assert request.seconds_left() == 0.0
+    assert request.remaining_seconds() == 0.0
     ask(run, boot_id=BOOT, until_boottime_seconds=1300.0)
-    assert request.seconds_left() == 300.0
+    assert request.remaining_seconds() == 300.0
     now.seconds = 1299.5
-    assert request.seconds_left() == 0.5
+    assert request.remaining_seconds() == 0.5
     now.seconds = 1300.0
-    assert request.seconds_left() == 0.0
+    assert request.remaining_seconds() == 0.0
     ask(run, boot_id=BOOT, until_boottime_seconds=1310.0)
-    assert request.seconds_left() == 10.0
+    assert request.remaining_seconds() == 10.0
     ask(run, boot_id=BOOT, until_boottime_seconds=1302)  # the later one counts, also where it is shorter
-    assert request.seconds_left() == 2.0
+    assert request.remaining_seconds() == 2.0
     assert withdraw(run)
-    assert request.seconds_left() == 0.0
+    assert request.remaining_seconds() == 0.0
     assert not withdraw(run)
     assert list(run.iterdir()) == []
 
@@ -59,7 +59,7 @@ def test_everybody_may_read_it_whatever_the_umask(tmp_path: Path) -> None:
 
 def test_it_is_over_after_a_boot_without_a_complaint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ask(tmp_path, boot_id="another boot", until_boottime_seconds=1300.0)
-    assert request_in(tmp_path).seconds_left() == 0.0
+    assert request_in(tmp_path).remaining_seconds() == 0.0
     assert caplog.text == ""
 
 
@@ -86,14 +86,14 @@ def test_an_invalid_request_is_logged_once_and_ignored(
 ) -> None:
     (tmp_path / "release").write_bytes(content.encode("latin-1"))
     request = request_in(tmp_path)
-    assert [request.seconds_left() for _ in range(3)] == [0.0] * 3
+    assert [request.remaining_seconds() for _ in range(3)] == [0.0] * 3
     (line,) = caplog.messages
-    assert line.startswith(f"{tmp_path}/release is no wish that counts: ")
+    assert line.startswith(f"{tmp_path}/release is no valid request: ")
 
 
 def test_an_hour_may_be_requested(tmp_path: Path) -> None:
     ask(tmp_path, boot_id=BOOT, until_boottime_seconds=1000.0 + 3600)
-    assert request_in(tmp_path).seconds_left() == 3600.0
+    assert request_in(tmp_path).remaining_seconds() == 3600.0
 
 
 def test_another_users_file_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -101,10 +101,10 @@ def test_another_users_file_is_ignored(tmp_path: Path, caplog: pytest.LogCapture
     ask(tmp_path, boot_id=BOOT, until_boottime_seconds=1300.0)
     os.chown(tmp_path / "release", 65534, 65534)
     request = request_in(tmp_path)
-    assert request.seconds_left() == 0.0
+    assert request.remaining_seconds() == 0.0
     assert "it belongs to user 65534" in caplog.text
     ask(tmp_path, boot_id=BOOT, until_boottime_seconds=1300.0)  # one of ours takes its place
-    assert request.seconds_left() == 300.0
+    assert request.remaining_seconds() == 300.0
 
 
 def test_what_is_no_file_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -120,7 +120,7 @@ def test_what_is_no_file_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixtur
             os.mkfifo(run / "release")
         else:
             (run / "release").mkdir()
-        assert request_in(run).seconds_left() == 0.0
+        assert request_in(run).remaining_seconds() == 0.0
     assert len(caplog.messages) == 3
 
 

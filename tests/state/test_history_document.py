@@ -99,8 +99,21 @@ def test_whatever_stands_in_place_of_any_one_value_it_is_read_or_refused() -> No
     assert len(places) > 150
     for container, key in places:
         before = container[key]
-        others: tuple[object, ...] = (None, True, -1, 2**64, 1e308, "", "é" * 1000, [], [[]], {}, {"": {}}, [[1, 2]])
-        for other in others:
+        replacements: tuple[object, ...] = (
+            None,
+            True,
+            -1,
+            2**64,
+            1e308,
+            "",
+            "é" * 1000,
+            [],
+            [[]],
+            {},
+            {"": {}},
+            [[1, 2]],
+        )
+        for other in replacements:
             container[key] = other
             try:
                 assert isinstance(history_of(json.dumps(document).encode()), History)

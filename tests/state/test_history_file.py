@@ -143,7 +143,7 @@ def test_a_directory_has_one_exporter_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_directory_that_cannot_be_used_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_used_is_reported_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     for directory, complaint in ((tmp_path / "none", "No such file or directory"), (file, "Not a directory")):

@@ -124,20 +124,20 @@ def test_a_number_that_is_none_is_not_written(number: float) -> None:
 
 
 @pytest.mark.parametrize("hint", [object, int | str, list[int], bytes])
-def test_a_type_without_a_form_is_told_when_the_form_is_asked_for(hint: object) -> None:
+def test_a_type_without_a_codec_is_refused_when_the_codec_is_made(hint: object) -> None:
     with pytest.raises(TypeError, match="has no form in JSON"):
         codec_of(hint)
 
 
 def test_an_object_that_was_written_before_is_not_put_in_words_again() -> None:
     cache = EncodeCache(Inner)
-    one, other = Inner(at=1.0, note="one"), Inner(at=2.0)
+    first, second = Inner(at=1.0, note="one"), Inner(at=2.0)
     codec = codec_of(tuple[Inner, ...])
-    assert codec.encode((one, other), cache) == '[{"at":1.0,"note":"one"},{"at":2.0,"note":""}]'
-    object.__setattr__(one, "note", "nobody does this to a frozen one")
+    assert codec.encode((first, second), cache) == '[{"at":1.0,"note":"one"},{"at":2.0,"note":""}]'
+    object.__setattr__(first, "note", "nobody does this to a frozen one")
     cache.drop_unused()
-    assert codec.encode((one, Inner(at=3.0)), cache) == '[{"at":1.0,"note":"one"},{"at":3.0,"note":""}]'
+    assert codec.encode((first, Inner(at=3.0)), cache) == '[{"at":1.0,"note":"one"},{"at":3.0,"note":""}]'
     cache.drop_unused()
     codec.encode((), cache)
     cache.drop_unused()  # and what was not in the last writing is
-    assert codec.encode((one,), cache) == '[{"at":1.0,"note":"nobody does this to a frozen one"}]'
+    assert codec.encode((first,), cache) == '[{"at":1.0,"note":"nobody does this to a frozen one"}]'

@@ -52,7 +52,7 @@ def test_what_outlives_a_boot_is_saved_at_once_and_the_rest_once_a_minute(tmp_pa
         assert saved(tmp_path) == replace(counted, processes_at=7302.0)
 
 
-def test_a_disk_that_is_full_leaves_the_file_as_it_was_and_is_told_once(
+def test_a_disk_that_is_full_leaves_the_file_as_it_was_and_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -120,7 +120,7 @@ def test_a_copy_is_brought_to_the_disk_every_five_minutes(tmp_path: Path) -> Non
         assert synced() == with_starts(1, 1)
 
 
-def test_a_copy_that_cannot_be_made_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_copy_that_cannot_be_made_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     clock = Clock()
     (tmp_path / "history.json.synced").mkdir()

@@ -254,7 +254,7 @@ def test_9_the_effective_uid_authenticates() -> None:
             os.seteuid(0)
 
 
-def test_9_where_uids_are_mapped_the_socket_tells_who_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_9_where_uids_are_mapped_the_socket_proves_our_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(address: str) -> None:
         async with connected(address) as bus:
             assert await bus.call(BUS_DRIVER, "GetConnectionUnixUser", "s", bus.unique_name) == [os.getuid()]
@@ -276,7 +276,7 @@ def test_a_bus_that_refuses_us_is_quoted() -> None:
 
 
 def test_no_more_calls_are_in_flight_than_the_bus_allows() -> None:
-    seen = threading.Semaphore(0)
+    received = threading.Semaphore(0)
     answer = threading.Event()
 
     def collect(connection: Connection) -> None:
@@ -284,7 +284,7 @@ def test_no_more_calls_are_in_flight_than_the_bus_allows() -> None:
         waiting = []
         for _ in range(MAX_CALLS_IN_FLIGHT):
             waiting.append(connection.receive())
-            seen.release()
+            received.release()
         answer.wait(10)
         connection.socket.setblocking(False)
         with pytest.raises(BlockingIOError):  # the 33rd is kept back until one is answered
@@ -299,7 +299,7 @@ def test_no_more_calls_are_in_flight_than_the_bus_allows() -> None:
         async with connected(address) as bus:
             calls = [asyncio.create_task(bus.call(PEER, "Go")) for _ in range(100)]
             for _ in range(MAX_CALLS_IN_FLIGHT):
-                await asyncio.to_thread(seen.acquire)
+                await asyncio.to_thread(received.acquire)
             answer.set()
             assert await asyncio.gather(*calls) == [[]] * 100
 

@@ -1,4 +1,4 @@
-"""What a connection makes of the messages that it gets: the eighth of dbus-next's defects, order, and forgery."""
+"""The handling of received messages: the eighth of dbus-next's defects, order, and forgery."""
 
 import asyncio
 
@@ -102,7 +102,7 @@ def test_a_reply_is_handled_at_its_place_among_the_signals() -> None:
         asyncio.run(asyncio.wait_for(run(address), 5))
 
 
-def test_a_reply_from_somebody_else_is_ignored() -> None:
+def test_a_reply_from_another_sender_is_ignored() -> None:
     def forge(connection: Connection) -> None:
         connection.greet()
         call = connection.receive()

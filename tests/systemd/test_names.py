@@ -73,7 +73,7 @@ def test_patterns_match_as_pythons_do() -> None:
         ("vllm-[]a]*[!]].service", "vllm-?*?.service"),
     ],
 )
-def test_what_systemd_is_asked_for_depends_on_nobodys_reading_of_sets_and_backslashes(glob: str, wide: str) -> None:
+def test_a_glob_for_systemd_has_no_sets_and_backslashes(glob: str, wide: str) -> None:
     assert wider(glob) == wide
 
 

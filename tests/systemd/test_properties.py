@@ -158,7 +158,7 @@ def test_limits_that_are_off_are_absent_and_what_is_not_restricted_says_nothing(
     assert (none_at_all.address_families, none_at_all.families_are_allowed) == ((), True)
 
 
-def test_the_prefixes_of_commands_are_told_as_they_are_written() -> None:
+def test_the_prefixes_of_commands_are_given_as_they_are_written() -> None:
     def full(*flags: str) -> list[Any]:
         return ["/bin/true", ["/bin/true"], list(flags), 0, 0, 0, 0, 0, 0, 0]
 
@@ -166,7 +166,7 @@ def test_the_prefixes_of_commands_are_told_as_they_are_written() -> None:
     assert settings(ExecStartPreEx=commands).exec_start_pre_prefixes == ("", "+", "-+", "!", "")
 
 
-def test_what_an_old_systemd_does_not_tell_is_absent() -> None:
+def test_what_an_old_systemd_does_not_have_is_absent() -> None:
     parsed = parse_unit(MINIMAL)
     assert parsed.wrong == ()
     assert parsed.unit == Unit(
@@ -256,6 +256,6 @@ def test_a_units_file_says_what_an_unloaded_unit_is() -> None:
     assert (missing.active_state, missing.sub_state, missing.nrestarts) == ("inactive", "dead", None)
 
 
-def test_commands_are_told_apart_from_other_values() -> None:
+def test_commands_are_distinguished_from_other_values() -> None:
     assert exec_start([command("/bin/a", "b")]) == (("/bin/a", "b"),)
     assert exec_start("nonsense") == ()

@@ -1,4 +1,4 @@
-"""What a real systemd does, and the record that its events make of it: each written down by hand."""
+"""Actions of a real systemd, and the history that its events make: each written down by hand."""
 
 import time
 from collections.abc import Iterator
@@ -225,7 +225,7 @@ def test_a_restart_after_reset_failed_is_automatic_even_so(host: Booted, watched
     assert len(record.starts) >= 2 + restarts
 
 
-def test_a_kill_is_a_failure_that_nobody_asked_systemd_for(host: Booted, watched: Watched) -> None:
+def test_a_kill_is_a_failure_without_a_job_of_systemds(host: Booted, watched: Watched) -> None:
     host.systemctl("start", "e-killed.service")
     up(watched, "e-killed.service")
     host.systemctl("kill", "--signal=KILL", "e-killed.service")
@@ -252,7 +252,7 @@ def test_a_stop_and_a_restart_are_ends_that_were_asked_for(host: Booted, watched
     assert (record.failures_total, record.unexpected_stops_total, record.stopped) == ({}, 0, True)
 
 
-def test_each_run_of_a_unit_that_is_let_go_of_at_once_is_told(host: Booted, watched: Watched) -> None:
+def test_each_run_of_a_unit_that_is_unloaded_at_once_is_reported(host: Booted, watched: Watched) -> None:
     for _ in range(20):
         host.systemctl("start", "e-once.service", check=False)  # returns when it has ended
     record = ended(watched, "e-once.service", 20)
@@ -261,7 +261,7 @@ def test_each_run_of_a_unit_that_is_let_go_of_at_once_is_told(host: Booted, watc
     assert record.failures_total == {"exit-code": 20}
 
 
-def test_each_run_of_a_transient_unit_that_is_let_go_of_at_once_is_told(host: Booted, watched: Watched) -> None:
+def test_each_run_of_a_transient_unit_that_is_unloaded_at_once_is_reported(host: Booted, watched: Watched) -> None:
     for _ in range(5):
         oneshot = ["systemd-run", "--collect", "--unit=e-transient", "--property=Type=oneshot", "/bin/false"]
         host.run(oneshot, check=False)
@@ -310,7 +310,7 @@ def test_an_instance_is_a_unit_of_its_own(host: Booted, watched: Watched) -> Non
     assert ends(record) == [("exit-code", 3, False)]
 
 
-def test_a_reload_and_a_reexecution_tell_no_end_and_no_start(host: Booted, watched: Watched) -> None:
+def test_a_reload_and_a_reexecution_are_no_end_and_no_start(host: Booted, watched: Watched) -> None:
     host.systemctl("start", "e-killed.service")
     up(watched, "e-killed.service")
     host.systemctl("daemon-reload")
@@ -323,6 +323,6 @@ def test_a_reload_and_a_reexecution_tell_no_end_and_no_start(host: Booted, watch
     assert ends(record) == []
     host.systemctl("stop", "e-killed.service")
     assert ends(ended(watched, "e-killed.service")) == [("success", 15, True)]
-    told = [event for event in watched.events if event.unit.id.name == "e-killed.service"]
-    assert sum(event.gap for event in told) == 3, "once for each connection and each run of systemd"
-    assert all(a.unit != b.unit or b.gap for a, b in pairwise(told))
+    events = [event for event in watched.events if event.unit.id.name == "e-killed.service"]
+    assert sum(event.gap for event in events) == 3, "once for each connection and each run of systemd"
+    assert all(a.unit != b.unit or b.gap for a, b in pairwise(events))

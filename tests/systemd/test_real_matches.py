@@ -1,4 +1,4 @@
-"""Which units the source takes from a real systemd: what globs mean there, and what anybody may have it load."""
+"""The units that the source takes from a real systemd: matches of globs, and units that any user has it load."""
 
 import contextlib
 
@@ -73,8 +73,8 @@ def test_what_anybody_has_systemd_load_is_let_go(host: Booted) -> None:
                     signature="s",
                     body=[name],
                 )
-                asked = peer.send(load)
-                while (answer := peer.receive()) is not None and answer.reply_serial != asked:
+                replies = peer.send(load)
+                while (answer := peer.receive()) is not None and answer.reply_serial != replies:
                     pass
                 assert answer is not None
                 assert answer.signature == "o"
@@ -82,5 +82,5 @@ def test_what_anybody_has_systemd_load_is_let_go(host: Booted) -> None:
         host.run(["systemd-run", "--unit=model-last", "/bin/sleep", "1000"])
         eventually(source, lambda found: set(found) == {*before, "model-last.service"})
         eventually(source, lambda _: len(watched._by_name) == len(before) + 1 and not watched._rules._all_units)
-        eventually(source, lambda _: not [name for name in watched._discovery._looked_at if name.startswith("x")])
+        eventually(source, lambda _: not [name for name in watched._discovery._checked if name.startswith("x")])
         host.systemctl("stop", "model-last.service")

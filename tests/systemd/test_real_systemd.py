@@ -267,13 +267,13 @@ def test_a_crash_loop_is_followed_by_signals_alone(host: Booted, source: Systemd
     assert (unit.sub_state, unit.exec_main_status) == ("running", None)
 
 
-def test_a_transient_unit_is_told_until_and_after_it_goes(host: Booted, source: SystemdSource) -> None:
+def test_a_transient_unit_is_reported_until_and_after_it_goes(host: Booted, source: SystemdSource) -> None:
     unit = units(source)["vllm-transient.service"]
     assert_as_shown(unit, host.show("vllm-transient.service", *SHOWN))
     assert unit.unit_file_state == "transient"
     host.systemctl("stop", "vllm-transient.service")
-    gone = eventually(source, lambda found: found["vllm-transient.service"].load_state == "not-found")
-    assert gone["vllm-transient.service"].active_state == "inactive"
+    unloaded = eventually(source, lambda found: found["vllm-transient.service"].load_state == "not-found")
+    assert unloaded["vllm-transient.service"].active_state == "inactive"
     host.run(["systemd-run", "--unit=vllm-transient", "/bin/sleep", "1000"])
     eventually(source, lambda found: found["vllm-transient.service"].sub_state == "running")
 
@@ -300,10 +300,10 @@ def test_looking_makes_systemd_load_nothing(host: Booted) -> None:
         read(source)
     # systemd answers after all that it has sent before
     end = listener.send(Message("org.freedesktop.systemd1", "/org/freedesktop/systemd1", PEER, "Ping"))
-    seen = []
+    loaded = []
     while (message := listener.receive()) is not None and message.reply_serial != end:
-        seen.append(message)
-    assert [message.body for message in seen if message.member in ("UnitNew", "UnitRemoved")] == []
+        loaded.append(message)
+    assert [message.body for message in loaded if message.member in ("UnitNew", "UnitRemoved")] == []
     listener.close()
 
 

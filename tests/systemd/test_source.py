@@ -52,9 +52,9 @@ def test_signals_alone_bring_changes(bus: PrivateBus) -> None:
         assert systemd.calls == []
 
 
-def test_units_that_nobody_watches_cost_no_message(bus: PrivateBus) -> None:
-    others = [{"Id": f"other{number}.service"} for number in range(500)]
-    with FakeSystemd(bus, [VLLM, *others]) as systemd, source_on(bus) as source:
+def test_unwatched_units_cost_no_message(bus: PrivateBus) -> None:
+    ignored = [{"Id": f"other{number}.service"} for number in range(500)]
+    with FakeSystemd(bus, [VLLM, *ignored]) as systemd, source_on(bus) as source:
         read(source)
         connection = connection_of(source)
         sent, received = connection.sent, connection.received

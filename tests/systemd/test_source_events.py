@@ -1,4 +1,4 @@
-"""What the source tells of units as it happens, against a systemd that does as it is told."""
+"""Events of units as they happen, against a fake systemd."""
 
 import threading
 from collections.abc import Callable
@@ -27,7 +27,7 @@ A, B, C = (letter * 32 for letter in "abc")
 FILE = [("/etc/systemd/system/vllm.service", "enabled")]
 
 
-class Told:
+class EventLog:
     """Takes events, and says what they are in short: name, load state or state, InvocationID's first, gap."""
 
     def __init__(self) -> None:
@@ -50,33 +50,33 @@ class Told:
         ]
 
 
-def test_it_connects_and_tells_without_being_read(bus: PrivateBus) -> None:
-    told = Told()
+def test_it_connects_and_reports_without_being_read(bus: PrivateBus) -> None:
+    log = EventLog()
     clock: Callable[[], float] = lambda: 7.0  # noqa: E731
-    with FakeSystemd(bus, [VLLM]), source_on(bus, on_event=told, clock=clock, wall_clock=lambda: 1007.0) as source:
+    with FakeSystemd(bus, [VLLM]), source_on(bus, on_event=log, clock=clock, wall_clock=lambda: 1007.0) as source:
         source.start()
         source.start()
-        wait_until(lambda: told.events)
-        assert told.of() == [("active", "", True)]
-        assert (told.events[0].at, told.events[0].at_monotonic) == (1007.0, 7.0)
-        assert told.thread is source._thread
+        wait_until(lambda: log.events)
+        assert log.of() == [("active", "", True)]
+        assert (log.events[0].at, log.events[0].at_monotonic) == (1007.0, 7.0)
+        assert log.thread is source._thread
         source.close()
         source.start()
 
 
-def test_each_change_is_told_once_and_in_order(bus: PrivateBus) -> None:
-    told = Told()
+def test_each_change_is_reported_once_and_in_order(bus: PrivateBus) -> None:
+    log = EventLog()
     other = {"Id": "vllm-b.service"}
-    with FakeSystemd(bus, [VLLM, other]) as systemd, source_on(bus, on_event=told) as source:
+    with FakeSystemd(bus, [VLLM, other]) as systemd, source_on(bus, on_event=log) as source:
         read(source)
-        before = len(told.events)
+        before = len(log.events)
         for count in range(2, 12):
             systemd.change("vllm.service", NRestarts=count, Job=[count, "/"])
             systemd.change("vllm-b.service", NRestarts=count)
             systemd.change("vllm.service", StatusText="nothing that is watched")
-        wait_until(lambda: len(told.events) >= before + 20)
+        wait_until(lambda: len(log.events) >= before + 20)
         read(source)
-        events = told.events[before:]
+        events = log.events[before:]
         assert [(event.unit.id.name, event.unit.nrestarts) for event in events] == [
             (name, count) for count in range(2, 12) for name in ("vllm.service", "vllm-b.service")
         ]
@@ -84,18 +84,18 @@ def test_each_change_is_told_once_and_in_order(bus: PrivateBus) -> None:
         assert not any(event.gap for event in events)
 
 
-def test_who_is_told_may_fail_and_the_next_event_comes(bus: PrivateBus, caplog: pytest.LogCaptureFixture) -> None:
-    told = Told()
+def test_a_handler_may_fail_and_the_next_event_comes(bus: PrivateBus, caplog: pytest.LogCaptureFixture) -> None:
+    log = EventLog()
 
     def fails(event: UnitEvent) -> None:
-        told(event)
+        log(event)
         raise ZeroDivisionError
 
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=fails) as source:
         read(source)
         systemd.change("vllm.service", NRestarts=2)
         eventually(source, lambda found: found["vllm.service"].nrestarts == 2)
-        assert len(told.events) == 2
+        assert len(log.events) == 2
         assert connection_of(source).skipped == 0
     assert caplog.messages == ["a bug in the handler of unit events: an event of vllm.service is lost"]
 
@@ -109,16 +109,16 @@ def run_once(systemd: FakeSystemd, invocation_id: str) -> None:
     systemd.unload("vllm.service")
 
 
-def test_a_unit_that_comes_and_goes_faster_than_it_can_be_read_is_told_of(bus: PrivateBus) -> None:
-    told = Told()
-    with FakeSystemd(bus, [], FILE) as systemd, source_on(bus, on_event=told) as source:
+def test_a_unit_that_comes_and_goes_faster_than_it_can_be_read_is_reported(bus: PrivateBus) -> None:
+    log = EventLog()
+    with FakeSystemd(bus, [], FILE) as systemd, source_on(bus, on_event=log) as source:
         assert units(source)["vllm.service"].load_state == "stub"
-        assert told.of() == [("stub", "", True)]
+        assert log.of() == [("stub", "", True)]
         for letter in (A, B, C):
             run_once(systemd, letter)
-        wait_until(lambda: told.of()[-2:] == [("failed", "c", False), ("stub", "", False)])
+        wait_until(lambda: log.of()[-2:] == [("failed", "c", False), ("stub", "", False)])
         # A state is told again where the unit was read in it, so that its settings are known.
-        runs = [one for one, _ in groupby(told.of()[1:]) if one[1] or one[0] == "stub"]
+        runs = [entry for entry, _ in groupby(log.of()[1:]) if entry[1] or entry[0] == "stub"]
         expected = []
         for letter in "abc":
             expected += [("inactive", letter, False), ("active", letter, False), ("failed", letter, False)]
@@ -126,10 +126,10 @@ def test_a_unit_that_comes_and_goes_faster_than_it_can_be_read_is_told_of(bus: P
         assert runs == expected
 
 
-def test_an_answer_that_is_overtaken_by_a_start_tells_no_end(bus: PrivateBus) -> None:
-    told = Told()
+def test_an_answer_that_is_overtaken_by_a_start_is_no_end(bus: PrivateBus) -> None:
+    log = EventLog()
     running = {**VLLM, "InvocationID": A}
-    with FakeSystemd(bus, [running], FILE) as systemd, source_on(bus, on_event=told) as source:
+    with FakeSystemd(bus, [running], FILE) as systemd, source_on(bus, on_event=log) as source:
         read(source)
         systemd.answers["GetUnitFileState"] = 0.3
         systemd.unload("vllm.service")
@@ -138,18 +138,18 @@ def test_an_answer_that_is_overtaken_by_a_start_tells_no_end(bus: PrivateBus) ->
         systemd.change("vllm.service", ActiveState="active", InvocationID=B)
         eventually(source, lambda found: found["vllm.service"].invocation_id == B)
         # "" is the unit as it was loaded; it is told only where it was read before it was started
-        assert [one for one in told.of() if one[1] or one[0] == "stub"] == [
+        assert [entry for entry in log.of() if entry[1] or entry[0] == "stub"] == [
             ("active", "a", True),
             ("stub", "", False),
             ("active", "b", False),
         ]
 
 
-def test_a_unit_that_comes_into_being_is_told_of_as_one_that_was_not_there(bus: PrivateBus) -> None:
-    told = Told()
+def test_a_unit_that_comes_into_being_is_reported_as_one_that_was_not_there(bus: PrivateBus) -> None:
+    log = EventLog()
     with (
         FakeSystemd(bus, [VLLM]) as systemd,
-        source_on(bus, "vllm*.service", discover=True, on_event=told) as source,
+        source_on(bus, "vllm*.service", discover=True, on_event=log) as source,
     ):
         read(source)
         systemd.load({"Id": "vllm-new.service", "InvocationID": A, "NRestarts": 3})
@@ -157,100 +157,100 @@ def test_a_unit_that_comes_into_being_is_told_of_as_one_that_was_not_there(bus: 
         systemd.load({"Id": "vllm-idle.service", "ActiveState": "inactive"})
         found = eventually(source, lambda found: {"vllm-new.service", "engine.service"} <= set(found))
         assert "vllm-idle.service" in found
-        assert told.of("vllm-new.service") == [("not-found", "", True), ("active", "a", True)]
-        assert told.of("engine.service") == [("not-found", "", True), ("active", "b", True)]
-        assert told.of("vllm-idle.service") == [], "anybody can have units loaded without end"
+        assert log.of("vllm-new.service") == [("not-found", "", True), ("active", "a", True)]
+        assert log.of("engine.service") == [("not-found", "", True), ("active", "b", True)]
+        assert log.of("vllm-idle.service") == [], "anybody can have units loaded without end"
         systemd.change("vllm-idle.service", ActiveState="active", InvocationID=C)
-        wait_until(lambda: told.of("vllm-idle.service"))
-        assert told.of("vllm-idle.service") == [("not-found", "", True), ("active", "c", False)]
+        wait_until(lambda: log.of("vllm-idle.service"))
+        assert log.of("vllm-idle.service") == [("not-found", "", True), ("active", "c", False)]
 
 
 def test_what_holds_gpu_memory_was_there_before(bus: PrivateBus) -> None:
-    told = Told()
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, discover=True, on_event=told) as source:
+    log = EventLog()
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, discover=True, on_event=log) as source:
         read(source)
         systemd.load({"Id": "other.service", "InvocationID": A, "ExecStart": [["nginx"]]})
         watched = watched_by(source)
         wait_until(lambda: "other.service" in watched._recently_loaded)
         source.watch(["other.service"])
         eventually(source, lambda found: "other.service" in found)
-        assert told.of("other.service") == [("active", "a", True)]
+        assert log.of("other.service") == [("active", "a", True)]
 
 
-def test_a_reload_tells_nothing_but_what_it_changes(bus: PrivateBus) -> None:
-    told = Told()
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=told) as source:
+def test_a_reload_reports_nothing_but_what_it_changes(bus: PrivateBus) -> None:
+    log = EventLog()
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=log) as source:
         read(source)
         systemd.reload()
         wait_until(lambda: dict(source._resyncs)["reload"] == 1)
         read(source)
-        assert told.of() == [("active", "", True)]
+        assert log.of() == [("active", "", True)]
         systemd.reload([{**VLLM, "RestartUSec": 30_000_000}, {"Id": "vllm-new.service"}])
         found = eventually(source, lambda found: len(found) == 2)
-        assert told.of() == [("active", "", True), ("active", "", False)]
-        assert told.of("vllm-new.service") == [("active", "", True)]
+        assert log.of() == [("active", "", True), ("active", "", False)]
+        assert log.of("vllm-new.service") == [("active", "", True)]
         settings = found["vllm.service"].settings
         assert settings is not None
         assert settings.restart_delay_seconds == 30.0
 
 
-def test_another_systemd_or_connection_is_told_of_once_with_a_gap(bus: PrivateBus) -> None:
-    told = Told()
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=told) as source:
+def test_another_systemd_or_connection_is_reported_once_with_a_gap(bus: PrivateBus) -> None:
+    log = EventLog()
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=log) as source:
         read(source)
         systemd.leave()
         systemd.enter()
-        wait_until(lambda: told.of() == [("active", "", True)] * 2 or len(told.events) > 2)
+        wait_until(lambda: log.of() == [("active", "", True)] * 2 or len(log.events) > 2)
         systemd.change("vllm.service", NRestarts=5)
-        wait_until(lambda: len(told.events) == 3)
-        assert [event.gap for event in told.events] == [True, True, False]
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=told) as source:
+        wait_until(lambda: len(log.events) == 3)
+        assert [event.gap for event in log.events] == [True, True, False]
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=log) as source:
         read(source)
         bus.kill()
         bus.start()
         with FakeSystemd(bus, [VLLM]) as after:
             wait_until(lambda: dict(source._resyncs)["bus"] == 1)
             after.change("vllm.service", NRestarts=6)
-            wait_until(lambda: told.events[-1].unit.nrestarts == 6)
-            assert [event.gap for event in told.events[3:]] == [True, True, False]
+            wait_until(lambda: log.events[-1].unit.nrestarts == 6)
+            assert [event.gap for event in log.events[3:]] == [True, True, False]
 
 
-def test_what_is_watched_no_longer_is_told_of_no_longer(bus: PrivateBus) -> None:
-    told = Told()
-    with FakeSystemd(bus, [VLLM, {"Id": "other.service"}]) as systemd, source_on(bus, on_event=told) as source:
+def test_what_is_watched_no_longer_is_reported_no_longer(bus: PrivateBus) -> None:
+    log = EventLog()
+    with FakeSystemd(bus, [VLLM, {"Id": "other.service"}]) as systemd, source_on(bus, on_event=log) as source:
         read(source)
         source.configure(patterns=("other.service",), discover=False)
         eventually(source, lambda found: list(found) == ["other.service"])
         systemd.change("vllm.service", NRestarts=2)
         systemd.change("other.service", NRestarts=2)
-        wait_until(lambda: told.events[-1].unit.nrestarts == 2)
-        assert len(told.of()) == 1
-        assert len(told.of("other.service")) == 2
+        wait_until(lambda: log.events[-1].unit.nrestarts == 2)
+        assert len(log.of()) == 1
+        assert len(log.of("other.service")) == 2
 
 
 def test_after_a_message_that_cannot_be_understood_there_is_a_gap(bus: PrivateBus) -> None:
-    told = Told()
-    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=told) as source:
+    log = EventLog()
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, on_event=log) as source:
         read(source)
         systemd.set("vllm.service", InvocationID=A)
         session = session_of(source)
         assert source._loop is not None
         source._loop.call_soon_threadsafe(session._on_skipped)
-        wait_until(lambda: len(told.events) == 2)
-        assert told.of() == [("active", "", True), ("active", "a", True)]
+        wait_until(lambda: len(log.events) == 2)
+        assert log.of() == [("active", "", True), ("active", "a", True)]
         systemd.set("vllm.service", UnitFileState="enabled")
         systemd.emit(MANAGER_PATH, MANAGER, "UnitFilesChanged")
-        wait_until(lambda: len(told.events) == 3)
-        assert told.of()[2] == ("active", "a", False), "no signal was missed since"
+        wait_until(lambda: len(log.events) == 3)
+        assert log.of()[2] == ("active", "a", False), "no signal was missed since"
 
 
-def test_a_configured_unit_that_does_not_exist_is_told_of_so(bus: PrivateBus) -> None:
-    told = Told()
-    with FakeSystemd(bus, []) as systemd, source_on(bus, "gone.service", on_event=told) as source:
+def test_a_configured_unit_that_does_not_exist_is_reported_as_that(bus: PrivateBus) -> None:
+    log = EventLog()
+    with FakeSystemd(bus, []) as systemd, source_on(bus, "gone.service", on_event=log) as source:
         read(source)
-        assert told.of("gone.service") == [("not-found", "", True)]
+        assert log.of("gone.service") == [("not-found", "", True)]
         systemd.load({"Id": "gone.service", "ActiveState": "inactive"})
         systemd.change("gone.service", ActiveState="active", InvocationID=A)
         systemd.unload("gone.service")
-        wait_until(lambda: told.of("gone.service")[-1] == ("not-found", "", False))
-        assert [one for one in told.of("gone.service") if one[1]] == [("active", "a", False)]
+        wait_until(lambda: log.of("gone.service")[-1] == ("not-found", "", False))
+        assert [entry for entry in log.of("gone.service") if entry[1]] == [("active", "a", False)]

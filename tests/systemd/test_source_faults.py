@@ -90,7 +90,7 @@ def test_a_bus_without_systemd_says_so_until_it_comes(bus: PrivateBus) -> None:
             eventually(source, lambda found: "vllm.service" in found)
 
 
-def test_a_read_waits_for_another_systemd_and_never_tells_the_state_of_the_old_one(bus: PrivateBus) -> None:
+def test_a_read_waits_for_another_systemd_and_never_gives_the_state_of_the_old_one(bus: PrivateBus) -> None:
     with FakeSystemd(bus, [VLLM]) as old, source_on(bus) as source:
         read(source)
         new = FakeSystemd(bus, [{**VLLM, "NRestarts": 9}], own=False)
@@ -107,7 +107,7 @@ def test_a_read_waits_for_another_systemd_and_never_tells_the_state_of_the_old_o
         new.close()
 
 
-def test_a_systemd_that_stays_away_is_told_after_a_moment(bus: PrivateBus) -> None:
+def test_a_systemd_that_stays_away_is_reported_after_a_moment(bus: PrivateBus) -> None:
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
         read(source)
         systemd.leave()
@@ -165,7 +165,7 @@ def test_a_restarted_bus_is_given_a_moment_until_systemd_is_back_on_it(bus: Priv
         systemd.close()
 
 
-def test_what_a_read_tells_is_not_logged_as_well(bus: PrivateBus, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_read_reports_is_not_logged_as_well(bus: PrivateBus, caplog: pytest.LogCaptureFixture) -> None:
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
         read(source)
         systemd.answers["GetAll"] = Error(text="ENOMEM")
@@ -179,7 +179,7 @@ def test_what_a_read_tells_is_not_logged_as_well(bus: PrivateBus, caplog: pytest
     assert caplog.messages == []
 
 
-def test_a_read_right_after_the_bus_died_tells_so(bus: PrivateBus) -> None:
+def test_a_read_right_after_the_bus_died_fails_with_that(bus: PrivateBus) -> None:
     with source_on(bus) as source:
         for _ in range(5):
             with FakeSystemd(bus, [VLLM]):

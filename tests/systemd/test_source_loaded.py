@@ -1,4 +1,4 @@
-"""What anybody may have systemd load, and how much of it the source takes."""
+"""Units that any user may have systemd load, and the number of them that the source takes."""
 
 from collections.abc import Iterable
 
@@ -34,15 +34,15 @@ def test_discovery_remembers_only_what_is_loaded(bus: PrivateBus) -> None:
         read(source)
         for number in range(20):
             systemd.load({"Id": f"idle{number}.service", "ExecStart": [["nginx"]]})
-        looks = watched_by(source)._discovery
-        wait_until(lambda: len(looks._looked_at) == 20)
+        discovery = watched_by(source)._discovery
+        wait_until(lambda: len(discovery._checked) == 20)
         for number in range(20):
             systemd.unload(f"idle{number}.service")
         load_and_unload(systemd, (f"x{number}.service" for number in range(2000)))
         systemd.load({"Id": "last.service", "ExecStart": [["vllm"]]})
         eventually(source, lambda found: "last.service" in found)
-        wait_until(lambda: not looks._later)
-        assert len(looks._looked_at) <= 5  # the last, and what was being looked at when it went
+        wait_until(lambda: not discovery._later)
+        assert len(discovery._checked) <= 5  # the last, and what was being looked at when it went
         systemd.load({"Id": "idle1.service", "ExecStart": [["vllm"]]})
         eventually(source, lambda found: "idle1.service" in found)
 
@@ -55,7 +55,7 @@ def test_names_of_units_that_do_not_exist_are_let_go_without_a_read(bus: Private
         wait_until(lambda: set(watched_by(source)._by_name) == {"gone.service", "vllm.service", "vllm-last.service"})
 
 
-def test_above_the_buss_limit_of_match_rules_a_wide_one_takes_over_until_there_are_few_units_again(
+def test_above_the_buss_limit_of_match_rules_a_wide_one_takes_over_until_units_are_few(
     bus: PrivateBus,
 ) -> None:
     names = [f"vllm-{number}.service" for number in range(520)]
@@ -112,10 +112,10 @@ def test_above_a_number_of_units_the_others_are_left_out_until_there_is_room(
         assert caplog.messages == ["more than 10 units match what is to be watched; the others are left out"]
 
 
-def test_an_undecodable_reply_does_not_make_it_look_again_and_again(bus: PrivateBus) -> None:
+def test_an_undecodable_reply_does_not_make_it_read_again_and_again(bus: PrivateBus) -> None:
     with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
         read(source)
-        asked = len(systemd.calls)
+        calls = len(systemd.calls)
         connection = connection_of(source)
         settle = connection._settle
         broken = 0
@@ -133,4 +133,4 @@ def test_an_undecodable_reply_does_not_make_it_look_again_and_again(bus: Private
         wait_until(lambda: broken == 1)
         wait_until(lambda: watched_by(source)._syncs.served == 2)
         assert watched_by(source)._syncs.made == 2
-        assert sum(call.startswith("GetAll") for call in systemd.calls[asked:]) == 1
+        assert sum(call.startswith("GetAll") for call in systemd.calls[calls:]) == 1

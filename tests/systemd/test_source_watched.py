@@ -1,4 +1,4 @@
-"""Which units the source watches, and what it tells of those that are not loaded."""
+"""The units that the source watches, and its reports of those that are not loaded."""
 
 import time
 from typing import Any
@@ -56,7 +56,7 @@ def test_units_come_and_go_with_systemds_word(bus: PrivateBus) -> None:
         assert systemd.touched == []
 
 
-def test_a_unit_that_flaps_is_looked_at_a_few_times_a_second(bus: PrivateBus) -> None:
+def test_a_unit_that_flaps_is_read_a_few_times_a_second(bus: PrivateBus) -> None:
     with FakeSystemd(bus) as systemd, source_on(bus, "vllm.service") as source:
         read(source)
         systemd.calls.clear()
@@ -65,8 +65,8 @@ def test_a_unit_that_flaps_is_looked_at_a_few_times_a_second(bus: PrivateBus) ->
             systemd.load(VLLM)
             systemd.unload("vllm.service")
         eventually(source, lambda found: found["vllm.service"].load_state == "not-found")
-        looks = systemd.calls.count("GetUnit(vllm.service)")
-        assert 1 <= looks <= 2 + (time.monotonic() - began) / 0.25
+        reads = systemd.calls.count("GetUnit(vllm.service)")
+        assert 1 <= reads <= 2 + (time.monotonic() - began) / 0.25
 
 
 def test_an_alias_is_reported_as_its_unit(bus: PrivateBus) -> None:
@@ -124,8 +124,8 @@ def test_services_that_run_an_engine_are_discovered(bus: PrivateBus) -> None:
     ]
     with FakeSystemd(bus, loaded) as systemd, source_on(bus, "vllm-*.service", discover=True) as source:
         assert list(units(source)) == ["model.service"]
-        asked = [call for call in systemd.calls if "ExecStart" in call]
-        assert len(asked) == 2
+        calls = [call for call in systemd.calls if "ExecStart" in call]
+        assert len(calls) == 2
         systemd.load({"Id": "run-r1.service", "ExecStart": engine, "Transient": True})
         eventually(source, lambda found: "run-r1.service" in found)
         source.configure(patterns=(), discover=False)
@@ -143,8 +143,8 @@ def test_units_that_hold_gpu_memory_are_watched_from_the_next_read_on(bus: Priva
 
 
 def test_without_discovery_nothing_is_watched_but_what_is_configured(bus: PrivateBus) -> None:
-    others: list[dict[str, Any]] = [{"Id": "engine.service", "ExecStart": [["vllm"]]}, {"Id": "holder.service"}]
-    with FakeSystemd(bus, [VLLM, *others]), source_on(bus, discover=True) as source:
+    unwatched: list[dict[str, Any]] = [{"Id": "engine.service", "ExecStart": [["vllm"]]}, {"Id": "holder.service"}]
+    with FakeSystemd(bus, [VLLM, *unwatched]), source_on(bus, discover=True) as source:
         source.watch(["holder.service"])
         assert list(units(source)) == ["engine.service", "holder.service", "vllm.service"]
         source.configure(patterns=GLOBS, discover=False)
@@ -155,7 +155,7 @@ def test_without_discovery_nothing_is_watched_but_what_is_configured(bus: Privat
         assert list(units(source)) == ["engine.service", "vllm.service"]
 
 
-def test_after_a_reload_services_are_looked_at_again_in_their_turn(
+def test_after_a_reload_services_are_checked_again_in_their_turn(
     bus: PrivateBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discovery, "_PAUSE_SECONDS", 0.05)
@@ -163,15 +163,15 @@ def test_after_a_reload_services_are_looked_at_again_in_their_turn(
     after = [*before[:39], {"Id": "web39.service", "ExecStart": [["vllm"]]}]
     with FakeSystemd(bus, before) as systemd, source_on(bus, "vllm-*.service", discover=True) as source:
         assert units(source) == {}
-        seen = len(systemd.calls)
+        count = len(systemd.calls)
         began = time.monotonic()
         systemd.reload(after)
         eventually(source, lambda found: list(found) == ["web39.service"])
-        wait_until(lambda: sum("ExecStart" in call for call in systemd.calls[seen:]) == 40)
+        wait_until(lambda: sum("ExecStart" in call for call in systemd.calls[count:]) == 40)
         assert time.monotonic() - began > 0.4  # by four workers, each with nine pauses between ten
 
 
-def test_a_service_that_comes_with_a_reload_is_looked_at_within_the_next_read(bus: PrivateBus) -> None:
+def test_a_service_that_comes_with_a_reload_is_checked_within_the_next_read(bus: PrivateBus) -> None:
     web = {"Id": "web.service", "ExecStart": [["nginx"]]}
     with FakeSystemd(bus, [web]) as systemd, source_on(bus, "vllm-*.service", discover=True) as source:
         assert units(source) == {}

@@ -6,7 +6,7 @@ import pytest
 
 from llmhost.model.unit import Unit
 from llmhost.sources.systemd.properties.unit import UnreadableUnitError
-from llmhost.sources.systemd.units.life_cycle import Event, State, next_state
+from llmhost.sources.systemd.units.life_cycle import Event, WatchedState, next_state
 from llmhost.sources.systemd.units.loaded_unit import SERVICE_INTERFACE, UNIT_INTERFACE
 from llmhost.sources.systemd.units.watched_unit import WatchedUnit
 
@@ -61,13 +61,13 @@ class Reports:
 
 def test_each_event_in_each_state_leads_where_the_table_says() -> None:
     header, *rows = TABLE.strip("\n").splitlines()
-    states = [State[name] for name in header.split()]
-    assert states == list(State)
+    states = [WatchedState[name] for name in header.split()]
+    assert states == list(WatchedState)
     assert [row.split()[0] for row in rows] == [event.name for event in Event]
     for row in rows:
         event, *next_names = row.split()
         for state, name in zip(states, next_names, strict=True):
-            assert next_state(state, Event[event]) == (None if name == "-" else State[name]), (state, event)
+            assert next_state(state, Event[event]) == (None if name == "-" else WatchedState[name]), (state, event)
 
 
 def test_the_first_read_has_a_gap_and_a_later_one_none() -> None:
@@ -202,7 +202,7 @@ def test_a_unit_becomes_new_only_before_it_is_read() -> None:
     assert reports.all == [("active", "a", False)]
 
 
-def test_a_unit_that_could_not_be_read_is_absent_until_a_signal_tells_of_it() -> None:
+def test_a_unit_that_could_not_be_read_is_absent_until_a_signal_of_it() -> None:
     reports = Reports()
     reports.unit.properties_read(LOADED)
     reports.unit.read_failed("ENOMEM")

@@ -1,4 +1,4 @@
-"""What `llmhost clean` says of what it has done, line by line."""
+"""The report of `llmhost clean`, line by line."""
 
 import json
 import re
@@ -64,7 +64,7 @@ def test_all_that_was_done_and_what_that_freed() -> None:
         [],
     )
     assert document["freed"] == {"gpu_bytes": 60 * GIB, "shm_bytes": 2 << 20}
-    assert [one["result"] for one in document["outcomes"]] == ["done", "gone", "done", "done", "spared", "done"]
+    assert [outcome["result"] for outcome in document["outcomes"]] == ["done", "gone", "done", "done", "spared", "done"]
     assert document["outcomes"][0] | {"because": ""} == {
         "step": "end",
         "process": {

@@ -88,7 +88,7 @@ def checked(text: str) -> Element:
         assert to.startswith(("#", "https://github.com/llmhost/llmhost")) or to in {"", "./", "metrics", "api/status"}
         said = [child for child in element.children if isinstance(child, str)]
         if element.tag not in {"style", "script", "pre"}:
-            assert all(one.isprintable() for one in said if one != "\n"), said
+            assert all(character.isprintable() for character in said if character != "\n"), said
     assert len(page.all("script")) == len(page.all("style")) == 1
     return page
 
@@ -96,9 +96,9 @@ def checked(text: str) -> Element:
 @pytest.mark.parametrize("name", HOSTS)
 def test_the_page_of_each_written_host_is_sound(name: str) -> None:
     page = checked(text_of(written(name)))
-    headline = page.one(id="headline").text
+    headline = page.find(id="headline").text
     assert headline in {"healthy", "not healthy", "cannot tell whether all is well"}
-    assert page.one("title").text.startswith(headline)
+    assert page.find("title").text.startswith(headline)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -109,8 +109,8 @@ def test_no_name_becomes_more_than_text(name: str) -> None:
     )
     assert shape(hostile) == shape(tame)
     shown = "".join(character if character.isprintable() else "?" for character in name)
-    assert hostile.one("article").one("h3").text == shown
-    assert hostile.one("h3").one("bdi").text == shown
+    assert hostile.find("article").find("h3").text == shown
+    assert hostile.find("h3").find("bdi").text == shown
 
 
 def shifted(view: HostView) -> History:
@@ -138,10 +138,10 @@ def test_what_is_no_markup_is_escaped_however_deep_it_lies() -> None:
     assert joined(Markup("<b>"), "\n") == "<b>?"
 
 
-def test_the_incident_is_told_with_where_to_look_and_what_to_do() -> None:
+def test_the_incident_is_shown_with_its_places_and_remedies() -> None:
     page = checked(text_of(written("incident")))
-    assert page.one("title").text == "not healthy, 2 findings – gpu-host-1 – llmhost"
-    first, second = page.one(id="health").all("li")
+    assert page.find("title").text == "not healthy, 2 findings – gpu-host-1 – llmhost"
+    first, second = page.find(id="health").all("li")
     assert first.text == "vllm-744b.service: waits to be restarted; that start will fail – what to do"
     assert second.text == "vllm-744b.service: 9 processes of ended runs are still alive – what to do"
     (card,) = page.all("article")
@@ -150,17 +150,17 @@ def test_the_incident_is_told_with_where_to_look_and_what_to_do() -> None:
         "https://github.com/llmhost/llmhost/blob/main/alerts/README.md#llmhostrestartloop",
     ]
     assert "not startable: GPUs 0-7, each: 3.3 GiB free of 85.5 needed" in [element.text for element in card.all("li")]
-    gpus = page.one(id="gpus")
+    gpus = page.find(id="gpus")
     assert [element.text for element in gpus.all("strong")][::2] == [f"GPU {index}" for index in range(8)]
     bar = gpus.all("svg")[3]
     assert bar.attributes["aria-label"] == "GPU 3: 91.7 of 95.6 GiB used; 91.7 GiB leftover vllm-744b.service"
-    free, left_over = bar.all("rect")
+    free, leftover = bar.all("rect")
     assert free.attributes["width"] == "100%"
-    assert (left_over.attributes["class"], left_over.attributes["x"]) == ("kind-leftover", "0.000%")
-    assert left_over.attributes["width"] == "95.943%"  # 93900 of 97871 MiB
-    assert page.one(id="settings").all("summary")[0].text.startswith("error vllm-744b.service: its start limit")
-    assert page.one(id="settings").all("pre")[0].text == "[Unit]\nStartLimitIntervalSec=2h\nStartLimitBurst=5\n"
-    assert "orphans: not watched" in page.one(id="untold").text
+    assert (leftover.attributes["class"], leftover.attributes["x"]) == ("kind-leftover", "0.000%")
+    assert leftover.attributes["width"] == "95.943%"  # 93900 of 97871 MiB
+    assert page.find(id="settings").all("summary")[0].text.startswith("error vllm-744b.service: its start limit")
+    assert page.find(id="settings").all("pre")[0].text == "[Unit]\nStartLimitIntervalSec=2h\nStartLimitBurst=5\n"
+    assert "orphans: not watched" in page.find(id="untold").text
 
 
 def test_the_runbook_has_each_part_that_findings_lead_to() -> None:
@@ -208,10 +208,10 @@ def test_the_chart_of_starts_stacks_them_by_quarters_of_an_hour_over_their_runs(
     assert runs[0] == [0.0, 86.0, 49.028, 14.0]  # until 12:01, which is 706 of 1440 minutes after the axis begins
     assert runs[3] == [74.097, 86.0, 4.167, 14.0]
     assert runs[4] == [98.264, 86.0, 0.694, 14.0]  # it runs on until now
-    assert card.one("svg").attributes["aria-label"] == (
+    assert card.find("svg").attributes["aria-label"] == (
         "Chart of the starts of the last 24 hours: 2 resident, 1 unknown, 1 clean"
     )
-    assert [element.text for element in card.one("ol").all("li")][:2] == [
+    assert [element.text for element in card.find("ol").all("li")][:2] == [
         "23:50:00 UTC, 10 min ago, auto: unknown",
         "18:02:00 UTC, 6 h ago, auto: clean; ended after 60 min with signal",
     ]
@@ -220,19 +220,19 @@ def test_the_chart_of_starts_stacks_them_by_quarters_of_an_hour_over_their_runs(
 def test_starts_of_a_day_that_are_no_longer_kept_are_a_gap_and_not_calm() -> None:
     starts = tuple(start(60.0 * (50 - index), Verdict.CLEAN, ran=10.0) for index in range(50))
     (card,) = checked(text_of(view(UnitHistory(last_seen_at=0.0, starts=starts)))).all("article")
-    assert "the latest 50 are kept, since 23:10:00 UTC" in card.one("figcaption").text
+    assert "the latest 50 are kept, since 23:10:00 UTC" in card.find("figcaption").text
     assert drawn(card, "unkept") == [[0.0, 0.0, 95.486, 100.0]]  # 1 − 65 min / 24 h
     (card,) = checked(text_of(view(UnitHistory(last_seen_at=0.0, starts=starts[1:])))).all("article")
     assert drawn(card, "unkept") == []
 
 
-def test_a_unit_without_starts_of_late_has_no_chart_and_one_that_nobody_recorded_no_word() -> None:
+def test_a_unit_without_recent_starts_has_no_chart_and_one_without_history_no_word() -> None:
     old = start(90_000, Verdict.CLEAN, ran=1.0)
     (card,) = checked(text_of(view(UnitHistory(last_seen_at=0.0, starts=(old,))))).all("article")
     assert "no start in the last 24 hours" in card.text
     assert card.all("svg") == []
-    nobody = view(UnitHistory(last_seen_at=0.0))
-    (card,) = checked(text_of(replace(nobody, history=History()))).all("article")
+    unrecorded = view(UnitHistory(last_seen_at=0.0))
+    (card,) = checked(text_of(replace(unrecorded, history=History()))).all("article")
     assert "no start" not in card.text
 
 
@@ -241,8 +241,8 @@ def test_memory_of_holders_that_is_more_than_the_gpu_has_does_not_leave_the_bar(
     at = snapshot(
         gpus=[shared], processes=[process(10, in_service("a.service")), process(11)], units=[unit("a.service")]
     )
-    seen = host_view(at, History(), Config())
-    (bar,) = checked(text_of(seen)).all("svg", class_="bar")
+    host = host_view(at, History(), Config())
+    (bar,) = checked(text_of(host)).all("svg", class_="bar")
     widths = [float((element.attributes["width"] or "").rstrip("%")) for element in bar.all("rect")]
     assert widths == [100, 62.5, 37.5]
 
@@ -250,10 +250,10 @@ def test_memory_of_holders_that_is_more_than_the_gpu_has_does_not_leave_the_bar(
 def test_a_page_on_which_nothing_could_be_read_is_not_calm() -> None:
     failed = Failed(Cause.TIMEOUT, "it hangs")
     at = replace(snapshot(nvml=failed, shm=failed, engines=failed, host=failed), processes=failed, units=failed)
-    seen = host_view(at, History(), Config())
-    page = checked(text_of(seen))
-    assert page.one(id="health").attributes["class"] == "bad"  # a driver that does not answer is a finding
-    assert [element.text.split(":")[0] for element in page.one(id="untold").all("li")] == [
+    host = host_view(at, History(), Config())
+    page = checked(text_of(host))
+    assert page.find(id="health").attributes["class"] == "bad"  # a driver that does not answer is a finding
+    assert [element.text.split(":")[0] for element in page.find(id="untold").all("li")] == [
         "GPUs",
         "units",
         "processes",
@@ -264,8 +264,8 @@ def test_a_page_on_which_nothing_could_be_read_is_not_calm() -> None:
     assert page.all(id="units") == page.all(id="gpus") == page.all(id="processes") == page.all(id="shared-memory") == []
 
 
-def test_two_gpus_of_one_index_are_told_apart_and_not_linked() -> None:
+def test_two_gpus_of_one_index_are_distinguished_and_not_linked() -> None:
     page = checked(text_of(written("one-gpu-lost")))
-    lost = [element for element in page.one(id="health").all("li") if element.text.startswith("GPU ")]
+    lost = [element for element in page.find(id="health").all("li") if element.text.startswith("GPU ")]
     assert [element.text for element in lost] == ["GPU 1: lost – what to do", "GPU 2: lost – what to do"]
     assert [len(element.all("a")) for element in lost] == [2, 1]  # the driver calls another one GPU 2 by now

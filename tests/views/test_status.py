@@ -63,13 +63,13 @@ def test_a_number_that_json_does_not_have_is_null() -> None:
     answer = view.snapshot.engines.value.answers[0]
     odd = EngineSample(model="m", engine_index="0", requests_running=float("nan"), generation_tokens=float("inf"))
     engines = Ok(EnginesReport(answers=(replace(answer, samples=Ok((odd,))),)))
-    odd_look = replace(view, snapshot=replace(view.snapshot, engines=engines))
-    text = status_json(odd_look, health_of(odd_look))
+    odd_view = replace(view, snapshot=replace(view.snapshot, engines=engines))
+    text = status_json(odd_view, health_of(odd_view))
     assert '"requests_running": null' in text
     assert '"generation_tokens": null' in text
 
 
-def test_the_last_run_of_the_guard_is_told() -> None:
+def test_the_last_run_of_the_guard_is_shown() -> None:
     view = view_of("a.service")
     totals = {GuardVerdict.HELD: 1, GuardVerdict.FREE: 6}
     run = GuardRun(
@@ -99,9 +99,9 @@ def test_memory_is_shared_out_by_kind_and_unit() -> None:
     at = snapshot(gpus=gpus, processes=members, units=[unit("a.service")])
     attribution = derive(at, Config(), History()).attribution
     assert isinstance(attribution, Ok)
-    mine = attribution.value[GpuUuid("GPU-0")]
-    assert isinstance(mine, Ok)
-    found = [(group.kind, group.unit, group.pids, group.used_bytes) for group in holder_groups(mine.value)]
+    holders = attribution.value[GpuUuid("GPU-0")]
+    assert isinstance(holders, Ok)
+    found = [(group.kind, group.unit, group.pids, group.used_bytes) for group in holder_groups(holders.value)]
     assert found == [
         (HolderKind.CURRENT, UnitId("a.service"), (1, 2), 30 * GIB),
         (HolderKind.OTHER, None, (3, 4), None),  # of one of them it is not known

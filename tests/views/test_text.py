@@ -60,9 +60,9 @@ def test_a_line_is_cut_where_its_pieces_together_are_too_wide() -> None:
 
 def test_numbers_are_short() -> None:
     assert [gib(count << 20) for count in (0, 1, 60, 102, 3350)] == ["0.0", "<0.1", "0.1", "0.1", "3.3"]
-    sizes = [size(one) for one in (0, 512, 1 << 20, 15 << 30, 3 << 40)]
+    sizes = [size(value) for value in (0, 512, 1 << 20, 15 << 30, 3 << 40)]
     assert sizes == ["0 B", "512 B", "1.0 MiB", "15 GiB", "3.0 TiB"]
-    spans = [span(one) for one in (-1, 0.42, 34, 119.9, 121, 7199, 7201, 200_000)]
+    spans = [span(value) for value in (-1, 0.42, 34, 119.9, 121, 7199, 7201, 200_000)]
     assert spans == ["0.0 s", "0.4 s", "34 s", "120 s", "2 min", "120 min", "2 h", "2 d"]
     assert [count(1, "start"), count(2, "start"), count(2, "process", "processes")] == [
         "1 start",

@@ -88,11 +88,11 @@ class Page:
             if sample.name == name and wanted.items() <= sample.labels.items() and sample.value
         ]
         sums: dict[str, float] = {}
-        for one in found:
-            sums[one.labels[label]] = sums.get(one.labels[label], 0) + one.value
+        for entry in found:
+            sums[entry.labels[label]] = sums.get(entry.labels[label], 0) + entry.value
         return sums
 
-    def one(self, name: str, **wanted: str) -> float | None:
+    def value(self, name: str, **wanted: str) -> float | None:
         """Give the value of the only sample of this name and these labels; None if there is none."""
         found = [
             sample.value for sample in self._samples if sample.name == name and wanted.items() <= sample.labels.items()
@@ -103,7 +103,7 @@ class Page:
 
 @dataclass
 class Host:
-    """Where vLLM runs in UNIT and the exporter looks at it."""
+    """A host on which vLLM runs in UNIT, and the exporter reads it."""
 
     booted: Booted
     port: int
@@ -126,18 +126,18 @@ class Host:
 
     def complete(self, prompt: str, tokens: int) -> None:
         """Have it say this many tokens, whatever they are."""
-        asked = {"model": "tiny", "prompt": prompt, "max_tokens": tokens, "ignore_eos": True}
+        body = {"model": "tiny", "prompt": prompt, "max_tokens": tokens, "ignore_eos": True}
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/v1/completions",
-            json.dumps(asked).encode(),
+            json.dumps(body).encode(),
             {"Content-Type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310 - as above
             assert json.load(answer)["usage"]["completion_tokens"] == tokens
 
-    def complete_all(self, asked: list[tuple[str, int]]) -> None:
+    def complete_all(self, prompts: list[tuple[str, int]]) -> None:
         with ThreadPoolExecutor(8) as threads:
-            list(threads.map(lambda one: self.complete(*one), asked))
+            list(threads.map(lambda prompt: self.complete(*prompt), prompts))
 
     def kill(self, whom: str) -> None:
         self.booted.systemctl("kill", "--signal=KILL", f"--kill-who={whom}", UNIT)

@@ -45,8 +45,8 @@ def end(
     Once `interrupted` returns True, no further signal is sent; a process that got one and lives is reported as spared.
     """
     spared = False
-    others = [ending for ending in endings if ending.condition is not Condition.TRACKER]
-    for batch in _batches(others):
+    processes = [ending for ending in endings if ending.condition is not Condition.TRACKER]
+    for batch in _batches(processes):
         for outcome in _Batch(batch, procfs, interrupted).end(terminate_seconds, kill_seconds, terminates=True):
             spared = spared or outcome.result not in {Result.DONE, Result.GONE}
             yield outcome
@@ -156,12 +156,12 @@ class _Batch:
         return self._is_below(pid, self._parent_now) or self._is_below(pid, self._parents.get)
 
     def _is_below(self, pid: int, parent_of: Callable[[int], int | None]) -> bool:
-        seen = {pid}
+        visited = {pid}
         above = parent_of(pid)
-        while above is not None and above not in seen:
+        while above is not None and above not in visited:
             if above in self._living:
                 return True
-            seen.add(above)
+            visited.add(above)
             above = parent_of(above)
         return False
 

@@ -25,7 +25,7 @@ _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _ANOTHER = "another file has its name by now"
 
 
-class Request(NamedTuple):
+class RemovalRequest(NamedTuple):
     path: str  # below the root
     hidden: str  # another name, beside it
     device: int
@@ -35,11 +35,11 @@ class Request(NamedTuple):
 
 
 class Reply(NamedTuple):
-    result: str  # a value of decide.cleanup_plan.Result
+    result: str  # a value of decide.cleanup.steps.Result
     detail: str
 
 
-def remove(root: int, request: Request) -> Reply:
+def remove(root: int, request: RemovalRequest) -> Reply:
     """Remove exactly this file, unless somebody has it, or comes for it. Errors are results, none is raised."""
     directory = None
     try:
@@ -90,7 +90,7 @@ def put_back(directory: int, name: bytes, hidden: str) -> None:
         os.unlink(hidden, dir_fd=directory)
 
 
-def _remove(directory: int, name: bytes, request: Request) -> Reply:
+def _remove(directory: int, name: bytes, request: RemovalRequest) -> Reply:
     file = os.open(name, _FILE, dir_fd=directory)
     try:
         if spared := _difference(file, request):
@@ -112,16 +112,16 @@ def _remove(directory: int, name: bytes, request: Request) -> Reply:
         os.close(file)  # and the lease with it
 
 
-def _difference(file: int, request: Request) -> Reply | None:
+def _difference(file: int, request: RemovalRequest) -> Reply | None:
     """Tell how this differs from the file that was looked at."""
-    seen = os.fstat(file)
-    if (seen.st_dev, seen.st_ino) != (request.device, request.inode) or not stat.S_ISREG(seen.st_mode):
+    file_stat = os.fstat(file)
+    if (file_stat.st_dev, file_stat.st_ino) != (request.device, request.inode) or not stat.S_ISREG(file_stat.st_mode):
         return Reply("spared", _ANOTHER)
-    if seen.st_nlink == 0:
+    if file_stat.st_nlink == 0:
         return Reply("gone", "it is gone already")
-    if seen.st_nlink != 1:
+    if file_stat.st_nlink != 1:
         return Reply("spared", "it has a second name")
-    if seen.st_ctime_ns / 1e9 != request.changed_at:
+    if file_stat.st_ctime_ns / 1e9 != request.changed_at:
         return Reply("spared", "it has changed since it was looked at")
     return None
 
@@ -129,20 +129,20 @@ def _difference(file: int, request: Request) -> Reply | None:
 def _inode_at(directory: int, name: bytes | str) -> tuple[int, int] | None:
     """Give device and inode of what has a name; None where nothing has."""
     try:
-        seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        file_stat = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    return seen.st_dev, seen.st_ino
+    return file_stat.st_dev, file_stat.st_ino
 
 
 def _is_opened(file: int, seconds: float) -> bool:
     """Tell if somebody opens the file within that time, having looked its name up before it was hidden."""
     until = time.monotonic() + seconds
     while fcntl.fcntl(file, fcntl.F_GETLEASE) == fcntl.F_WRLCK:
-        left = until - time.monotonic()
-        if left <= 0:
+        remaining = until - time.monotonic()
+        if remaining <= 0:
             return False
-        time.sleep(min(left, 0.001))
+        time.sleep(min(remaining, 0.001))
     return True
 
 
@@ -164,7 +164,7 @@ def main(root: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     _answer("here")
     for line in sys.stdin:
-        _answer(remove(root, Request(**json.loads(line)))._asdict())
+        _answer(remove(root, RemovalRequest(**json.loads(line)))._asdict())
 
 
 def _answer(what: object) -> None:

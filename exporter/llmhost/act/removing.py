@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from llmhost.act import lease_program
-from llmhost.act.lease_program import Reply, Request
+from llmhost.act.lease_program import RemovalRequest, Reply
 from llmhost.decide.cleanup.steps import Outcome, Removal, Result
 from llmhost.model.segment_names import as_made, hidden_name
 from llmhost.runtime.line_child import ChildEndedError, LineChild
@@ -60,7 +60,7 @@ class Remover:
         segment = removal.segment
         if "\\" in segment.path:  # model.segment: bytes that are no text are escaped, and a backslash looks like that
             return Result.SPARED, "its name cannot be told for certain"
-        request = Request(
+        request = RemovalRequest(
             path=segment.path,
             hidden=hidden_name(as_made(segment.path).rpartition("/")[2], secrets.token_hex(4)),
             device=segment.id.device,
@@ -103,7 +103,7 @@ class Remover:
         self.close()
 
 
-def _restored(root: int, request: Request, why: str) -> tuple[Result, str]:
+def _restored(root: int, request: RemovalRequest, why: str) -> tuple[Result, str]:
     """Give a file its name back that the child had hidden as it was ended; its lease has gone with it."""
     directory = None
     try:
@@ -140,7 +140,7 @@ def _started(root: int) -> LineChild:
     return child
 
 
-def _answer(child: LineChild, seconds: float, request: Request | None = None) -> bytes:
+def _answer(child: LineChild, seconds: float, request: RemovalRequest | None = None) -> bytes:
     """Ask, and return the line that comes. Raises _NoAnswerError."""
     try:
         if request is not None:

@@ -23,7 +23,7 @@ from llmhost.model.unit_event import UnitEvent
 from llmhost.sources.base import Source
 from llmhost.starts.judge import Judge
 from llmhost.starts.memory_release import ReleaseTimer
-from llmhost.starts.watch import Watch
+from llmhost.starts.watch import StartWatcher
 from llmhost.state.driver_pause import PauseRequest
 
 _CLOSE_SECONDS = 1.2  # of the watch
@@ -64,7 +64,7 @@ class Exporter:
             host=host,
         )
         request = PauseRequest(paths.run, boot_id=sources.boot_id, boottime=boottime)
-        self._driver_pause = DriverPause(sources.driver, request.seconds_left)
+        self._driver_pause = DriverPause(sources.driver, request.remaining_seconds)
         if config.collectors.nvml:
             self._driver_pause.start()  # before anything is read
         self._keeper = HistoryKeeper(
@@ -99,7 +99,7 @@ class Exporter:
         until = self._clock.monotonic() + self._sources.config.web.deadline_seconds
         threading.Thread(target=self.observe, args=(until,), name="llmhost-first-look", daemon=True).start()
 
-    def _watcher(self) -> Watch:
+    def _watcher(self) -> StartWatcher:
         sources = self._sources
         judge = Judge(
             keeper=self._keeper,
@@ -119,7 +119,7 @@ class Exporter:
             config=lambda: sources.config,
             clock=self._clock,
         )
-        return Watch(keeper=self._keeper, judge=judge, release=release)
+        return StartWatcher(keeper=self._keeper, judge=judge, release=release)
 
     def _on_event(self, event: UnitEvent) -> None:
         if self._watching is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from llmhost.collect.worker import Clock
-    from llmhost.decide.cleanup.context import Around
+    from llmhost.decide.cleanup.context import ProcessContext
     from llmhost.model.driver_user import DriverUsers
     from llmhost.model.engine import EngineServer, EnginesReport
     from llmhost.model.gpu import NvmlReport
@@ -224,15 +224,15 @@ class Sources:
 
         return read_listening(self.paths.procfs, processes)
 
-    def process_context(self, asked: Iterable[Process], everybody: Iterable[Process]) -> Around:
-        """Read the facts for a clean-up plan beside a snapshot: which of `asked` listen, and who shares the tmpfs."""
-        from llmhost.decide.cleanup.context import Around
+    def process_context(self, candidates: Iterable[Process], everybody: Iterable[Process]) -> ProcessContext:
+        """Read the facts that a clean-up plan needs beside a snapshot: listening sockets, and sharers of the tmpfs."""
+        from llmhost.decide.cleanup.context import ProcessContext
         from llmhost.sources.shm.foreign_pid_namespaces import read_foreign_pids
 
-        return Around(
+        return ProcessContext(
             own_pid=os.getpid(),
-            listening=self.listening(asked),
-            strangers=read_foreign_pids(self.paths.procfs, self.paths.shm, everybody),
+            listening=self.listening(candidates),
+            foreign_pids=read_foreign_pids(self.paths.procfs, self.paths.shm, everybody),
         )
 
     def driver_users(self) -> DriverUsers:

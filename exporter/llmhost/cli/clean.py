@@ -11,7 +11,7 @@ from llmhost.cli.exits import Exit
 from llmhost.cli.output import complain, write_answer
 from llmhost.cli.requests import CleanRequest
 from llmhost.config.load import ConfigError
-from llmhost.decide.cleanup.context import Around
+from llmhost.decide.cleanup.context import ProcessContext
 from llmhost.decide.cleanup.plan import CLEANED, plan, seconds_to_wait, to_ask_for_listeners
 from llmhost.decide.cleanup.steps import CleanupReport, CleanupRequest, Plan
 from llmhost.derive.host_view import HostView
@@ -72,11 +72,11 @@ def _clean(request: CleanRequest, selected: CleanupRequest, reader: HostReader, 
 
 def _wait(until_monotonic: float, seconds: float) -> None:
     complain(f"looking again in {span(seconds)}, to do what both looks say; until then Ctrl-C stops it")
-    while (left := until_monotonic - time.monotonic()) > 0:
-        time.sleep(left)
+    while (remaining := until_monotonic - time.monotonic()) > 0:
+        time.sleep(remaining)
 
 
-def _context(sources: Sources, view: HostView) -> Around:
+def _context(sources: Sources, view: HostView) -> ProcessContext:
     table = view.snapshot.processes
     everybody = tuple(table.value.by_pid.values()) if isinstance(table, Ok) else ()
     return sources.process_context(tuple(to_ask_for_listeners(view)), everybody)

@@ -52,9 +52,9 @@ def _settled(sources: Sources) -> DriverUsers | None:
     """Wait for llmhost's children to end; return who has the driver open then, None where that cannot be read."""
     began = time.monotonic()
     while True:
-        left = began + _SETTLE_SECONDS - time.monotonic()
-        found = _users(sources, max(1.0, left))
-        if found is None or left <= 0:
+        remaining = began + _SETTLE_SECONDS - time.monotonic()
+        found = _users(sources, max(1.0, remaining))
+        if found is None or remaining <= 0:
             return found
         noticed = time.monotonic() - began >= _NOTICED_SECONDS or not any(user.command for user in found.users)
         if noticed and not any(user.nvml_child for user in found.users):

@@ -16,7 +16,7 @@ from llmhost.decide.guard.drop_in import UnfitError, guard_drop_in_text
 from llmhost.derive.command import is_guard
 
 _SYSTEMCTL_SECONDS = 30.0  # a daemon-reload of a busy machine takes seconds
-_ASKED = "Id,LoadState,LoadError,NotifyAccess,TimeoutStartUSec,RestartUSec,ExecStartPre,DefaultDependencies,After"
+_PROPERTIES = "Id,LoadState,LoadError,NotifyAccess,TimeoutStartUSec,RestartUSec,ExecStartPre,DefaultDependencies,After"
 _ARGV = re.compile(r"argv\[\]=(.*?) ;")  # as `systemctl show` writes a command
 _AFTER_BUS = frozenset({"basic.target", "sockets.target", "dbus.socket", "dbus.service"})
 
@@ -160,12 +160,12 @@ def _named(given: str) -> str:
 def _unit(given: str) -> tuple[str, Mapping[str, str]]:
     """Find the unit's real name and its settings. A template, vllm@.service, is known by an instance of it."""
     name = _named(given)
-    asked = name.replace("@.service", "@llmhost.service") if name.endswith("@.service") else name
-    done = _systemctl("show", f"--property={_ASKED}", "--", asked)
+    instance = name.replace("@.service", "@llmhost.service") if name.endswith("@.service") else name
+    done = _systemctl("show", f"--property={_PROPERTIES}", "--", instance)
     if done is None:
         raise _CannotError("systemctl cannot be run: is systemd what this machine runs?")
     if done.returncode != 0:
-        raise _CannotError(f"systemctl show {asked}: {' '.join(done.stderr.split())}")
+        raise _CannotError(f"systemctl show {instance}: {' '.join(done.stderr.split())}")
     settings: dict[str, str] = {}
     for line in done.stdout.splitlines():
         key, _, value = line.partition("=")
@@ -176,7 +176,7 @@ def _unit(given: str) -> tuple[str, Mapping[str, str]]:
         raise _CannotError(f"systemd cannot load {name}: {settings.get('LoadError', '')}")
     if settings["LoadState"] == "masked":
         raise _CannotError(f"{name} is masked: it cannot start, with a guard or without one")
-    return name if name != asked else settings["Id"], settings
+    return name if name != instance else settings["Id"], settings
 
 
 def _systemctl(*arguments: str) -> "subprocess.CompletedProcess[str] | None":

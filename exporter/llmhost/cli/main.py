@@ -12,7 +12,7 @@ from llmhost.cli.parser import parse
 from llmhost.guard.request import GuardRequest
 
 if TYPE_CHECKING:
-    from llmhost.cli.parser import Request
+    from llmhost.cli.parser import CommandRequest
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def _run(arguments: Sequence[str]) -> int:
         return Exit.OWN_FAULT
 
 
-def _command(request: "Request") -> int:
+def _command(request: "CommandRequest") -> int:
     """Run the one command, whose module alone is imported: the guard must start at once, whatever others need."""
     if isinstance(request, GuardRequest):
         from llmhost.cli import guard

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from llmhost.cli import requests
 
     AddParser: TypeAlias = Callable[..., argparse.ArgumentParser]
-    Request: TypeAlias = (
+    CommandRequest: TypeAlias = (
         GuardRequest
         | requests.InstallRequest
         | requests.ServeRequest
@@ -50,7 +50,7 @@ _CLEAN_EXITS = (
 )
 
 
-def parse(arguments: Sequence[str]) -> Request:
+def parse(arguments: Sequence[str]) -> CommandRequest:
     """Parse the arguments of `llmhost`. Raises SystemExit after --help, --version and wrong use, as argparse does."""
     parser = argparse.ArgumentParser(
         prog="llmhost",
@@ -61,7 +61,7 @@ def parse(arguments: Sequence[str]) -> Request:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     add_parser = partial(commands.add_parser, allow_abbrev=False)
     if list(arguments[:1]) != ["guard"]:
-        _add_others(add_parser)
+        _add_commands(add_parser)
     _add_guard(add_parser)
     for command in commands.choices.values():
         command.set_defaults(parser=command)
@@ -73,7 +73,7 @@ def parse(arguments: Sequence[str]) -> Request:
     if options.get("install") is not None and options.get("uninstall") is not None:
         command.exit(Exit.WRONG_USE, "llmhost: --install and --uninstall do not go together\n")
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-    request: Request = make(**values)
+    request: CommandRequest = make(**values)
     return request
 
 
@@ -189,7 +189,7 @@ def _guard_request(
     )
 
 
-def _add_others(add_parser: AddParser) -> None:
+def _add_commands(add_parser: AddParser) -> None:
     from llmhost.cli import requests  # noqa: PLC0415 - see above
 
     parser = add_parser(
@@ -303,7 +303,7 @@ def _add_others(add_parser: AddParser) -> None:
 
 def _add_host_options(
     parser: argparse.ArgumentParser,
-    request: Callable[..., Request],
+    request: Callable[..., CommandRequest],
     *,
     state_directory_help: str = "where the exporter keeps its history, which is only read",
 ) -> None:
@@ -324,7 +324,11 @@ def _add_host_options(
 
 
 def _add_paths(
-    parser: argparse.ArgumentParser, request: Callable[..., Request], roots: tuple[str, ...], *, run_directory_help: str
+    parser: argparse.ArgumentParser,
+    request: Callable[..., CommandRequest],
+    roots: tuple[str, ...],
+    *,
+    run_directory_help: str,
 ) -> None:
     """Add `--run-dir` and `--path.*`, and have `paths` of the request made from them."""
     usual = Paths()
@@ -347,7 +351,7 @@ def _add_paths(
             help=f"default: {default}",
         )
 
-    def make(**options: object) -> Request:
+    def make(**options: object) -> CommandRequest:
         paths = {name: options.pop(name) for name in ("run", *roots)}
         return request(paths=Paths(**paths), **options)  # type: ignore[arg-type] # they are paths
 

@@ -53,9 +53,9 @@ class DriverPause:
             elif self._paused_until is not None:
                 self._paused_until, self._hanging = None, ()
                 self._source.resume()
-                log.info("the driver may be read again: the release is over")
+                log.info("the driver is read again: the pause is over")
         except Exception:
-            log.exception("a bug in letting go of the driver")
+            log.exception("a bug in the driver pause")
 
     def _pause(self, seconds: float) -> None:
         before, until = self._paused_until, time.monotonic() + seconds
@@ -65,7 +65,7 @@ class DriverPause:
         at = time.strftime("%H:%M:%S", time.localtime(time.time() + seconds))
         if new:
             self._paused_until = until
-            log.info("the driver is let go of until %s, as llmhost release asks", at)
+            log.info("the driver is paused until %s, as llmhost release asks", at)
         hung_before, self._hanging = self._hanging, self._source.pause(f"until {at}, as llmhost release asks")
         if self._hanging and self._hanging != hung_before:
             pids = ", ".join(map(str, self._hanging))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from llmhost.collect.history_keeper import HistoryKeeper
-from llmhost.collect.worker import DISABLED, Clock, Health, Ticket, Worker
+from llmhost.collect.worker import DISABLED, Clock, CollectorHealth, Ticket, Worker
 from llmhost.model.engine import EnginesReport
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.guard_run import GuardRun
@@ -24,7 +24,7 @@ T = TypeVar("T")
 class Observation:
     snapshot: Snapshot
     history: History
-    health: tuple[Health, ...]
+    health: tuple[CollectorHealth, ...]
 
 
 class Observer:
@@ -107,13 +107,13 @@ class Observer:
             return DISABLED
         return ticket.wait(until - self._clock.monotonic()) or DISABLED
 
-    def _health(self) -> tuple[Health, ...]:
+    def _health(self) -> tuple[CollectorHealth, ...]:
         workers = (self._nvml, self._processes, self._units, self._segments, self._engines, self._guard_runs)
         host = self._host.health()
         return tuple(_with_host(health, host) for worker in workers if (health := worker.health()) is not None)
 
 
-def _with_host(health: Health, host: Health | None) -> Health:
+def _with_host(health: CollectorHealth, host: CollectorHealth | None) -> CollectorHealth:
     """Count a fault of the host's clock and memory as one of procfs: they come from /proc as well."""
     if health.collector == "procfs" and health.fault is None and host is not None:
         return replace(health, fault=host.fault)

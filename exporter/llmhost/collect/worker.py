@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
-from llmhost.sources.base import Source, SourceError, TellsStuckCall
+from llmhost.sources.base import ReportsStuckCall, Source, SourceError
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+class CollectorHealth:
     """The health of a collector. It is kept apart from data: it is never inferred from values."""
 
     collector: str
@@ -97,16 +97,16 @@ class Worker(Generic[T]):
         reading = ticket.wait(min(seconds, _KNOWN_LATE_SECONDS) if ticket.late else seconds)
         if reading is not None:
             return reading
-        stuck = self._source.stuck() if isinstance(self._source, TellsStuckCall) else None
+        stuck = self._source.stuck() if isinstance(self._source, ReportsStuckCall) else None
         late = Failed(Cause.TIMEOUT, self._source.doing(), stuck)
         if not ticket.late:
             ticket.late = True
             self._note(late)
         return late
 
-    def health(self) -> Health | None:
+    def health(self) -> CollectorHealth | None:
         with self._lock:
-            return Health(
+            return CollectorHealth(
                 collector=self.collector,
                 fault=self._fault,
                 duration_seconds=self._duration,

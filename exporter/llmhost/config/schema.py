@@ -1,4 +1,4 @@
-"""What can be configured, with its defaults. `load` fills these from YAML; nothing else makes them but tests.
+"""The configuration and its defaults. `load` fills these from YAML; nothing else makes them but tests.
 
 Sizes are bytes and times are seconds in here, "1000MiB" and "30s" in the file.
 """
@@ -77,7 +77,7 @@ class ProcessTitles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """Where a unit's engine is to be asked, instead of where its process listens."""
+    """A URL for a unit's metrics, instead of the address at which its process listens."""
 
     unit: str
     url: str  # of its metrics: "http://127.0.0.1:8000/metrics"; "/metrics" is added where there is no path

@@ -191,9 +191,9 @@ def _leftovers(view: HostView) -> Iterator[HealthFinding]:
     indexes = {gpu.uuid: gpu.index for gpu in view.snapshot.gpus}
     for uuid, of_gpu in attribution.items():
         holders = of_gpu.value.holders if isinstance(of_gpu, Ok) else ()
-        gone = sum(holder.used_bytes or 0 for holder in holders if holder.kind is HolderKind.GONE)
-        if gone > view.policy.resident_bytes:
-            what = f"{gib(gone)} GiB are held for processes that are gone"
+        gone_bytes = sum(holder.used_bytes or 0 for holder in holders if holder.kind is HolderKind.GONE)
+        if gone_bytes > view.policy.resident_bytes:
+            what = f"{gib(gone_bytes)} GiB are held for processes that are gone"
             yield HealthFinding(kind="gone", subject=f"GPU {indexes[uuid]}", what=what)
     if isinstance(facts.orphans, Ok) and facts.orphans.value:
         count = len(facts.orphans.value)

@@ -29,8 +29,8 @@ _PARTS = frozenset({Role.CORE, Role.COORDINATOR, Role.WORKER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
-    """Why processes stay, for people. {} stands for another process."""
+class KeepReasons:
+    """The reasons why processes stay, for people. {} stands for another process."""
 
     above: str  # another one, which is no candidate
     shares_pipe: str  # with another one, which is no candidate
@@ -44,7 +44,7 @@ class TreePolicy:
     candidates: Sequence[Process]  # for ending; no trackers
     stays: Rule  # by what a candidate is itself
     stays_after_all: Rule = lambda _: ""  # the same, where nothing else keeps its tree
-    words: Words
+    reasons: KeepReasons
     own_pid: int
 
 
@@ -91,14 +91,14 @@ def stays_as_it_listens(process: Process, listening: Listening) -> str:
     return "" if isinstance(listens, Ok) else "whether it listens cannot be told: root can tell"
 
 
-def tracker_stays(tracker: Process, ending: Collection[ProcessId], words: Words, table: ProcessTable) -> str:
+def tracker_stays(tracker: Process, ending: Collection[ProcessId], reasons: KeepReasons, table: ProcessTable) -> str:
     """Say why a tracker stays when these end; "" where it can end after them."""
     holders = pipe_holders(tracker, table)
     if holders is None:
-        return words.tracker_unknown
+        return reasons.tracker_unknown
     below = (process for process in _descendants(tracker, table) if process.id != tracker.id and not process.zombie)
-    for others, why in ((holders, words.tracker_held), (below, words.tracker_above)):
-        for other in others:
+    for related, why in ((holders, reasons.tracker_held), (below, reasons.tracker_above)):
+        for other in related:
             if other.id not in ending:
                 return why.format(named(other))
     return ""
@@ -164,10 +164,10 @@ def _takes_down(
         if below.id.pid == policy.own_pid:
             return "runs this very command"
         if below.id not in within and not below.zombie and below.role is not Role.TRACKER:
-            return policy.words.above.format(named(below))
+            return policy.reasons.above.format(named(below))
     for inode in sorted(_own_pipes(process)):
         if inode in outsiders:
-            return policy.words.shares_pipe.format(named(outsiders[inode]))
+            return policy.reasons.shares_pipe.format(named(outsiders[inode]))
     return ""
 
 
@@ -190,11 +190,11 @@ def _outsiders_by_pipe(candidates: Collection[Process], table: ProcessTable) -> 
 
 def _descendants(process: Process, table: ProcessTable) -> Iterator[Process]:
     """Give the process and all below it."""
-    waiting, seen = [process], {process.id.pid}
+    waiting, visited = [process], {process.id.pid}
     while waiting:
         process = waiting.pop()
         yield process
         for pid in table.children.get(process.id.pid, ()):
-            if pid not in seen and pid in table.by_pid:
-                seen.add(pid)
+            if pid not in visited and pid in table.by_pid:
+                visited.add(pid)
                 waiting.append(table.by_pid[pid])

@@ -83,10 +83,12 @@ def _unit_facts(
     *,
     leftovers: Reading[Mapping[UnitId, Reading[int]]],
 ) -> UnitFacts:
-    mine: Reading[tuple[Process, ...]] = mapped(members, lambda by_unit: by_unit.get(unit.id, ()))
-    if unit.load_state == "not-found" and isinstance(mine, Ok) and not mine.value:
-        mine = NotApplicable("there is no such unit")
-    requirements = requirements_of(unit, mine.value if isinstance(mine, Ok) else (), snapshot, config, history)
+    processes: Reading[tuple[Process, ...]] = mapped(members, lambda by_unit: by_unit.get(unit.id, ()))
+    if unit.load_state == "not-found" and isinstance(processes, Ok) and not processes.value:
+        processes = NotApplicable("there is no such unit")
+    requirements = requirements_of(
+        unit, processes.value if isinstance(processes, Ok) else (), snapshot, config, history
+    )
     unit_history = history.units.get(unit.id)
     return UnitFacts(
         unit=unit,
@@ -104,8 +106,8 @@ def _unit_facts(
             snapshot.host,
             driver_mismatch=bool(requirements.run.engine) and _has_driver_mismatch(snapshot.nvml),
         ),
-        processes=mapped(mine, lambda found: Counter(process.role for process in found if not process.zombie)),
-        leftovers=_leftovers_of(unit, both(mine, leftovers)),
+        processes=mapped(processes, lambda found: Counter(process.role for process in found if not process.zombie)),
+        leftovers=_leftovers_of(unit, both(processes, leftovers)),
     )
 
 

@@ -46,8 +46,8 @@ def pending_release(
     if held is not None:
         on = [uuid for uuid, own in held.own_bytes.items() if own > policy.resident_bytes]
         uuids = tuple(uuid for uuid in on if not isinstance(gpus, Ok) or uuid in uuids)
-    others = held.others_bytes if held is not None else {}
-    targets = {uuid: others.get(uuid, 0) + policy.resident_bytes for uuid in uuids}
+    others_bytes = held.others_bytes if held is not None else {}
+    targets = {uuid: others_bytes.get(uuid, 0) + policy.resident_bytes for uuid in uuids}
     above = {uuid: target for uuid, target in targets.items() if used_at_end.get(uuid, 0) > target}
     if not above:
         return None

@@ -47,7 +47,7 @@ def parent_link(child: Process, processes: ProcessTable) -> ParentLink:
     if parent is None or parent.zombie:
         return ParentLink.LOST
     if not has_creators_pipes(child):
-        return ParentLink.LOST if _is_left_over(child, parent, processes) else ParentLink.KEPT
+        return ParentLink.LOST if _is_adopted(child, parent, processes) else ParentLink.KEPT
     if child.pipes is not None and parent.pipes is not None:
         shared = frozenset(child.pipes.values()) & frozenset(parent.pipes.values())
         return ParentLink.KEPT if shared - _standard(child) - _standard(parent) else ParentLink.LOST
@@ -56,7 +56,7 @@ def parent_link(child: Process, processes: ProcessTable) -> ParentLink:
     return ParentLink.KEPT if parent.pgrp == child.pgrp and is_python(parent) else ParentLink.SEEMS_LOST
 
 
-def _is_left_over(child: Process, parent: Process, processes: ProcessTable) -> bool:
+def _is_adopted(child: Process, parent: Process, processes: ProcessTable) -> bool:
     """Say whether an engine's child without a creator's pipes has certainly been adopted.
 
     Users start such programs by hand as well, and so does torchrun. It is certain where its parent is process 1, which

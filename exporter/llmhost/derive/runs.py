@@ -25,7 +25,7 @@ class Run:
     visible: Reading[str | None]  # CUDA_VISIBLE_DEVICES; None where it is not set
 
 
-def run_of(unit: Unit, mine: tuple[Process, ...], processes: Reading[ProcessTable], host: Reading[Host]) -> Run:
+def run_of(unit: Unit, members: tuple[Process, ...], processes: Reading[ProcessTable], host: Reading[Host]) -> Run:
     """Find the engine that the unit runs, or will run.
 
     Its arguments are those of the present activation's API server, else those of ExecStart=, which the next start will
@@ -34,7 +34,7 @@ def run_of(unit: Unit, mine: tuple[Process, ...], processes: Reading[ProcessTabl
     """
     servers = [
         process
-        for process in mine
+        for process in members
         if process.role in {Role.API_SERVER, Role.LAUNCHER} and is_engine_command(process.argv)
     ]
     main = main_process(unit, processes.value) if isinstance(processes, Ok) else None
@@ -49,7 +49,7 @@ def run_of(unit: Unit, mine: tuple[Process, ...], processes: Reading[ProcessTabl
     found = [(server.engine, server.argv) for server in present] + written
     found += [(server.engine, server.argv) for server in servers]
     if not found:
-        engine = next((process.engine for process in mine if process.engine), "")
+        engine = next((process.engine for process in members if process.engine), "")
         return Run(engine=engine, arguments=None, visible=_visible(settings, commands, known=not engine))
     engine, argv = found[0]
     return Run(

@@ -29,7 +29,7 @@ def engine_servers(
     urls: dict[UnitId, list[EngineConfig]] = {}
     for config in configured:
         urls.setdefault(UnitId(config.unit, SYSTEM_MANAGER), []).append(config)
-    members = _fronts_by_unit(processes.by_pid.values())
+    fronts = _fronts_by_unit(processes.by_pid.values())
     found: list[EngineServer] = []
     for unit in sorted(units.units, key=lambda unit: unit.id):
         if not is_up(unit) or unit.sub_state in _BEFORE_MAIN:
@@ -37,18 +37,18 @@ def engine_servers(
         main = processes.by_pid.get(unit.main_pid)
         if main is not None and main.placement.unit != unit.id:  # another process has its pid by now
             main = None
-        mine = [
+        members = [
             process
-            for process in members.get(unit.id, ())
+            for process in fronts.get(unit.id, ())
             if main is None or process.id.start_ticks >= main.id.start_ticks
         ]
         activating = unit.active_state == "activating"
         if unit.id in urls:
-            first = min(mine, key=lambda process: process.id.start_ticks, default=main)
+            first = min(members, key=lambda process: process.id.start_ticks, default=main)
             starting = activating or (first is not None and first.id.start_ticks >= young_from_ticks)
-            found += [_configured(unit, url, mine, first, starting=starting) for url in urls[unit.id]]
+            found += [_configured(unit, url, members, first, starting=starting) for url in urls[unit.id]]
             continue
-        for group in _groups(mine):
+        for group in _groups(members):
             young = group[0].id.start_ticks >= young_from_ticks
             found += _discovered(unit, group, starting=activating or young)
     return tuple(found)
@@ -96,11 +96,11 @@ def _discovered(unit: Unit, group: list[Process], *, starting: bool) -> list[Eng
 
 
 def _configured(
-    unit: Unit, configured: EngineConfig, mine: list[Process], first: Process | None, *, starting: bool
+    unit: Unit, configured: EngineConfig, members: list[Process], first: Process | None, *, starting: bool
 ) -> EngineServer:
     return EngineServer(
         unit=unit.id,
-        engine=mine[0].engine if mine else _of_exec_start(unit),
+        engine=members[0].engine if members else _of_exec_start(unit),
         url=configured.url,
         token_file=configured.token_file,
         processes=(first.id,) if first is not None else (),

@@ -82,8 +82,8 @@ class _Holders:
 
     def links_without(self, tracker: Process, inode: int) -> frozenset[ParentLink]:
         """Give the links of all holders but the tracker; none where there are none."""
-        others = self._pids.get(inode, set()) - {tracker.id.pid}
-        return frozenset().union(*(self._links_of(pid) for pid in others))
+        other_pids = self._pids.get(inode, set()) - {tracker.id.pid}
+        return frozenset().union(*(self._links_of(pid) for pid in other_pids))
 
     def _links_of(self, pid: int) -> frozenset[ParentLink]:
         if pid not in self._links:

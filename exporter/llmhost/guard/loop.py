@@ -8,7 +8,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from llmhost.decide.guard.machine import step
-from llmhost.decide.guard.state import Ask, End, Extend, GuardState, Inform, Say, Topic, Watch
+from llmhost.decide.guard.state import Ask, Extend, Finish, GuardState, Inform, Say, Topic, Watch
 from llmhost.guard.readings import GuardReadings
 from llmhost.sources.sd_notify import Notifier
 from llmhost.views.guard.lines import log_line, status_line
@@ -66,19 +66,19 @@ class Loop:
         self._notifier = notifier
         self._remedies = remedies
 
-    def run(self) -> End:
+    def run(self) -> Finish:
         """Step until the run ends. SIGTERM ends it also if it comes during the last step: nothing is let on then."""
         with Signals() as signals:
             end = self._run(signals)
         return end if end.terminated or not signals.terminated() else self._run(signals)
 
-    def _run(self, signals: Signals) -> End:
+    def _run(self, signals: Signals) -> Finish:
         while True:
             progress = self._remedies.progress if self._remedies is not None else None
             inputs = self._readings.take(progress, terminated=signals.terminated())
             self._state, actions = step(self._state, inputs, time.monotonic())
             for action in actions:
-                if isinstance(action, End):
+                if isinstance(action, Finish):
                     return action
                 self._perform(action)
             time.sleep(_PENDING_SECONDS if self._state.awaits_answers else _POLL_SECONDS)

@@ -30,7 +30,7 @@ class GuardReadings:
         )  # TimeoutStartSec= limits the wait
         self._needs_shm = needs_shm
         self._memory: Ticket[NvmlReport] | None = None
-        self._memory_asked_at = 0.0
+        self._memory_requested_at = 0.0
         self._tickets: dict[Query, tuple[Worker[Any], Ticket[Any]]] = {}
 
     def ask(self, query: Query) -> None:
@@ -82,11 +82,11 @@ class GuardReadings:
         now = self._sources.clock.monotonic()
         if self._memory is None:
             self._memory = self._sources.nvml_memory.ask(now + _MEMORY_SECONDS)
-            self._memory_asked_at = now
+            self._memory_requested_at = now
         reading = self._memory.wait(_MEMORY_WAIT_SECONDS)
         if reading is not None:
             self._memory = None
-        elif self._sources.clock.monotonic() - self._memory_asked_at >= _LATE_SECONDS:
+        elif self._sources.clock.monotonic() - self._memory_requested_at >= _LATE_SECONDS:
             return Failed(Cause.TIMEOUT, self._sources.driver.doing(), self._sources.driver.stuck())
         return reading
 

@@ -139,8 +139,8 @@ class Remedies:
 
     def _reaped(self) -> Iterator[Outcome]:
         own = self._own()
-        asked = to_ask_for_listeners(own)
-        steps = reaping(own, self._sources.listening(asked), self._tried)
+        candidates = to_ask_for_listeners(own)
+        steps = reaping(own, self._sources.listening(candidates), self._tried)
         for skipped in steps.skipped:
             if isinstance(skipped.subject, Process):
                 self._log_once(skipped_line(skipped), (skipped.subject.id, skipped.because))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from llmhost.assemble.sources import Sources, guard_config
 from llmhost.decide.guard.decision import GuardOptions
-from llmhost.decide.guard.state import End, GuardState
+from llmhost.decide.guard.state import Finish, GuardState
 from llmhost.decide.guard.target import Target, WaitLimit
 from llmhost.guard.inputs import Files, WrongUseError, read_files
 from llmhost.guard.loop import Loop
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def guarded(request: GuardRequest, sources: Sources, began: float) -> End:
+def guarded(request: GuardRequest, sources: Sources, began: float) -> Finish:
     """Wait, and explain the end in the log; `began` is on the monotonic clock. Raises WrongUseError."""
     target = _target(request, sources)
     files = read_files(request, sources, strict=not target.is_own)
     if files.fault and request.refuse_on_fault:
         log.error("%s", files.fault)
-        end = End(verdict=GuardVerdict.FAULT)
+        end = Finish(verdict=GuardVerdict.FAULT)
         _record(request.run_directory, target.unit, end, began, sources)
         sources.close()
         return end
@@ -129,7 +129,7 @@ def _remedies(request: GuardRequest, target: Target, sources: Sources, files: Fi
         return None
 
 
-def _record(run_directory: Path, unit: UnitId | None, end: End, began: float, sources: Sources) -> None:
+def _record(run_directory: Path, unit: UnitId | None, end: Finish, began: float, sources: Sources) -> None:
     if unit is None:
         return
     from llmhost.state.directory import StoreError  # takes time, and a verdict does not need it

@@ -10,11 +10,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from llmhost.collect.observer import Observation
-from llmhost.collect.worker import Health
+from llmhost.collect.worker import CollectorHealth
 from llmhost.config.schema import Config
 from llmhost.derive.facts import Facts
 from llmhost.derive.host_view import HostView, host_view
-from llmhost.metrics.catalog import FAMILIES, Family, Kind
+from llmhost.metrics.catalog import FAMILIES, Family, MetricKind
 from llmhost.metrics.page import Labels, Page
 from llmhost.metrics.sections import SECTIONS, Section
 from llmhost.metrics.view import Own, PageView
@@ -81,7 +81,7 @@ class Exposition:
             self._count_dropped(part.dropped)
         return page
 
-    def _observed(self, deadline: float, config: Config) -> tuple[HostView, tuple[Health, ...]]:
+    def _observed(self, deadline: float, config: Config) -> tuple[HostView, tuple[CollectorHealth, ...]]:
         """Observe and derive; a bug in a derivation leaves what needs none on the page, and shows in the health."""
         observation = self._observe(deadline)
         health = observation.health
@@ -114,7 +114,7 @@ class Exposition:
                 self._dropped[family] = self._dropped.get(family, 0) + count
 
 
-def _with_fault(health: tuple[Health, ...], collector: str, detail: str) -> tuple[Health, ...]:
+def _with_fault(health: tuple[CollectorHealth, ...], collector: str, detail: str) -> tuple[CollectorHealth, ...]:
     """Show a bug of ours in the collector whose series it cost."""
     return tuple(
         replace(state, fault=Failed(Cause.UNKNOWN, detail))
@@ -125,7 +125,7 @@ def _with_fault(health: tuple[Health, ...], collector: str, detail: str) -> tupl
 
 
 def _metric(family: Family, series: Mapping[Labels, float]) -> Metric:
-    kind = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
+    kind = CounterMetricFamily if family.kind is MetricKind.COUNTER else GaugeMetricFamily
     metric = kind(family.name, family.help, labels=family.labels)
     for labels, value in series.items():
         metric.add_metric(labels, value)

@@ -56,13 +56,13 @@ def _device(gpu: Gpu, report: NvmlReport, page: Page) -> None:
             (catalog.GPU_MEMORY_RESERVED, memory.reserved_bytes),
         ):
             page.add(family, value, gpu=gpu.index, uuid=gpu.uuid)
-    for family, reading in (
+    for family, held in (
         (catalog.GPU_UTILIZATION, gpu.utilization_ratio),
         (catalog.GPU_TEMPERATURE, gpu.temperature_celsius),
         (catalog.GPU_POWER, gpu.power_watts),
         (catalog.GPU_FABRIC_READY, gpu.fabric_ready),
     ):
-        page.add(family, reading, gpu=gpu.index, uuid=gpu.uuid)
+        page.add(family, held, gpu=gpu.index, uuid=gpu.uuid)
     for xid in gpu.xids:
         page.add(catalog.GPU_XID_ERRORS, xid.count, gpu=gpu.index, uuid=gpu.uuid, xid=str(xid.number))
         page.add(catalog.GPU_LAST_XID, xid.last_at, gpu=gpu.index, uuid=gpu.uuid, xid=str(xid.number))
@@ -73,17 +73,17 @@ def holder_series(view: PageView, page: Page) -> None:
     if not isinstance(report, Ok) or not isinstance(attribution, Ok):
         return
     for gpu in report.value.gpus:
-        mine = attribution.value.get(gpu.uuid)
-        if not isinstance(mine, Ok):
+        held = attribution.value.get(gpu.uuid)
+        if not isinstance(held, Ok):
             continue
         for group in sorted(
-            grouped(mine.value.holders), key=lambda group: (*_unit_labels(group.unit), str(group.kind))
+            grouped(held.value.holders), key=lambda group: (*_unit_labels(group.unit), str(group.kind))
         ):
             unit, manager = _unit_labels(group.unit)
             labels = {"gpu": gpu.index, "uuid": gpu.uuid, "unit": unit, "manager": manager, "kind": str(group.kind)}
             page.add(catalog.GPU_HOLDER_MEMORY, group.used_bytes, **labels)
             page.add(catalog.GPU_HOLDER_PROCESSES, len(group.pids), **labels)
-        page.add(catalog.GPU_UNATTRIBUTED, value_or_none(mine.value.unattributed_bytes), gpu=gpu.index, uuid=gpu.uuid)
+        page.add(catalog.GPU_UNATTRIBUTED, value_or_none(held.value.unattributed_bytes), gpu=gpu.index, uuid=gpu.uuid)
 
 
 def _unit_labels(unit: UnitId | None) -> tuple[str, str]:

@@ -37,12 +37,12 @@ def _counts(history: UnitHistory, labels: Mapping[str, str], page: Page) -> None
         for verdict in Verdict:
             count = history.starts_total.get((trigger, verdict), 0)
             page.add(catalog.UNIT_STARTS, count, **labels, trigger=trigger, verdict=verdict)
-    others = sorted(history.failures_total.keys() - set(_FAILURES))  # of a systemd that is newer than this list
-    for result in (*_FAILURES, *others):
+    more = sorted(history.failures_total.keys() - set(_FAILURES))  # of a systemd that is newer than this list
+    for result in (*_FAILURES, *more):
         page.add(catalog.UNIT_FAILURES, history.failures_total.get(result, 0), **labels, result=result)
     page.add(catalog.UNIT_UNEXPECTED_STOPS, history.unexpected_stops_total, **labels)
-    others = sorted(history.state_seconds.keys() - set(_STATES))
-    for state in (*_STATES, *others):
+    more = sorted(history.state_seconds.keys() - set(_STATES))
+    for state in (*_STATES, *more):
         page.add(catalog.UNIT_STATE_SECONDS, history.state_seconds.get(state, 0.0), **labels, state=state)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llmhost.collect.worker import Health
+from llmhost.collect.worker import CollectorHealth
 from llmhost.derive.host_view import HostView
 
 
@@ -24,5 +24,5 @@ class PageView:
     """The host's view, and what a page adds to it."""
 
     host: HostView
-    health: tuple[Health, ...]  # of the collectors
+    health: tuple[CollectorHealth, ...]  # of the collectors
     own: Own

@@ -45,9 +45,9 @@ class HeadReader(io.BufferedIOBase):
         if not self._received[:1].isalpha():
             raise RequestError(HTTPStatus.BAD_REQUEST, "this is not HTTP")
         self._deadline = min(self._deadline, time.monotonic() + head_seconds)
-        self._left_bytes = LONGEST_LINE_BYTES
+        self._remaining_bytes = LONGEST_LINE_BYTES
         line = self._line(HTTPStatus.REQUEST_URI_TOO_LONG, f"the request line exceeds {LONGEST_LINE_BYTES} bytes")
-        self._left_bytes += LONGEST_HEAD_BYTES - LONGEST_LINE_BYTES
+        self._remaining_bytes += LONGEST_HEAD_BYTES - LONGEST_LINE_BYTES
         match = _REQUEST_LINE.fullmatch(line)
         if match is None:
             raise RequestError(HTTPStatus.BAD_REQUEST, "a malformed request line")
@@ -72,12 +72,12 @@ class HeadReader(io.BufferedIOBase):
             self._receive()
 
     def _line(self, too_long: HTTPStatus, reason: str) -> bytes:
-        while not (length := self._received.find(b"\n", 0, self._left_bytes) + 1):
-            if len(self._received) >= self._left_bytes:
+        while not (length := self._received.find(b"\n", 0, self._remaining_bytes) + 1):
+            if len(self._received) >= self._remaining_bytes:
                 raise RequestError(too_long, reason)
             self._receive()
         line, self._received = self._received[:length], self._received[length:]
-        self._left_bytes -= length
+        self._remaining_bytes -= length
         return line
 
     def _receive(self) -> None:
@@ -90,10 +90,10 @@ class HeadReader(io.BufferedIOBase):
 
 def limit(sock: socket.socket, deadline: float) -> None:
     """Let the next call take until the deadline. Raises TimeoutError after it."""
-    left_seconds = deadline - time.monotonic()
-    if left_seconds <= 0:
+    remaining_seconds = deadline - time.monotonic()
+    if remaining_seconds <= 0:
         raise TimeoutError
-    sock.settimeout(left_seconds)
+    sock.settimeout(remaining_seconds)
 
 
 def split_target(request_line: bytes) -> tuple[str, str]:

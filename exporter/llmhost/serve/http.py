@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, unquote
 from llmhost.runtime.log_throttle import ThrottledLog
 from llmhost.serve.head import HeadReader, RequestError, limit, split_target
 from llmhost.serve.listening import ListenError, open_listener
-from llmhost.serve.pool import ConnectionPool, Slot, State
+from llmhost.serve.pool import ConnectionPool, Slot, SlotState
 from llmhost.serve.routes import Handler, Request, Response, finished, respond, text
 
 __all__ = ["HttpServer", "ListenError", "Timeouts"]
@@ -79,7 +79,7 @@ class Connection(BaseHTTPRequestHandler):
 
     def handle_one_request(self) -> None:
         self.close_connection = True
-        if not self._change(State.READING):
+        if not self._change(SlotState.READING):
             return
         self.rfile.wait(self._wait_seconds)
         try:
@@ -90,7 +90,7 @@ class Connection(BaseHTTPRequestHandler):
         except TimeoutError:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive")
         else:
-            if self._change(State.ANSWERING):
+            if self._change(SlotState.ANSWERING):
                 self._send(self._respond())
                 self._wait_seconds = self.server.timeouts.keep_alive_seconds
 
@@ -146,20 +146,20 @@ class Connection(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(response.body)
-        if not self._change(State.WRITING):
+        if not self._change(SlotState.WRITING):
             return
-        left = memoryview(self.wfile.getvalue())
+        remaining = memoryview(self.wfile.getvalue())
         self.wfile = io.BytesIO()
         deadline = time.monotonic() + self.server.timeouts.write_seconds
-        while left:
+        while remaining:
             limit(self.connection, deadline)
-            left = left[self.connection.send(left) :]
+            remaining = remaining[self.connection.send(remaining) :]
         if self.close_connection:
             # Closing with unread data resets the connection, response and all.
             socket.socket.shutdown(self.connection, socket.SHUT_WR)
             self.rfile.drain(LINGER_SECONDS, LINGER_BYTES)
 
-    def _change(self, state: State) -> bool:
+    def _change(self, state: SlotState) -> bool:
         return self.server.pool.change(self.request, state)
 
 

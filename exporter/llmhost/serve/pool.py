@@ -15,7 +15,7 @@ from typing import Final
 MOST_REFUSED: Final = 16  # at a time; further clients are cut off without a word
 
 
-class State(Enum):
+class SlotState(Enum):
     READING = auto()  # waiting for the client to send
     ANSWERING = auto()  # the client is waiting for us
     WRITING = auto()  # waiting for the client to receive
@@ -25,7 +25,7 @@ class State(Enum):
 class Slot:
     socket: socket.socket
     refused: bool  # beyond the bound: open only until the client has its 503
-    state: State = State.READING
+    state: SlotState = SlotState.READING
     since: float = field(default_factory=time.monotonic)  # the last change of state
 
 
@@ -52,11 +52,11 @@ class ConnectionPool:
             self._slots.add(slot)
             return slot
 
-    def change(self, slot: Slot, state: State) -> bool:
+    def change(self, slot: Slot, state: SlotState) -> bool:
         """Set the state; False if the connection has to end instead."""
         with self._changed:
             slot.state, slot.since = state, time.monotonic()
-            return slot in self._slots and not (self._closed and state is State.READING)
+            return slot in self._slots and not (self._closed and state is SlotState.READING)
 
     def leave(self, slot: Slot) -> None:
         with self._changed:
@@ -66,7 +66,7 @@ class ConnectionPool:
     def make_room(self) -> bool:
         """Evict the client that has kept us waiting longest; False if there is none."""
         with self._changed:
-            waiting = [slot for slot in self._slots if not slot.refused and slot.state is not State.ANSWERING]
+            waiting = [slot for slot in self._slots if not slot.refused and slot.state is not SlotState.ANSWERING]
             if waiting:
                 self._evict(min(waiting, key=lambda slot: slot.since))
             return bool(waiting)
@@ -75,7 +75,7 @@ class ConnectionPool:
         """Evict the clients without a whole request at once, all others after the grace time."""
         with self._changed:
             self._closed = True
-            for slot in [slot for slot in self._slots if slot.state is State.READING]:
+            for slot in [slot for slot in self._slots if slot.state is SlotState.READING]:
                 self._evict(slot)
             self._changed.wait_for(lambda: not self._slots, timeout=grace_seconds)
             for slot in list(self._slots):

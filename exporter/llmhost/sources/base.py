@@ -37,7 +37,7 @@ class Source(Protocol[T_co]):
 
 
 @runtime_checkable
-class TellsStuckCall(Protocol):
+class ReportsStuckCall(Protocol):
     """A source that also knows the call that it hangs in."""
 
     def stuck(self) -> StuckCall | None:

@@ -1,4 +1,4 @@
-"""Which unit or container a process is in, by its cgroup path alone (docs/concepts.md: Unit of a process).
+"""The unit or container of a process, by its cgroup path alone (docs/concepts.md: Unit of a process).
 
 systemd gives every unit a cgroup named after it, below the cgroups of its slices; cgroups(7) describes
 /proc/PID/cgroup. The walk goes from the root and stops at the first service or scope: what runs below is the unit's own

@@ -29,7 +29,7 @@ from llmhost.sources.base import SourceError
 from llmhost.sources.cgroup import NOWHERE, parse_cgroup
 from llmhost.sources.procfs_files import (
     DIRECTORY_FLAGS,
-    GONE,
+    ENDED_ERRNOS,
     KERNEL_THREAD_FLAG,
     Stat,
     parse_cmdline,
@@ -136,7 +136,7 @@ class ProcfsSource:
             try:
                 known[pid] = self._process(pid, before, due=due)
             except OSError as error:
-                if error.errno not in GONE:
+                if error.errno not in ENDED_ERRNOS:
                     denied.add(pid)
             except (ValueError, IndexError):
                 denied.add(pid)

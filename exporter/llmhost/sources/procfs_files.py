@@ -10,7 +10,9 @@ from pathlib import Path
 MOST_ARGUMENT_BYTES = 64 * 1024
 KERNEL_THREAD_FLAG = 0x0020_0000  # include/linux/sched.h: PF_KTHREAD
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ENOTDIR})  # errors of opening or reading when a process has ended
+ENDED_ERRNOS = frozenset(
+    {errno.ENOENT, errno.ESRCH, errno.ENOTDIR}
+)  # from opening or reading what is of an ended process
 _PIECE_BYTES = 4096
 
 
@@ -97,7 +99,7 @@ def whole_file(name: str, directory: int) -> bytes | None:
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     except OSError as error:
-        if error.errno in GONE:
+        if error.errno in ENDED_ERRNOS:
             raise
         return None
     try:
@@ -106,7 +108,7 @@ def whole_file(name: str, directory: int) -> bytes | None:
             piece = os.read(descriptor, _PIECE_BYTES)
             data += piece
     except OSError as error:
-        if error.errno in GONE:
+        if error.errno in ENDED_ERRNOS:
             raise
         return None
     finally:

@@ -22,7 +22,7 @@ from llmhost.model.children import is_bare_child, is_engine_child
 from llmhost.model.engines import tracker_fd
 from llmhost.model.ids import ProcessId
 from llmhost.model.process import Home, Process, Role
-from llmhost.sources.procfs_files import DIRECTORY_FLAGS, GONE, links_in, opened_process, small_file
+from llmhost.sources.procfs_files import DIRECTORY_FLAGS, ENDED_ERRNOS, links_in, opened_process, small_file
 
 MOST_DESCRIPTORS = 4096
 MOST_SECONDS = 0.5  # that a scan spends on pipes
@@ -37,7 +37,7 @@ class NoPipes(Enum):
     """The reason why the pipes of a process are not known."""
 
     DENIED = auto()  # it takes root, or the owner
-    GONE = auto()  # the process, or it is another
+    ENDED = auto()  # maybe its pid is of another process by now
     TOO_MUCH = auto()  # more descriptors than are read, no time left, or no means of our own
 
 
@@ -52,7 +52,7 @@ def read_pipes(root: str, start_ticks: int) -> Pipes | NoPipes:
     except PermissionError:
         return NoPipes.DENIED
     except OSError as error:
-        return NoPipes.GONE if error.errno in GONE else NoPipes.TOO_MUCH
+        return NoPipes.ENDED if error.errno in ENDED_ERRNOS else NoPipes.TOO_MUCH
     except (ValueError, IndexError):
         return NoPipes.TOO_MUCH
 
@@ -61,7 +61,7 @@ def _pipes_of(directory: int) -> Pipes | NoPipes:
     try:
         descriptors = os.open("fd", DIRECTORY_FLAGS, dir_fd=directory)
     except FileNotFoundError:
-        small_file("stat", directory)  # fails too when the process is gone
+        small_file("stat", directory)  # fails too when the process has ended
         return NoPipes.DENIED
     try:
         return _pipes_in(descriptors)
@@ -142,7 +142,7 @@ class PipeScanner:
                 reads.keep(process)
         self._search(trackers, by_pid, reads, now, all_listed=all_listed)
         unread = frozenset(
-            holder.id.pid for holder in held_before if missing.get(holder.id.pid, NoPipes.GONE) is not NoPipes.GONE
+            holder.id.pid for holder in held_before if missing.get(holder.id.pid, NoPipes.ENDED) is not NoPipes.ENDED
         )
         inodes = frozenset(trackers.values())
         holders = {pid for pid, held in pipes.items() if not inodes.isdisjoint(held.values())}
@@ -177,13 +177,13 @@ class PipeScanner:
         if not lost:
             return
         sought = frozenset(trackers[tracker.id.pid] for tracker in lost)
-        others = [process for process in by_pid.values() if not process.kernel_thread and not process.zombie]
-        others.sort(key=lambda process: not any(_is_related(process, tracker) for tracker in lost))
+        candidates = [process for process in by_pid.values() if not process.kernel_thread and not process.zombie]
+        candidates.sort(key=lambda process: not any(_is_related(process, tracker) for tracker in lost))
         complete = all_listed
-        for process in others:
+        for process in candidates:
             found = reads.read(process)
             if isinstance(found, NoPipes):
-                complete = complete and found is NoPipes.GONE
+                complete = complete and found is NoPipes.ENDED
             elif not sought.isdisjoint(found.values()):
                 reads.pipes[process.id.pid] = found
         self._searched.update((tracker.id, (now, complete)) for tracker in lost)

@@ -250,7 +250,7 @@ class Judge:
         try:
             self._record(case, judgement)
         except Exception:
-            log.exception("a bug in telling of a start of %s", case.step.unit.id.name)
+            log.exception("a bug in reporting a start of %s", case.step.unit.id.name)
 
     def _record(self, case: _Case, judgement: Judgement | None) -> None:
         unit = case.step.unit.id

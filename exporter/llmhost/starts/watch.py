@@ -20,7 +20,7 @@ _SAVE_SECONDS = 10.0  # between two savings while nobody scrapes
 _MAX_UNITS = 2000  # kept in memory: users may have systemd run units of ever new names
 
 
-class Watch:
+class StartWatcher:
     """A thread of its own, so that the reader of the bus, which hands in the events, is never held up."""
 
     def __init__(

@@ -89,8 +89,8 @@ class OwnDirectory:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             pid = os.pread(self._lock, 20, 0).decode("ascii", "replace").strip()
-            whose = f" (pid {pid})" if pid.isdecimal() else ""
-            raise StoreError(f"{self.path} is in use by another llmhost{whose}") from None
+            holder = f" (pid {pid})" if pid.isdecimal() else ""
+            raise StoreError(f"{self.path} is in use by another llmhost{holder}") from None
         with contextlib.suppress(OSError):  # no space: the lock is what counts
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
@@ -112,9 +112,9 @@ class OwnDirectory:
         fd = os.open(name, flags, _MODE, dir_fd=self._fd)
         try:
             os.fchmod(fd, _MODE)  # whatever the umask is
-            left = memoryview(content)
-            while left:
-                left = left[os.write(fd, left) :]
+            remaining = memoryview(content)
+            while remaining:
+                remaining = remaining[os.write(fd, remaining) :]
             if durable:
                 os.fsync(fd)
         finally:

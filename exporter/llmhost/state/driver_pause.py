@@ -65,25 +65,25 @@ class PauseRequest:
         self._path = run_directory / NAME
         self._boot_id = boot_id
         self._boottime = boottime
-        self._seen: tuple[int, ...] | None = None
+        self._read_stat: tuple[int, ...] | None = None
         self._until = -math.inf
 
-    def seconds_left(self) -> float:
+    def remaining_seconds(self) -> float:
         """Return the rest of the pause; 0.0 where none is requested."""
         try:
             found = self._path.lstat()
         except OSError:
-            self._seen, self._until = None, -math.inf
+            self._read_stat, self._until = None, -math.inf
             return 0.0
-        seen = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        if seen != self._seen:
-            self._seen, self._until = seen, -math.inf
+        current = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        if current != self._read_stat:
+            self._read_stat, self._until = current, -math.inf
             try:
                 self._until = self._read()
             except FileNotFoundError:  # withdrawn at this moment
-                self._seen = None
+                self._read_stat = None
             except (OSError, ValueError) as error:
-                log.warning("%s is no wish that counts: %s", self._path, error)
+                log.warning("%s is no valid request: %s", self._path, error)
         return max(0.0, self._until - self._boottime())
 
     def _read(self) -> float:

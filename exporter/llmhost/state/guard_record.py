@@ -83,7 +83,7 @@ class GuardRecords:
             except (OSError, ValueError) as error:
                 if name not in self._logged:
                     self._logged.add(name)
-                    log.warning("%s is no record of a guard's that counts: %s", self._folder / name, error)
+                    log.warning("%s is no valid record of a guard: %s", self._folder / name, error)
         return tuple(found)
 
     def doing(self) -> str:

@@ -117,16 +117,16 @@ def _without_starts(history: History, excess: int, cache: EncodeCache) -> Histor
 def _without_units(history: History, excess: int, cache: EncodeCache) -> History:
     """Leave out the units that were not seen for longest, with all that is kept of them."""
     longest = sorted(history.units.items(), key=lambda item: item[1].last_seen_at)
-    gone = {
+    dropped = {
         unit for unit, _ in _as_many_as_needed(longest, excess, lambda item: len(_UNIT_HISTORY.encode(item[1], cache)))
     }
-    if not gone:
+    if not dropped:
         return history
     return replace(
         history,
-        units={unit: kept for unit, kept in history.units.items() if unit not in gone},
-        gpu_sets={unit: gpus for unit, gpus in history.gpu_sets.items() if unit not in gone},
-        readiness={unit: readiness for unit, readiness in history.readiness.items() if unit not in gone},
+        units={unit: kept for unit, kept in history.units.items() if unit not in dropped},
+        gpu_sets={unit: gpus for unit, gpus in history.gpu_sets.items() if unit not in dropped},
+        readiness={unit: readiness for unit, readiness in history.readiness.items() if unit not in dropped},
     )
 
 

@@ -272,9 +272,9 @@ def codec_of(hint: object, counts: bool = False) -> Codec:
     if isinstance(hint, typing.NewType):
         return codec_of(hint.__supertype__, counts)
     if origin in (types.UnionType, typing.Union):
-        others = [argument for argument in arguments if argument is not types.NoneType]
-        if len(others) == 1:
-            return _Optional(codec_of(others[0], counts))
+        present = [argument for argument in arguments if argument is not types.NoneType]
+        if len(present) == 1:
+            return _Optional(codec_of(present[0], counts))
     elif origin is tuple and arguments[1:] == (...,):
         return _Items(tuple, codec_of(arguments[0], counts))
     elif origin is tuple:

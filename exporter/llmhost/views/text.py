@@ -106,14 +106,14 @@ def rendered(lines: Iterable[Line], *, width: int, colour: bool) -> str:
 def _rendered(line: Line, width: int, *, colour: bool) -> str:
     whole = [(clean(text), style) for text, style in line]
     over = sum(columns(text) for text, _ in whole) > width
-    left, out = width, []
+    remaining, out = width, []
     for text, style in whole:
-        if left <= 0:
+        if remaining <= 0:
             break
         shown = text
-        if over and columns(text) >= left:
-            shown = cut(text + " ", left)  # with the mark also where the rest begins in the next piece
-        left -= columns(shown)
+        if over and columns(text) >= remaining:
+            shown = cut(text + " ", remaining)  # with the mark also where the rest begins in the next piece
+        remaining -= columns(shown)
         out.append(f"\x1b[{style.value}m{shown}\x1b[0m" if colour and style.value and shown else shown)
     joined = "".join(out)
     return joined if colour else joined.rstrip()

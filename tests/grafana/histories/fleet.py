@@ -68,7 +68,7 @@ def _host(host: Host, which: tuple[str, int]) -> None:
     if which == STOPPED:
         held.append((STOP, None))
         does.append((STOP, "rests"))
-        gpus.nobody_holds([0], [(0, 0), (STOP, 70e9)])
+        gpus.holds_unattributed([0], [(0, 0), (STOP, 70e9)])
         history.fires("LlmhostMemoryHeldByNobody", "warning", host.labels, (STOP, end), wait=300)
     if which == BLIND:
         host.not_scraped((DEAD, end + 1))

@@ -30,7 +30,7 @@ class Gpus:
     utilization: Steps = ((0, 0.9),)
     power: Steps = ((0, 400),)
     _held: dict[tuple[int, str, str], tuple[Steps, int]] = field(default_factory=dict)
-    _nobody: dict[int, Steps] = field(default_factory=dict)
+    _unattributed: dict[int, Steps] = field(default_factory=dict)
 
     def labels(self, gpu: int) -> dict[str, str]:
         return {"gpu": str(gpu), "uuid": f"GPU-fa4e{gpu:04x}-0000-4000-8000-{gpu:012x}"}
@@ -39,22 +39,22 @@ class Gpus:
         for gpu in gpus:
             self._held[gpu, kind, unit] = steps, processes
 
-    def nobody_holds(self, gpus: Sequence[int], steps: Steps) -> None:
+    def holds_unattributed(self, gpus: Sequence[int], steps: Steps) -> None:
         for gpu in gpus:
-            self._nobody[gpu] = steps
+            self._unattributed[gpu] = steps
 
     def write(self, *, fabric: bool = True) -> None:
         host = self.host
         if self.number:
-            left = [(second, self.number - number) for number, second in enumerate(sorted(self.lost.values()), 1)]
-            host.set("llmhost_gpus", self._until_failing([(0, self.number), *left]))
+            remaining = [(second, self.number - number) for number, second in enumerate(sorted(self.lost.values()), 1)]
+            host.set("llmhost_gpus", self._until_failing([(0, self.number), *remaining]))
             host.set("llmhost_gpus_expected", self._until_failing([(0, self.number)]))
             host.set("llmhost_driver_mismatch", self._until_failing([(0, 0)]))
         for gpu in range(self.number):
-            mine = self.labels(gpu)
+            labels = self.labels(gpu)
             self._facts(gpu)
-            up = [(0, 1.0), *((second, 0.0) for second in self._gone(gpu))]
-            host.set("llmhost_gpu_up", self._until_failing(up), **mine)
+            up = [(0, 1.0), *((second, 0.0) for second in self._lost_at(gpu))]
+            host.set("llmhost_gpu_up", self._until_failing(up), **labels)
             gauges: dict[str, Steps] = {
                 "utilization_ratio": self.utilization,
                 "temperature_celsius": [(0, 61)],
@@ -65,41 +65,41 @@ class Gpus:
             if self.memory:
                 gauges |= self._memory(gpu)
             for name, steps in gauges.items():
-                host.set(f"llmhost_gpu_{name}", self.until_gone(gpu, steps), **mine)
+                host.set(f"llmhost_gpu_{name}", self.until_lost(gpu, steps), **labels)
             for (of, kind, unit), (steps, processes) in self._held.items():
                 if of == gpu:
-                    who = mine | {"kind": kind, "unit": unit, "manager": "system" if unit else ""}
-                    held = self.until_gone(gpu, steps)
+                    who = labels | {"kind": kind, "unit": unit, "manager": "system" if unit else ""}
+                    held = self.until_lost(gpu, steps)
                     host.set("llmhost_gpu_holder_memory_bytes", held, **who)
                     many = [(second, None if step is None else processes) for second, step in held]
                     host.set("llmhost_gpu_holder_processes", many, **who)
 
     def _facts(self, gpu: int) -> None:
-        mine = self.labels(gpu)
+        labels = self.labels(gpu)
         facts = {"name": self.name, "pci_bus_id": f"00000000:{0x10 + gpu:02X}:00.0", "driver_version": "570.86.16"}
         facts |= {"parent_uuid": "", "unified_memory": "false" if self.memory else "true"}
-        gone = list(self._gone(gpu))
-        apis = [(0, "v2" if self.memory else ""), *((second, "") for second in gone), (self.read_until, None)]
-        self.host.current("llmhost_gpu_info", "memory_api", apis, **mine, **facts)
-        if gone:
-            self.host.current("llmhost_gpu_fault", "cause", [(gone[0], "lost")], **mine)
+        lost_at = list(self._lost_at(gpu))
+        apis = [(0, "v2" if self.memory else ""), *((second, "") for second in lost_at), (self.read_until, None)]
+        self.host.current("llmhost_gpu_info", "memory_api", apis, **labels, **facts)
+        if lost_at:
+            self.host.current("llmhost_gpu_fault", "cause", [(lost_at[0], "lost")], **labels)
 
     def _memory(self, gpu: int) -> dict[str, Steps]:
-        nobody = self._nobody.get(gpu, [(0, 0)])
+        unattributed = self._unattributed.get(gpu, [(0, 0)])
         held = [steps for (of, _, _), (steps, _) in self._held.items() if of == gpu]
-        used = total(nobody, *held)
+        used = total(unattributed, *held)
         return {
             "memory_total_bytes": [(0, self.total)],
             "memory_free_bytes": total([(0, self.total - RESERVED)], times(used, -1)),
-            "unattributed_memory_bytes": nobody,
+            "unattributed_memory_bytes": unattributed,
         }
 
-    def _gone(self, gpu: int) -> Iterator[float]:
+    def _lost_at(self, gpu: int) -> Iterator[float]:
         if gpu in self.lost:
             yield self.lost[gpu]
 
-    def until_gone(self, gpu: int, steps: Steps) -> Steps:
-        return self._until_failing(_until(min(self._gone(gpu), default=float("inf")), steps))
+    def until_lost(self, gpu: int, steps: Steps) -> Steps:
+        return self._until_failing(_until(min(self._lost_at(gpu), default=float("inf")), steps))
 
     def _until_failing(self, steps: Steps) -> Steps:
         return _until(self.read_until, steps)
@@ -110,7 +110,7 @@ def _until(end: float, steps: Steps) -> Steps:
 
 
 class Shm(NamedTuple):
-    """How many files of a kind there are in each state, and the size of each in bytes."""
+    """The number of segments of a kind in each state, and the size of each in bytes."""
 
     states: Mapping[str, Steps]
     allocated: float
@@ -140,14 +140,14 @@ def trackers(host: Host, states: Mapping[str, Steps | float]) -> None:
 
 def guard(host: Host, unit: str, runs: Sequence[tuple[float, float, str]]) -> None:
     """Set the runs of a unit's guard: end, wait in seconds, verdict."""
-    mine = {"unit": unit, "manager": "system"}
-    host.set("llmhost_guard_last_run_timestamp_seconds", [(end, At(end)) for end, _, _ in runs], **mine)
-    host.set("llmhost_guard_last_wait_seconds", [(end, waited) for end, waited, _ in runs], **mine)
-    host.current("llmhost_guard_last_verdict", "verdict", [(end, verdict) for end, _, verdict in runs], **mine)
+    labels = {"unit": unit, "manager": "system"}
+    host.set("llmhost_guard_last_run_timestamp_seconds", [(end, At(end)) for end, _, _ in runs], **labels)
+    host.set("llmhost_guard_last_wait_seconds", [(end, waited) for end, waited, _ in runs], **labels)
+    host.current("llmhost_guard_last_verdict", "verdict", [(end, verdict) for end, _, verdict in runs], **labels)
     for verdict in GuardVerdict:
         found = [run_verdict == verdict for _, _, run_verdict in runs]
         counted = [(end, float(sum(found[: number + 1]))) for number, (end, _, _) in enumerate(runs)]
-        host.set("llmhost_guard_runs_total", counted, **mine, verdict=verdict)
+        host.set("llmhost_guard_runs_total", counted, **labels, verdict=verdict)
 
 
 def exporter(

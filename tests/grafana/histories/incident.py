@@ -46,7 +46,7 @@ def incident() -> History:
         gpus.holds([gpu], [(CRASH, 90e9), (KILLED if gpu == 6 else CLEAN, None)], kind="leftover", unit=GLM)
     for gpu, since in ORPHANS.items():
         gpus.holds([gpu], [(since, 2e9), (CLEAN, None)], kind="orphan")
-    gpus.nobody_holds([6], [(0, 0), (KILLED, 90e9), (FREE, 0)])
+    gpus.holds_unattributed([6], [(0, 0), (KILLED, 90e9), (FREE, 0)])
     gpus.holds([7], [(0, 5e9)], kind="current", unit=EMBED)
     gpus.write()
     host.set("llmhost_gpu_xid_errors_total", [(CRASH, 1)], **gpus.labels(3), xid="31")

@@ -33,7 +33,7 @@ class Rises:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """That second of the history, as seconds since 1970."""
+    """A second of the history, as seconds since 1970."""
 
     second: float
 

@@ -50,7 +50,7 @@ class End(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """What an engine does while its unit serves, for each second, and what it has at any moment."""
+    """The traffic of an engine while its unit serves: rates for each second, and amounts at any moment."""
 
     model: str
     generation: float = 1500
@@ -96,17 +96,19 @@ class Unit:
         return [(at, value if state in does else otherwise) for at, state in self.does]
 
     def _now(self) -> None:
-        host, mine = self.gpus.host, self.labels
+        host, unit_labels = self.gpus.host, self.labels
         active = [(at, _DOES[state][0]) for at, state in self.does]
-        host.state("llmhost_unit_active_state", "state", ACTIVE_STATES, active, **mine)
-        host.current("llmhost_unit_sub_state", "state", [(at, _DOES[state][1]) for at, state in self.does], **mine)
-        host.set("llmhost_unit_wanted", self.where({"rests"}, 0, 1), **mine)
-        host.set("llmhost_unit_state_change_timestamp_seconds", [(at, At(at)) for at, _ in self.does], **mine)
-        host.set("llmhost_unit_startable", both(self.where(_DOWN, 1), self.room), **mine)
-        host.set("llmhost_unit_leftover_processes", self.leftovers, **mine)
+        host.state("llmhost_unit_active_state", "state", ACTIVE_STATES, active, **unit_labels)
+        host.current(
+            "llmhost_unit_sub_state", "state", [(at, _DOES[state][1]) for at, state in self.does], **unit_labels
+        )
+        host.set("llmhost_unit_wanted", self.where({"rests"}, 0, 1), **unit_labels)
+        host.set("llmhost_unit_state_change_timestamp_seconds", [(at, At(at)) for at, _ in self.does], **unit_labels)
+        host.set("llmhost_unit_startable", both(self.where(_DOWN, 1), self.room), **unit_labels)
+        host.set("llmhost_unit_leftover_processes", self.leftovers, **unit_labels)
 
     def _settings(self) -> None:
-        host, mine = self.gpus.host, self.labels
+        host, unit_labels = self.gpus.host, self.labels
         info = {
             "load_state": "loaded",
             "unit_file_state": self.unit_file_state,
@@ -114,66 +116,68 @@ class Unit:
             "restart": "on-failure",
         }
         info |= {"engine": self.engine, "kill_mode": self.kill_mode}
-        host.current("llmhost_unit_info", "guarded", self.guarded, **mine, **info)
-        host.set("llmhost_unit_gives_up", self.gives_up, **mine)
-        host.set("llmhost_unit_ready_budget_seconds", 1800, **mine)
+        host.current("llmhost_unit_info", "guarded", self.guarded, **unit_labels, **info)
+        host.set("llmhost_unit_gives_up", self.gives_up, **unit_labels)
+        host.set("llmhost_unit_ready_budget_seconds", 1800, **unit_labels)
         for gpu, needed in self.needs.items():
             host.set(
                 "llmhost_unit_gpu_memory_needed_bytes",
-                self.gpus.until_gone(gpu, [(0, needed)]),
-                **mine,
+                self.gpus.until_lost(gpu, [(0, needed)]),
+                **unit_labels,
                 **self.gpus.labels(gpu),
             )
 
     def _past(self) -> None:
-        host, mine = self.gpus.host, self.labels
+        host, unit_labels = self.gpus.host, self.labels
         for trigger in Trigger:
             for verdict in Verdict:
                 seconds = [start.judged or start.at for start in self.starts if start[1:3] == (trigger, verdict)]
-                host.set("llmhost_unit_starts_total", count(seconds), **mine, trigger=trigger, verdict=verdict)
+                host.set("llmhost_unit_starts_total", count(seconds), **unit_labels, trigger=trigger, verdict=verdict)
         starts = [(start.at, At(start.at)) for start in self.starts]
-        host.set("llmhost_unit_last_start_timestamp_seconds", starts, **mine)
+        host.set("llmhost_unit_last_start_timestamp_seconds", starts, **unit_labels)
         resident = [(start.at, At(start.at)) for start in self.starts if start.verdict == "resident"]
         if resident:
-            host.set("llmhost_unit_last_resident_start_timestamp_seconds", resident, **mine)
+            host.set("llmhost_unit_last_resident_start_timestamp_seconds", resident, **unit_labels)
         for (gpu, kind), steps in self.in_the_way.items():
             labels = self.gpus.labels(gpu) | {"kind": kind}
-            host.set("llmhost_unit_last_start_in_the_way_bytes", steps, **mine, **labels)
+            host.set("llmhost_unit_last_start_in_the_way_bytes", steps, **unit_labels, **labels)
         failed = [end for end in self.ends if end.result != "success"]
         by_result = {result: count([end.at for end in failed if end.result == result]) for result in FAILURES}
-        host.counts("llmhost_unit_failures_total", "result", FAILURES, by_result, **mine)
-        host.set("llmhost_unit_unexpected_stops_total", 0, **mine)
+        host.counts("llmhost_unit_failures_total", "result", FAILURES, by_result, **unit_labels)
+        host.set("llmhost_unit_unexpected_stops_total", 0, **unit_labels)
 
     def _engine(self) -> None:
         if not self.traffic:
             return
         host = self.gpus.host
-        mine = self.labels | {"engine": self.engine, "endpoint": f"http://127.0.0.1:{self.port}"}
+        unit_labels = self.labels | {"engine": self.engine, "endpoint": f"http://127.0.0.1:{self.port}"}
         faults = [(at, _DOES[state][2]) for at, state in self.does]
         host.set(
-            "llmhost_engine_up", [(at, None if cause is None else float(not cause)) for at, cause in faults], **mine
+            "llmhost_engine_up",
+            [(at, None if cause is None else float(not cause)) for at, cause in faults],
+            **unit_labels,
         )
-        host.current("llmhost_engine_fault", "cause", [(at, cause or None) for at, cause in faults], **mine)
+        host.current("llmhost_engine_fault", "cause", [(at, cause or None) for at, cause in faults], **unit_labels)
         if self.ready_seconds:
-            host.set("llmhost_engine_ready_seconds", self.ready_seconds, **mine)
-        mine |= {"model": self.traffic.model, "engine_index": "0"}
+            host.set("llmhost_engine_ready_seconds", self.ready_seconds, **unit_labels)
+        unit_labels |= {"model": self.traffic.model, "engine_index": "0"}
         for name, rate in (
             ("generation_tokens", self.traffic.generation),
             ("prompt_tokens", self.traffic.prompt),
             ("steps", self.traffic.steps),
             ("preemptions", 0),
         ):
-            host.set(f"llmhost_engine_{name}_total", self._served(rate), **mine)
+            host.set(f"llmhost_engine_{name}_total", self._served(rate), **unit_labels)
         for reason, share in (("stop", 0.75), ("length", 0.25), ("abort", 0)):
             steps = self._served(share * self.traffic.finished)
-            host.set("llmhost_engine_requests_finished_total", steps, **mine, reason=reason)
+            host.set("llmhost_engine_requests_finished_total", steps, **unit_labels, reason=reason)
         for name, value in (
             ("requests_running", self.traffic.running),
             ("requests_waiting", self.traffic.waiting),
             ("kv_cache_usage_ratio", self.traffic.kv_cache),
             ("sleeping", 0),
         ):
-            host.set(f"llmhost_engine_{name}", self.where({"serves", "hangs"}, value), **mine)
+            host.set(f"llmhost_engine_{name}", self.where({"serves", "hangs"}, value), **unit_labels)
 
     def _served(self, rate: float) -> list[tuple[float, Step]]:
         """Count from 0 whenever it begins to serve; what hangs counts no further."""
@@ -190,7 +194,7 @@ def both(these: Sequence[tuple[float, Step]], those: Steps) -> list[tuple[float,
     """Give what those have wherever these have anything."""
     made: list[tuple[float, Step]] = []
     for moment in sorted({at for steps in (these, those) for at, _ in steps}):
-        mine = [step for at, step in these if at <= moment][-1:]
+        own = [step for at, step in these if at <= moment][-1:]
         other = [step for at, step in those if at <= moment][-1:]
-        made.append((moment, other[0] if other and mine not in ([], [None]) else None))
+        made.append((moment, other[0] if other and own not in ([], [None]) else None))
     return made

@@ -72,7 +72,7 @@ def _lines(panels: Sequence[dict[str, Any]], report: Sequence[dict[str, Any]]) -
         if panel["type"] == "row":
             yield f"  {panel['title']}"
             continue
-        found = ", ".join(f"{asked['ref']} {asked['series'] or 'none'}" for asked in panel["asked"])
+        found = ", ".join(f"{query['ref']} {query['series'] or 'none'}" for query in panel["asked"])
         more = f": {outcome['more']}" if outcome.get("more") else ""
         yield f"    {outcome['how']:<8}{panel['type']:<15}{panel['title']} ({found}){more}"
 

@@ -1,4 +1,4 @@
-"""What is drawn of each board, up to the page that draws it."""
+"""The drawing of each board, up to the page that draws it."""
 
 import pytest
 from tests.grafana.boards import BOARDS

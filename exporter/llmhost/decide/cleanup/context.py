@@ -1,4 +1,4 @@
-"""What a clean-up goes by beside an observation: facts of few processes, and what was asked for. Pure."""
+"""The input of a plan: a view of the host, the request, and facts that are read of few processes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,20 +18,20 @@ from llmhost.model.unit import Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
-    """The process context: `listening` is of those that `to_ask_for_listeners` gives, `strangers` of the tmpfs."""
+class ProcessContext:
+    """`listening` is of those that `to_ask_for_listeners` gives, `foreign_pids` of the tmpfs that was read."""
 
     own_pid: int
     listening: Listening = field(default_factory=dict)
-    strangers: Reading[frozenset[int]] = field(default_factory=lambda: NotApplicable("not looked at"))
+    foreign_pids: Reading[frozenset[int]] = field(default_factory=lambda: NotApplicable("not looked at"))
     """Pids of processes of another PID namespace than ours that have the tmpfs mounted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What a plan is made from: an observation in which all that it takes was read, the request, the process context.
+class PlanContext:
+    """The input of a plan; of the view, all that a plan takes was read.
 
-    `first` is what the plan of an earlier observation had; then only that may be a step.
+    `first` is the content of an earlier plan; then only that may be a step.
     """
 
     view: HostView
@@ -39,7 +39,7 @@ class Ground:
     host: Host
     units: Mapping[UnitId, Unit]
     request: CleanupRequest
-    around: Around
+    process_context: ProcessContext
     first: "Planned | None"
 
     def owner_of(self, process: Process) -> UnitMembership | None:
@@ -48,14 +48,14 @@ class Ground:
         return owners.of(process)
 
     def unit_of(self, process: Process) -> UnitId | None:
-        """Give the unit in which it runs, or was seen to."""
+        """Give the unit that it runs in, or was last known to."""
         if process.placement.unit is not None:
             return process.placement.unit
         known = self.view.history.process_runs.get(process.id)
         return known.unit if known is not None else None
 
     def started_at(self, process: Process) -> float:
-        """When it started, in seconds since the epoch, by the clock as it is set now."""
+        """Return its start time, in seconds since the epoch, by the clock as it is set now."""
         snapshot = self.view.snapshot
         booted_at = snapshot.at - snapshot.at_monotonic - self.host.boottime_ahead_seconds
         return booted_at + process.id.start_ticks / self.host.ticks_per_second
@@ -77,7 +77,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """What an earlier plan had, ready or waiting: processes by condition, files by their last change."""
+    """The content of an earlier plan, ready or waiting: processes by condition, segments by their last change."""
 
     processes: frozenset[tuple[ProcessId, Condition]]
     files: frozenset[tuple[SegmentId, float]]
@@ -92,13 +92,13 @@ def planned_in(first: Plan) -> Planned:
 
 
 def orphans_in_condition(view: HostView) -> Mapping[ProcessId, bool]:
-    """Give whoever is in an orphan's condition, however long; the value says whether that is inferred."""
+    """Give the processes in an orphan's condition, however long; the value says whether that is inferred."""
     found = orphan_conditions(view.snapshot, view.history.orphan_since.keys())
     return found.value if isinstance(found, Ok) else {}
 
 
 def to_ask_for_listeners(view: HostView) -> Iterator[Process]:
-    """Give the processes of which has to be known whether they listen."""
+    """Give the processes whose listening sockets a plan depends on."""
     if not isinstance(view.snapshot.processes, Ok):
         return iter(())
     found = (view.snapshot.processes.value.of(orphan) for orphan in orphans_in_condition(view))
@@ -106,7 +106,7 @@ def to_ask_for_listeners(view: HostView) -> Iterator[Process]:
 
 
 def unread(what: str, reading: Failed | NotApplicable) -> str:
-    """Say for people why there is nothing to go by; `what` is a plural."""
+    """Say for people why a reading is missing; `what` is a plural."""
     if isinstance(reading, NotApplicable):
         return f"{what} are not looked at: {reading.why}"
     detail = f" ({reading.detail})" if reading.detail else ""

@@ -7,8 +7,8 @@ first observation's plan as `first` takes a step only if that had it too, of the
 from collections.abc import Iterator
 
 from llmhost.config.schema import Policy
-from llmhost.decide.cleanup.context import Around as Around  # noqa: PLC0414 - an argument of plan()
-from llmhost.decide.cleanup.context import Ground, planned_in, unread
+from llmhost.decide.cleanup.context import PlanContext, planned_in, unread
+from llmhost.decide.cleanup.context import ProcessContext as ProcessContext  # noqa: PLC0414 - an argument of plan()
 from llmhost.decide.cleanup.context import to_ask_for_listeners as to_ask_for_listeners  # noqa: PLC0414
 from llmhost.decide.cleanup.processes import ProcessSteps, process_steps
 from llmhost.decide.cleanup.segments import REPORTED_ONLY, SegmentSteps, segment_steps
@@ -26,7 +26,7 @@ CLEANED: tuple[SegmentKind | Condition, ...] = (
 )
 
 
-def plan(view: HostView, request: CleanupRequest, around: Around, first: Plan | None = None) -> Plan:
+def plan(view: HostView, request: CleanupRequest, process_context: ProcessContext, first: Plan | None = None) -> Plan:
     """Plan the clean-up of a host. See the module for `first`."""
     processes, host, units = view.snapshot.processes, view.snapshot.host, view.snapshot.units
     if not isinstance(processes, Ok):
@@ -35,18 +35,18 @@ def plan(view: HostView, request: CleanupRequest, around: Around, first: Plan | 
         return Plan(refused=_refusal("the host's clocks", host))
     if not isinstance(units, Ok):
         return Plan(refused=_refusal("systemd's units, any of which may be starting,", units))
-    ground = Ground(
+    context = PlanContext(
         view=view,
         table=processes.value,
         host=host.value,
         units={unit.id: unit for unit in units.value.units},
         request=request,
-        around=around,
+        process_context=process_context,
         first=planned_in(first) if first is not None else None,
     )
-    of_processes = process_steps(ground)
+    of_processes = process_steps(context)
     ready = {step.process.id: True for step in of_processes.ready}
-    of_segments = segment_steps(ground, ready | {step.process.id: False for step in of_processes.waiting})
+    of_segments = segment_steps(context, ready | {step.process.id: False for step in of_processes.waiting})
     return Plan(
         endings=_trackers_last(of_processes),
         removals=tuple(of_segments.ready),

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from llmhost.decide.cleanup.context import Ground
+from llmhost.decide.cleanup.context import PlanContext
 from llmhost.decide.cleanup.steps import Removal, Skipped
 from llmhost.decide.process_trees import named
 from llmhost.derive.activation import activation_began, waits_to_restart
@@ -31,13 +31,13 @@ class SegmentSteps:
     unknown: int = 0  # segments of kinds that are cleaned, of unknown state
 
 
-def segment_steps(ground: Ground, ending: Mapping[ProcessId, bool]) -> SegmentSteps:
+def segment_steps(context: PlanContext, ending: Mapping[ProcessId, bool]) -> SegmentSteps:
     """Decide on every segment without a holder. `ending`: the processes of the plan, False for those that wait."""
     steps = SegmentSteps()
-    shared, states = ground.view.snapshot.shm, ground.view.facts.segments
+    shared, states = context.view.snapshot.shm, context.view.facts.segments
     if not isinstance(shared, Ok) or not isinstance(states, Ok):
         return steps
-    rules = _Rules(ground, ending)
+    rules = _Rules(context, ending)
     for segment in shared.value.segments:
         if segment.holders is None:
             steps.unknown += segment.kind not in REPORTED_ONLY
@@ -58,26 +58,26 @@ def segment_steps(ground: Ground, ending: Mapping[ProcessId, bool]) -> SegmentSt
 
 
 class _Rules:
-    def __init__(self, ground: Ground, ending: Mapping[ProcessId, bool]) -> None:
-        self._ground = ground
+    def __init__(self, context: PlanContext, ending: Mapping[ProcessId, bool]) -> None:
+        self._context = context
         self._ending = ending
-        self._since = ground.view.history.unheld_since
-        self._grace_seconds = ground.view.policy.segment_grace_seconds
-        self._openers = _PossibleOpeners(ground, ending)
-        self._starting = tuple(_starting_units(ground))
+        self._since = context.view.history.unheld_since
+        self._grace_seconds = context.view.policy.segment_grace_seconds
+        self._openers = _PossibleOpeners(context, ending)
+        self._starting = tuple(_starting_units(context))
 
     def unit_of(self, segment: Segment) -> UnitId | None:
-        return self._ground.view.history.segment_units.get(segment.id)
+        return self._context.view.history.segment_units.get(segment.id)
 
     def selects(self, segment: Segment) -> bool:
         """Tell if a segment is within the request."""
-        request = self._ground.request
+        request = self._context.request
         if request.kinds and segment.kind not in request.kinds:
             return False
         if request.units and self.unit_of(segment) not in request.units:
             return False
         older = request.older_than_seconds
-        return not older or self._ground.view.snapshot.at - segment.changed_at >= older
+        return not older or self._context.view.snapshot.at - segment.changed_at >= older
 
     def skipped(self, segment: Segment, because: str) -> Skipped:
         return Skipped(subject=segment, unit=self.unit_of(segment), because=because)
@@ -87,7 +87,7 @@ class _Rules:
 
     def judge(self, segment: Segment) -> tuple[frozenset[ProcessId], str]:
         """Return the processes of the plan that have to end before, and the reason to skip it: "" for none."""
-        uid = self._ground.request.uid
+        uid = self._context.request.uid
         if uid not in (0, segment.uid):
             return frozenset(), f"user {segment.uid}'s: for root to remove"
         for name, began_at in self._starting:
@@ -97,7 +97,7 @@ class _Rules:
         if not why and segment.kind is SegmentKind.PYTHON_SHM:
             more, why = self._openers.as_old_as(segment)
             after |= more
-        if not why and not self._ground.was_planned_unchanged(segment):
+        if not why and not self._context.was_planned_unchanged(segment):
             why = "in use, or another, at the first look: clean again"
         return after, why
 
@@ -105,13 +105,13 @@ class _Rules:
         """Judge the pid in a name, which counts in the PID namespace of the creator."""
         if segment.creator_pid is None:
             return frozenset(), ""
-        strangers = self._ground.around.strangers
-        if not isinstance(strangers, Ok):
+        foreign_pids = self._context.process_context.foreign_pids
+        if not isinstance(foreign_pids, Ok):
             return frozenset(), "whether the pid in its name is a container's cannot be told: root can tell"
-        if strangers.value:
-            stranger = f"process {min(strangers.value)} of another PID namespace shares the tmpfs"
-            return frozenset(), f"{stranger}, so the pid in its name says nothing: can go after that"
-        table = self._ground.table
+        if foreign_pids.value:
+            sharer = f"process {min(foreign_pids.value)} of another PID namespace shares the tmpfs"
+            return frozenset(), f"{sharer}, so the pid in its name says nothing: can go after that"
+        table = self._context.table
         creator = table.by_pid.get(segment.creator_pid)
         if creator is not None and creator.id in self._ending:
             return frozenset({creator.id}), ""
@@ -125,14 +125,14 @@ class _Rules:
 class _PossibleOpeners:
     """Processes that may still open a segment of Python's multiprocessing by its name, which names no creator."""
 
-    def __init__(self, ground: Ground, ending: Mapping[ProcessId, bool]) -> None:
-        self._unreadable = ground.table.unreadable
+    def __init__(self, context: PlanContext, ending: Mapping[ProcessId, bool]) -> None:
+        self._unreadable = context.table.unreadable
         self._staying: dict[int, tuple[float, Process]] = {}  # by uid, the oldest that stays
         self._ending: dict[int, list[tuple[float, ProcessId]]] = {}
-        for process in ground.table.by_pid.values():
+        for process in context.table.by_pid.values():
             if process.zombie or process.uid is None or not _uses_multiprocessing(process):
                 continue
-            started_at = ground.started_at(process)
+            started_at = context.started_at(process)
             if process.id in ending:
                 self._ending.setdefault(process.uid, []).append((started_at, process.id))
             elif process.uid not in self._staying or started_at < self._staying[process.uid][0]:
@@ -158,15 +158,15 @@ def _uses_multiprocessing(process: Process) -> bool:
     return bool(process.engine) or process.role is Role.TRACKER or is_bare_child(process)
 
 
-def _starting_units(ground: Ground) -> Iterator[tuple[str, float]]:
+def _starting_units(context: PlanContext) -> Iterator[tuple[str, float]]:
     """Yield the units that are starting, with the earliest time at which they began, in seconds since the epoch.
 
     CLOCK_MONOTONIC stands still while the machine is suspended, which it may have been in between.
     """
-    snapshot = ground.view.snapshot
-    for unit in ground.units.values():
+    snapshot = context.view.snapshot
+    for unit in context.units.values():
         if unit.active_state != "activating" or waits_to_restart(unit):
             continue
         began = activation_began(unit)
-        ago = float("inf") if began is None else snapshot.at_monotonic - began + ground.host.boottime_ahead_seconds
+        ago = float("inf") if began is None else snapshot.at_monotonic - began + context.host.boottime_ahead_seconds
         yield unit.id.name, snapshot.at - ago - _CLOCK_SECONDS

@@ -52,8 +52,8 @@ def guard_blinded(case: Case) -> Iterator[Finding]:
         return
     command, prefix = within[0]
     by_bus = "" if any(word.startswith("--need-free") for word in command) else _without_bus(sandbox)
-    others = [*_without_processes(sandbox), *_without_records(sandbox, elevated="!" in prefix)]
-    if not by_bus and not others:
+    sandboxed = [*_without_processes(sandbox), *_without_records(sandbox, elevated="!" in prefix)]
+    if not by_bus and not sandboxed:
         return
     without_bus = (
         [f"{by_bus} keeps it from asking systemd what the unit needs, so it lets every start go on"] if by_bus else []
@@ -62,7 +62,7 @@ def guard_blinded(case: Case) -> Iterator[Finding]:
         "guard-blinded",
         Severity.WARNING if by_bus else Severity.NOTE,
         "its guard runs within the service's own sandbox, which keeps things from it",
-        "; ".join([*without_bus, *others]),
+        "; ".join([*without_bus, *sandboxed]),
         *_with_plus(case),
         remedy="" if _with_plus(case) else 'write "+" before the guard: ExecStartPre=+…',
     )

@@ -49,17 +49,17 @@ def gpu_overcommitted(view: HostView, units: AbstractSet[UnitId]) -> Iterator[Fi
 
 
 def _overcommitted(
-    who: tuple[UnitId, ...], found: list[tuple[Gpu, int, int]], by_id: Mapping[UnitId, UnitFacts]
+    units: tuple[UnitId, ...], found: list[tuple[Gpu, int, int]], by_id: Mapping[UnitId, UnitFacts]
 ) -> Finding:
     gpu, together, room = found[0]
     indexes = ", ".join(listed.index for listed, _, _ in found)
-    needs = ", ".join(f"{unit.name} {gib(_needs(by_id[unit], gpu))} GiB" for unit in who)
-    others = " ".join(unit.name for unit in who[1:])
+    needs = ", ".join(f"{unit.name} {gib(_needs(by_id[unit], gpu))} GiB" for unit in units)
+    other_units = " ".join(unit.name for unit in units[1:])
     return Finding(
         check="overcommitted",
         severity=Severity.ERROR,
-        unit=who[0].name,
-        what=f"cannot run beside {others} on GPU {indexes}",
+        unit=units[0].name,
+        what=f"cannot run beside {other_units} on GPU {indexes}",
         why=f"together they need {gib(together)} of {gib(room)} GiB there: {needs}",
         remedy="lower --gpu-memory-utilization, or give them other GPUs; where only one is to run at a time, "
         "Conflicts= in one of them has its start stop the other",

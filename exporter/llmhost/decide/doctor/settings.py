@@ -147,13 +147,13 @@ def kill_mode(case: Case) -> Iterator[Finding]:
     mode = case.settings.kill_mode
     if mode not in _MAIN_ONLY:
         return
-    left = case.facts.leftovers.value if isinstance(case.facts.leftovers, Ok) else 0
-    there = "1 is there now" if left == 1 else f"{left} are there now"
+    count = case.facts.leftovers.value if isinstance(case.facts.leftovers, Ok) else 0
+    there = "1 is there now" if count == 1 else f"{count} are there now"
     yield case.finding(
         "kill-mode",
-        Severity.ERROR if left else Severity.WARNING,
+        Severity.ERROR if count else Severity.WARNING,
         f"KillMode={mode} leaves its other processes alive when its main process ends",
-        f"processes of ended runs keep their GPU memory{f'; {there}' if left else ''}",
+        f"processes of ended runs keep their GPU memory{f'; {there}' if count else ''}",
         "[Service]",
         "KillMode=mixed",
         remedy="mixed also sends SIGTERM to the main process alone, so it can still drain; the rest is killed after it",

@@ -2,7 +2,7 @@
 
 `guard/loop.py` reads, steps and performs the actions, again and again. These hold for every run:
 
-- A run ends by one End. It is FREE only by memory that was read in time, that is enough, and that has stood still for
+- A run ends by one Finish. It is FREE only by memory that was read in time, is enough, and has stood still for
   the settle time, on every GPU of the rule; and only once the remedies, if asked for, are through with a first pass.
 - Every run ends: by SIGTERM at once; otherwise by its limit, with two allowances: the first answers are waited for
   until FIRST_SECONDS of the run, and the names of the holders until NAMES_SECONDS. It ends before the limit where
@@ -11,7 +11,7 @@
 - Each source has one reading under way at most. Process lists are read only while the start is held, once a
   second at most: live engines wait for the lock that a list takes.
 - A good answer of systemd's counts until the next good one: it does not answer while it reloads.
-- Before an End comes a last line that explains it. Only an unknown unit has none: that is the caller's to report.
+- Before a Finish comes a last line that explains it. Only an unknown unit has none: that is the caller's to report.
 """
 
 from dataclasses import replace
@@ -23,12 +23,12 @@ from llmhost.decide.guard.state import (
     NEVER,
     Action,
     Ask,
-    End,
     Extend,
+    Finish,
     GuardState,
+    HolderListing,
     Inform,
     Inputs,
-    Listing,
     Query,
     Say,
     Topic,
@@ -70,10 +70,10 @@ def step(state: GuardState, inputs: Inputs, now: float) -> Step:
     state, informed = _inform(state, inputs)
     state, decided = _decide(state)
     actions = (*extended, *informed, *decided)
-    if any(isinstance(action, End) for action in actions):
+    if any(isinstance(action, Finish) for action in actions):
         return state, actions
-    state, asked = _ask(state)
-    return state, (*actions, *asked)
+    state, asks = _ask(state)
+    return state, (*actions, *asks)
 
 
 def _with_readings(state: GuardState, inputs: Inputs, now: float) -> GuardState:
@@ -101,13 +101,13 @@ def _with_readings(state: GuardState, inputs: Inputs, now: float) -> GuardState:
         command_began=state.command_began if inputs.command_began is None else inputs.command_began,
         shm_free_bytes=inputs.shm_free_bytes,
         remedies=inputs.remedies,
-        asked=state.asked - answered,
+        pending=state.pending - answered,
         listing=_listing(state.listing, inputs, now) if answered else state.listing,
         trends=trends,
     )
 
 
-def _listing(listing: Listing, inputs: Inputs, now: float) -> Listing:
+def _listing(listing: HolderListing, inputs: Inputs, now: float) -> HolderListing:
     if isinstance(inputs.lists, Ok):
         listing = replace(listing, all_read=True, used_bytes=inputs.lists.value.used_bytes)
     return replace(
@@ -121,7 +121,7 @@ def _listing(listing: Listing, inputs: Inputs, now: float) -> Listing:
 
 def _leave(state: GuardState, inputs: Inputs) -> Step:
     """End by SIGTERM; in the unit's own start, once it is known whether systemd is stopping the unit."""
-    end = End(verdict=state.verdict_so_far, terminated=True)
+    end = Finish(verdict=state.verdict_so_far, terminated=True)
     says: tuple[Action, ...] = ()
     if state.terminated_at is None:
         state = replace(state, terminated_at=state.now)
@@ -132,9 +132,9 @@ def _leave(state: GuardState, inputs: Inputs) -> Step:
         return state, (replace(end, unit_is_stopping=True),)
     elif state.now - state.terminated_at >= STOPPING_SECONDS:
         return state, (end,)
-    if Query.UNITS in state.asked:
+    if Query.UNITS in state.pending:
         return state, says
-    return replace(state, asked=state.asked | {Query.UNITS}), (*says, Ask(Query.UNITS))
+    return replace(state, pending=state.pending | {Query.UNITS}), (*says, Ask(Query.UNITS))
 
 
 def _is_stopping(state: GuardState, report: UnitsReport) -> bool:
@@ -163,10 +163,10 @@ def _decide(state: GuardState) -> Step:
     state, fault = _fault(state)
     if fault:
         say = Say(topic=Topic.NEED_UNKNOWN, why=fault, seconds=state.seconds)
-        return state, (say, End(verdict=GuardVerdict.FAULT))
+        return state, (say, Finish(verdict=GuardVerdict.FAULT))
     found = _found(state)
     if found is None and state.target.unit is not None and isinstance(state.units, Ok):
-        return state, (End(verdict=GuardVerdict.FAULT, no_such_unit=True),)
+        return state, (Finish(verdict=GuardVerdict.FAULT, no_such_unit=True),)
     warnings: tuple[Action, ...] = ()
     if found is not None and found.load_state == "stub":
         state, warnings = _warn(state, Say(topic=Topic.NOT_LOADED, why=found.id.name))
@@ -196,12 +196,12 @@ def _decide(state: GuardState) -> Step:
 
 
 def _let_on(state: GuardState, status: WaitStatus, until: float) -> Step:
-    """End, as all is free, unless a remedy is at work."""
+    """Finish, as all is free, unless a remedy is at work."""
     state, warnings, pending = _remedies_pending(state)
     if pending and state.now < until:
         return _tell(state, status, until)
     say = Say(topic=Topic.FREE, seconds=state.seconds, status=status)
-    return state, (*warnings, say, End(verdict=GuardVerdict.FREE))
+    return state, (*warnings, say, Finish(verdict=GuardVerdict.FREE))
 
 
 def _hold(state: GuardState, status: WaitStatus, until: float, limit: str) -> Step:
@@ -332,7 +332,7 @@ def _give_up(state: GuardState, why: str, *, answered: bool = True) -> tuple[Act
         answered=answered,
         why=why,
     )
-    return say, End(verdict=verdict)
+    return say, Finish(verdict=verdict)
 
 
 def _warn(state: GuardState, say: Say) -> Step:
@@ -353,7 +353,7 @@ def _ask(state: GuardState) -> Step:
         Query.LISTS: listing.begun and listing.lists is None,
         Query.PROCESSES: listing.begun and listing.lists is not None and listing.processes is None,
     }
-    asks = tuple(query for query, is_due in due.items() if is_due and query not in state.asked)
+    asks = tuple(query for query, is_due in due.items() if is_due and query not in state.pending)
     if not asks:
         return state, ()
-    return replace(state, asked=state.asked | {*asks}), tuple(Ask(query) for query in asks)
+    return replace(state, pending=state.pending | {*asks}), tuple(Ask(query) for query in asks)

@@ -13,9 +13,9 @@ from llmhost.decide.cleanup.context import unread
 from llmhost.decide.cleanup.segments import REPORTED_ONLY
 from llmhost.decide.cleanup.steps import Condition, Ending, Removal, Skipped
 from llmhost.decide.process_trees import (
+    KeepReasons,
     Listening,
     TreePolicy,
-    Words,
     judged_trees,
     named,
     stays_as_it_listens,
@@ -35,7 +35,7 @@ from llmhost.model.unit import Unit
 
 _CLOCK_SECONDS = 1.0  # between a segment's change and a run's begin, by the error of their clocks
 _OF_ENDED_RUN = "of an ended run"
-_WORDS = Words(
+_REASONS = KeepReasons(
     above="below it is {}, which stays",
     shares_pipe="shares a pipe with {}, which stays",
     tracker_held="{} stays, and it ends by itself after that",
@@ -100,9 +100,9 @@ def starting_unit(snapshot: Snapshot, history: History, unit: UnitId, own_pid: i
 
 
 def to_ask_for_listeners(own: StartingUnit) -> tuple[Process, ...]:
-    """Give the processes of which has to be known whether they listen."""
-    others = (process for process in _ended(own, []) if process.role is not Role.TRACKER)
-    return tuple(process_trees.to_ask_for_listeners(others))
+    """Give the processes whose listening sockets a decision depends on."""
+    running = (process for process in _ended(own, []) if process.role is not Role.TRACKER)
+    return tuple(process_trees.to_ask_for_listeners(running))
 
 
 def reaping(own: StartingUnit, listening: Listening, before: Collection[ProcessId]) -> Reaping:
@@ -112,7 +112,7 @@ def reaping(own: StartingUnit, listening: Listening, before: Collection[ProcessI
     policy = TreePolicy(
         candidates=[process for process in found if process.role is not Role.TRACKER],
         stays=lambda process: stays_as_it_listens(process, listening),
-        words=_WORDS,
+        reasons=_REASONS,
         own_pid=own.own_pid,
     )
     for tree in judged_trees(policy, own.table):
@@ -123,7 +123,7 @@ def reaping(own: StartingUnit, listening: Listening, before: Collection[ProcessI
     going = {ending.process.id for ending in steps.endings}
     for tracker in found:
         if tracker.role is Role.TRACKER:
-            why = tracker_stays(tracker, going, _WORDS, own.table)
+            why = tracker_stays(tracker, going, _REASONS, own.table)
             if why:
                 steps.skipped.append(_skip(tracker, why, own))
             else:

@@ -66,11 +66,11 @@ class WaitStatus:
     def subjects(self) -> tuple[object, ...]:
         """The GPUs and holders waited for, without figures. A change is worth a line before its time."""
         decision = self.decision
-        seen = [self.holders.get(lack.gpu.uuid) for lack in decision.lacks]
+        held = [self.holders.get(lack.gpu.uuid) for lack in decision.lacks]
         return (
             decision.failure.cause if decision.failure is not None else None,
             tuple(lack.gpu.uuid for lack in decision.lacks),
-            tuple(frozenset(holder.pid for holder in gpu.holders) if gpu is not None else None for gpu in seen),
+            tuple(frozenset(holder.pid for holder in gpu.holders) if gpu is not None else None for gpu in held),
             decision.shm is not None,
         )
 
@@ -160,18 +160,18 @@ class Inform:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class Finish:
     verdict: GuardVerdict
     no_such_unit: bool = False
     terminated: bool = False
     unit_is_stopping: bool = False  # systemd is stopping the unit: nothing starts, whatever the exit code
 
 
-Action: TypeAlias = Ask | Watch | Extend | Inform | Say | End
+Action: TypeAlias = Ask | Watch | Extend | Inform | Say | Finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class HolderListing:
     """Process lists and processes, which together name the holders."""
 
     lists: Reading[NvmlReport] | None = None
@@ -202,8 +202,8 @@ class GuardState:
     command_began: float | None = None
     shm_free_bytes: int | None = None
     remedies: RemedyProgress | None = None
-    asked: frozenset[Query] = frozenset()  # readings under way
-    listing: Listing = field(default_factory=Listing)
+    pending: frozenset[Query] = frozenset()  # readings under way
+    listing: HolderListing = field(default_factory=HolderListing)
     # What follows from them.
     trends: UsageTrends = field(default_factory=dict)
     holders: Mapping[GpuUuid, GpuHolders] = field(default_factory=dict)
@@ -220,7 +220,7 @@ class GuardState:
 
     @property
     def awaits_answers(self) -> bool:
-        """Whether something that a decision or a name needs is under way: the next step is due in a moment."""
+        """True while a reading that a decision or a name needs is under way: the next step is due in a moment."""
         return self.memory is None or self.units is None or self.listing.begun or self.terminated_at is not None
 
     @property

@@ -55,18 +55,18 @@ def _next_holdings(before: Mapping[UnitId, Holdings], up: tuple[Unit, ...], gpus
         last = found.pop(unit.id, None)
         if last is None or last.invocation_id != unit.invocation_id:
             last = Holdings(invocation_id=unit.invocation_id, own_bytes={}, others_bytes={})
-        own, others = dict(last.own_bytes), dict(last.others_bytes)
+        own_bytes, others_bytes = dict(last.own_bytes), dict(last.others_bytes)
         for gpu, attribution in gpus:
-            mine = sum_or_none(holder.used_bytes for holder in attribution.holders if _is_own(holder, unit))
+            used_bytes = sum_or_none(holder.used_bytes for holder in attribution.holders if _is_own(holder, unit))
             ended = sum_or_none(holder.used_bytes for holder in attribution.holders if holder.kind in _ENDED)
-            if mine is None or ended is None or not isinstance(gpu.memory, Ok):
+            if used_bytes is None or ended is None or not isinstance(gpu.memory, Ok):
                 continue
-            beside = gpu.memory.value.used_bytes - mine - ended
-            if not mine:
+            beside = gpu.memory.value.used_bytes - used_bytes - ended
+            if not used_bytes:
                 beside = min(beside, sum(holder.used_bytes or 0 for holder in attribution.holders) - ended)
-            own[gpu.uuid] = mine
-            others[gpu.uuid] = max(0, beside)
-        found[unit.id] = Holdings(invocation_id=unit.invocation_id, own_bytes=own, others_bytes=others)
+            own_bytes[gpu.uuid] = used_bytes
+            others_bytes[gpu.uuid] = max(0, beside)
+        found[unit.id] = Holdings(invocation_id=unit.invocation_id, own_bytes=own_bytes, others_bytes=others_bytes)
     return newest(found, MAX_UNITS)
 
 
@@ -99,8 +99,8 @@ def _is_ready(
     unit: Unit, members: Reading[Mapping[UnitId, tuple[Process, ...]]], history: History, snapshot: Snapshot
 ) -> bool:
     """Say whether the unit has loaded: its engine has answered, where it is one that is scraped, else it is active."""
-    mine = members.value.get(unit.id, ()) if isinstance(members, Ok) else ()
-    scraped = run_of(unit, mine, snapshot.processes, snapshot.host).engine in SCRAPED_ENGINES
+    processes = members.value.get(unit.id, ()) if isinstance(members, Ok) else ()
+    scraped = run_of(unit, processes, snapshot.processes, snapshot.host).engine in SCRAPED_ENGINES
     if scraped and not isinstance(snapshot.engines, NotApplicable):
         readiness = history.readiness.get(unit.id)
         return readiness is not None and readiness.has_answered(unit.invocation_id)

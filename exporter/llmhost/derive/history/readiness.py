@@ -28,8 +28,8 @@ def next_readiness(before: Mapping[UnitId, Readiness], snapshot: Snapshot) -> Ma
     found = {
         unit.id: _next(before.get(unit.id), unit, answers, snapshot.at_monotonic) for unit in snapshot.units.value.units
     }
-    gone = {unit: readiness for unit, readiness in before.items() if unit not in found and readiness.past_seconds}
-    return newest(gone | {unit: readiness for unit, readiness in found.items() if readiness is not None}, MAX_UNITS)
+    absent = {unit: readiness for unit, readiness in before.items() if unit not in found and readiness.past_seconds}
+    return newest(absent | {unit: readiness for unit, readiness in found.items() if readiness is not None}, MAX_UNITS)
 
 
 def _next(

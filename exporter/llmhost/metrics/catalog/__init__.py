@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from llmhost.metrics.catalog import engines, exporter, gpus, guard, shm, starts, units
 from llmhost.metrics.catalog.declare import Family as Family
-from llmhost.metrics.catalog.declare import Kind as Kind
+from llmhost.metrics.catalog.declare import MetricKind as MetricKind
 from llmhost.metrics.catalog.declare import Mode as Mode
 from llmhost.metrics.catalog.declare import Section as Section
 from llmhost.metrics.catalog.engines import *  # noqa: F403 - a declaration is the one place for a metric's name

@@ -1,6 +1,6 @@
 """The exporter itself."""
 
-from llmhost.metrics.catalog.declare import Kind, Mode, of_exporter
+from llmhost.metrics.catalog.declare import MetricKind, Mode, of_exporter
 
 COLLECTOR_SUCCESS = of_exporter("collector_success", "1: the collector's last attempt succeeded.", "collector")
 COLLECTOR_FAULT = of_exporter(
@@ -17,7 +17,7 @@ COLLECTOR_FAILURES = of_exporter(
     "Failed attempts of the collector since the exporter started.",
     "collector",
     "cause",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     mode=Mode.SPARSE,
 )
 CONFIG_RELOAD_SUCCESS = of_exporter(
@@ -30,14 +30,14 @@ DROPPED_SERIES = of_exporter(
     "dropped_series_total",
     "Series dropped because their family exceeded its limit.",
     "family",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     mode=Mode.SPARSE,
 )
 RESYNCS = of_exporter(
     "resyncs_total",
     "Complete re-reads of all unit states, after the bus or systemd came back or was reloaded.",
     "reason",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     mode=Mode.SPARSE,
 )
 POLICY_RESIDENT = of_exporter(

@@ -1,6 +1,6 @@
 """GPUs, and the driver."""
 
-from llmhost.metrics.catalog.declare import Kind, Mode, Section, family, of_gpu
+from llmhost.metrics.catalog.declare import MetricKind, Mode, Section, family, of_gpu
 
 GPU_INFO = of_gpu(
     "info",
@@ -51,7 +51,7 @@ GPU_XID_ERRORS = of_gpu(
     "XID errors reported by the driver for the GPU since the exporter started, by number. Absent: none, or the driver "
     "does not report them for this GPU.",
     "xid",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     mode=Mode.SPARSE,
 )
 GPU_LAST_XID = of_gpu(

@@ -1,6 +1,6 @@
 """Runs of guards, from their records in the run directory."""
 
-from llmhost.metrics.catalog.declare import Kind, Mode, of_guard
+from llmhost.metrics.catalog.declare import MetricKind, Mode, of_guard
 
 GUARD_LAST_RUN = of_guard(
     "last_run_timestamp_seconds", "Time at which the unit's guard last ended. Absent: not in this boot."
@@ -14,5 +14,5 @@ GUARD_LAST_VERDICT = of_guard(
     mode=Mode.CURRENT,
 )
 GUARD_RUNS = of_guard(
-    "runs_total", "Runs of the unit's guard in this boot.", "verdict", kind=Kind.COUNTER, mode=Mode.ALL
+    "runs_total", "Runs of the unit's guard in this boot.", "verdict", kind=MetricKind.COUNTER, mode=Mode.ALL
 )

@@ -1,13 +1,13 @@
 """The history of units: starts, ends of runs, and time in each state."""
 
-from llmhost.metrics.catalog.declare import Kind, Mode, of_past
+from llmhost.metrics.catalog.declare import MetricKind, Mode, of_past
 
 UNIT_STARTS = of_past(
     "starts_total",
     "Start attempts since the unit was first seen, including those between scrapes. Counted once the verdict is known.",
     "trigger",
     "verdict",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     mode=Mode.ALL,
 )
 UNIT_LAST_START = of_past("last_start_timestamp_seconds", "Time of the last start attempt. Absent: none is known.")
@@ -28,7 +28,7 @@ UNIT_FAILURES = of_past(
     "failures_total",
     "Runs and start attempts with a result other than success since the unit was first seen.",
     "result",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     mode=Mode.ALL,
 )
 UNIT_LAST_FAILURE = of_past(
@@ -40,14 +40,14 @@ UNIT_LAST_FAILURE = of_past(
 UNIT_UNEXPECTED_STOPS = of_past(
     "unexpected_stops_total",
     "Runs that ended with success without a stop or restart job, since the unit was first seen. Type=oneshot excluded.",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
 )
 UNIT_STATE_SECONDS = of_past(
     "state_seconds_total",
     "Time in each ActiveState since the unit was first seen, with auto_restart and start_pre as states of their own. "
     "Time in which a change of state was missed is left out.",
     "state",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     mode=Mode.ALL,
 )
 UNIT_GIVES_UP = of_past(

@@ -128,18 +128,18 @@ def _listeners_of(
     """Match listeners with the server's descriptors; None where none of its processes' could be read."""
     by_inode = {listener.inode: listener for listener in listeners}
     found: dict[int, tuple[Listener, HeldSocket | None]] = {}
-    read = gone = 0
+    read = ended = 0
     for process in server.processes:
         try:
             sockets = sockets_of(procfs, process)
         except ProcessLookupError:
-            gone += 1
+            ended += 1
             continue
         read += sockets is not None
         for held in sockets or ():
             if held.inode in by_inode:
                 found.setdefault(held.inode, (by_inode[held.inode], held))
-    if gone == len(server.processes):
+    if ended == len(server.processes):
         raise ProcessLookupError
     return list(found.values()) if read else None
 

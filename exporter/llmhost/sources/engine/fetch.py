@@ -87,12 +87,12 @@ class _Deadline:
         self._at = at
         self._monotonic = monotonic
 
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Seconds. Raises TimeoutError when there are none."""
-        left = self._at - self._monotonic()
-        if left <= 0:
+        remaining = self._at - self._monotonic()
+        if remaining <= 0:
             raise TimeoutError
-        return left
+        return remaining
 
 
 class _Stream(io.RawIOBase):
@@ -106,16 +106,16 @@ class _Stream(io.RawIOBase):
         self._connection = connection
         self._deadline = deadline
         self._max_bytes = max_bytes
-        self._left = max_bytes + _MOST_FRAMING_BYTES
+        self._remaining = max_bytes + _MOST_FRAMING_BYTES
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
-        self._connection.settimeout(self._deadline.left())
+        self._connection.settimeout(self._deadline.remaining())
         count = self._connection.recv_into(buffer)
-        self._left -= count
-        if self._left < 0:
+        self._remaining -= count
+        if self._remaining < 0:
             raise SourceError(Cause.TOO_LARGE, f"more than {self._max_bytes} bytes")
         return count
 
@@ -179,9 +179,9 @@ def _exchange(
         if target.tls:
             connection = _wrapped(connection, target)
             cancellable.hold(connection)
-            connection.settimeout(deadline.left())
+            connection.settimeout(deadline.remaining())
             connection.do_handshake()
-        connection.settimeout(deadline.left())
+        connection.settimeout(deadline.remaining())
         connection.sendall(_request(target, authorization))
         stream = cast("socket.socket", _Stream(connection, deadline, max_bytes))
         with http.client.HTTPResponse(stream, method="GET") as answer:
@@ -221,7 +221,7 @@ def _connect(
     connection = socket.socket(family, socket.SOCK_STREAM)
     try:
         cancellable.hold(connection)
-        connection.settimeout(deadline.left())
+        connection.settimeout(deadline.remaining())
         connection.connect(address)
     except BaseException:
         cancellable.hold(None)

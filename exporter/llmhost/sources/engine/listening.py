@@ -18,16 +18,17 @@ def read_listening(procfs: Path, processes: Iterable[Process]) -> Mapping[Proces
 
     Failed where that is unknown: in another network namespace, or without the privilege to read descriptors.
     """
-    asked = tuple(processes)
-    if not asked:
+    candidates = tuple(processes)
+    if not candidates:
         return {}
     try:
         tcp = frozenset(listener.inode for listener in read_listeners(procfs))
-        unix = _unix(procfs) if any(process.role in _SERVERS for process in asked) else frozenset()
+        unix = _unix(procfs) if any(process.role in _SERVERS for process in candidates) else frozenset()
     except (OSError, ValueError) as error:
-        return {process.id: Failed(Cause.NO_PROCFS, str(error)) for process in asked}
+        return {process.id: Failed(Cause.NO_PROCFS, str(error)) for process in candidates}
     return {
-        process.id: _listens(procfs, process.id, tcp | unix if process.role in _SERVERS else tcp) for process in asked
+        process.id: _listens(procfs, process.id, tcp | unix if process.role in _SERVERS else tcp)
+        for process in candidates
     }
 
 

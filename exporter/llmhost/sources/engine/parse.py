@@ -130,8 +130,8 @@ def _series(text: str, engine: str) -> Iterator[tuple[str, Mapping[str, str], fl
         raise SourceError(Cause.MALFORMED, "a line of the engine's that cannot be read") from error
 
 
-def _by_number(whose: tuple[str, str]) -> tuple[str, int, str]:
-    model, index = whose
+def _by_number(key: tuple[str, str]) -> tuple[str, int, str]:
+    model, index = key
     return model, int(index) if index.isdecimal() else -1, index
 
 

@@ -18,7 +18,7 @@ _ACCEPTS = 0x10000  # include/uapi/linux/net.h: __SO_ACCEPTCON
 _UCRED = struct.Struct("=iII")  # unix(7): pid, uid, gid
 _ROW = re.compile(r"[0-9A-Fa-f]+: [0-9A-F]{8} [0-9A-F]{8} ([0-9A-F]{8}) [0-9A-F]{4} [0-9A-F]{2} +([0-9]+) (.+)")
 _MOST_ROWS = 100_000
-_NOBODY = "nobody is seen to listen there"  # the process that accepted has gone, or listens in another namespace
+_NO_LISTENER = "nobody is seen to listen there"  # the process that accepted has gone, or listens in another namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def require_trusted_port(procfs: Path, connection: socket.socket, processes: Seq
     addresses = {str(_plain(peer)), "0.0.0.0", "::"}
     owners = {listener.uid for listener in listeners if listener.port == port and listener.address in addresses}
     if not owners or not owners <= trusted:
-        who = f"user {min(owners - trusted)} listens there, not root or the unit's user" if owners else _NOBODY
+        who = f"user {min(owners - trusted)} listens there, not root or the unit's user" if owners else _NO_LISTENER
         raise SourceError(Cause.NO_PERMISSION, f"no token is sent without TLS: {who}")
 
 

@@ -106,8 +106,8 @@ class ServerClient:
         """
         failures: list[tuple[Candidate, SourceError]] = []
         first = [candidate for candidate in found if candidate.by_arguments]
-        others = [candidate for candidate in found if not candidate.by_arguments]
-        for candidate in (*first, *others[:MOST_PROBED]):
+        by_sockets = [candidate for candidate in found if not candidate.by_arguments]
+        for candidate in (*first, *by_sockets[:MOST_PROBED]):
             try:
                 return self._settle(candidate, server, deadline if candidate.by_arguments else self._soon(deadline))
             except SourceError as error:

@@ -59,15 +59,15 @@ class EngineSource:
         """Ask all, at the same time; one that fails or is late gives a Failed answer."""
         with self._lock:
             servers = {_key(server): server for server in self._servers}
-            asked = self._matching_pollers(_chosen(servers))
-        for key, poller in asked.items():
+            pollers = self._matching_pollers(_chosen(servers))
+        for key, poller in pollers.items():
             poller.ask(servers[key])
         now = self._monotonic()
         until = deadline - min(_MARGIN_SECONDS, (deadline - now) / 4)
         if_late = now + KNOWN_LATE_SECONDS
-        answers = [poller.answer(until, if_late=if_late) for poller in asked.values()]
-        left_out = {server.unit: server for key, server in servers.items() if key not in asked}
-        return EnginesReport(answers=_distinct([*answers, *map(_too_many, left_out.values())]))
+        answers = [poller.answer(until, if_late=if_late) for poller in pollers.values()]
+        skipped = {server.unit: server for key, server in servers.items() if key not in pollers}
+        return EnginesReport(answers=_distinct([*answers, *map(_too_many, skipped.values())]))
 
     def doing(self) -> str:
         with self._lock:

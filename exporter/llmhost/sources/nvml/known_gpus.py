@@ -10,7 +10,7 @@ from llmhost.sources.nvml.report import HolderKey, ListEntry, ParsedReport, hold
 
 
 @dataclass(frozen=True, slots=True)
-class _FirstSeen:
+class _FirstListing:
     start_ticks: int | None
     used_bytes: int | None
 
@@ -20,7 +20,7 @@ class KnownGpus:
 
     def __init__(self) -> None:
         self._last: dict[GpuUuid, Gpu] = {}
-        self._entries: dict[GpuUuid, dict[HolderKey, _FirstSeen]] = {}
+        self._entries: dict[GpuUuid, dict[HolderKey, _FirstListing]] = {}
         self.listed_most = 0  # GPUs, most listed at once
 
     def apply(self, parsed: ParsedReport) -> NvmlReport:
@@ -69,13 +69,13 @@ class KnownGpus:
             return gpu
         before = self._entries.get(gpu.uuid, {})
         held = {
-            entry.key: _FirstSeen(_first_start(before.get(entry.key), entry), entry.used_bytes) for entry in entries
+            entry.key: _FirstListing(_first_start(before.get(entry.key), entry), entry.used_bytes) for entry in entries
         }
         self._entries[gpu.uuid] = held
         return replace(gpu, holders=Ok(tuple(holder_of(entry, held[entry.key].start_ticks) for entry in entries)))
 
 
-def _first_start(before: _FirstSeen | None, entry: ListEntry) -> int | None:
+def _first_start(before: _FirstListing | None, entry: ListEntry) -> int | None:
     if before is None:
         return entry.start_ticks
     grew = before.used_bytes is not None and entry.used_bytes is not None and entry.used_bytes > before.used_bytes

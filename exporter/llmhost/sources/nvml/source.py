@@ -58,7 +58,7 @@ class _Waiting:
     child: NvmlChild
     question: Question
     skipped: Collection[SuspectGpu]
-    asked_at: float
+    requested_at: float
 
 
 _State: TypeAlias = _NoChild | _Idle | _Waiting
@@ -235,7 +235,7 @@ class NvmlSource:
         if line is not None:
             self._parsed(line, waiting)
             return
-        if self._access.error() is None and self._monotonic() - waiting.asked_at >= self._kill_after:
+        if self._access.error() is None and self._monotonic() - waiting.requested_at >= self._kill_after:
             raise self._hung(waiting.child, deadline)
         raise self._late(waiting.child)
 

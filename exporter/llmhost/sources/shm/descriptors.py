@@ -55,9 +55,9 @@ def _by_stat(descriptors: int, names: list[str], device: int) -> set[int]:
     for name in names:
         try:
             if os.readlink(name, dir_fd=descriptors).startswith("/"):
-                seen = os.stat(name, dir_fd=descriptors)
-                if seen.st_dev == device:
-                    found.add(seen.st_ino)
+                file_stat = os.stat(name, dir_fd=descriptors)
+                if file_stat.st_dev == device:
+                    found.add(file_stat.st_ino)
         except OSError as error:
             if error.errno in _REFUSED:
                 raise

@@ -32,7 +32,7 @@ _NONE: Final[Mapping[int, File]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class FileListing:
     device: int
     files: dict[int, File]  # by inode, in the order of their paths
     unlisted: int  # files beyond the bound; directories, and files in them, that may not be listed
@@ -44,7 +44,7 @@ def list_files(
     overdue: Callable[[], bool],
     before: Mapping[int, File] = _NONE,
     is_known: Callable[[str], bool] = lambda _path: False,
-) -> Listing:
+) -> FileListing:
     """List the regular files below `root` that are of its own filesystem; no symlink below it is followed.
 
     The first `most` files are listed, and of the others `most` more whose names are known: a flood of any files comes
@@ -65,7 +65,7 @@ def list_files(
         files.setdefault(
             file.inode, known if known is not None and known == file else file
         )  # a second name of an inode is no second file
-    return Listing(device=walk.device, files=files, unlisted=walk.unlisted)
+    return FileListing(device=walk.device, files=files, unlisted=walk.unlisted)
 
 
 class _Walk:
@@ -73,8 +73,8 @@ class _Walk:
         self.device = device
         self.files: list[File] = []
         self.unlisted = 0
-        self._left, self._known_left = most, most
-        self._directories_left = _MOST_DIRECTORIES
+        self._remaining, self._known_remaining = most, most
+        self._directories_remaining = _MOST_DIRECTORIES
         self._is_known = is_known
         self._overdue = overdue
         self._entries = 0
@@ -91,8 +91,8 @@ class _Walk:
                     self._take(entry, prefix)
         for name in directories:
             self._check_time()
-            self._directories_left -= 1
-            if self._directories_left < 0:
+            self._directories_remaining -= 1
+            if self._directories_remaining < 0:
                 self.unlisted += 1
                 continue
             try:
@@ -116,22 +116,24 @@ class _Walk:
             raise TimeoutError(f"{len(self.files)} files listed")
 
     def _take(self, entry: "os.DirEntry[str]", prefix: str) -> None:
-        if not self._left and not (self._known_left and self._is_known(prefix + _text(entry.name))):
+        if not self._remaining and not (self._known_remaining and self._is_known(prefix + _text(entry.name))):
             self.unlisted += 1
             return
         try:
-            seen = entry.stat(follow_symlinks=False)
+            file_stat = entry.stat(follow_symlinks=False)
         except OSError as error:
             self.unlisted += error.errno not in _VANISHED
             return
-        if seen.st_dev == self.device and stat.S_ISREG(seen.st_mode):
+        if file_stat.st_dev == self.device and stat.S_ISREG(file_stat.st_mode):
             path = prefix + _text(entry.name)
-            blocks = seen.st_blocks * 512  # of 512 bytes, whatever the filesystem's are (stat(2))
-            if self._left:
-                self._left -= 1
+            blocks = file_stat.st_blocks * 512  # of 512 bytes, whatever the filesystem's are (stat(2))
+            if self._remaining:
+                self._remaining -= 1
             else:
-                self._known_left -= 1
-            self.files.append(File(path, seen.st_ino, seen.st_size, blocks, seen.st_ctime_ns, seen.st_uid))
+                self._known_remaining -= 1
+            self.files.append(
+                File(path, file_stat.st_ino, file_stat.st_size, blocks, file_stat.st_ctime_ns, file_stat.st_uid)
+            )
 
 
 def _text(name: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from llmhost.model.process import Process
 from llmhost.model.reading import Cause, Failed, Ok, Reading
-from llmhost.sources.procfs_files import GONE
+from llmhost.sources.procfs_files import ENDED_ERRNOS
 
 
 def read_foreign_pids(procfs: Path, shm: Path, processes: Iterable[Process]) -> Reading[frozenset[int]]:
@@ -31,7 +31,7 @@ def read_foreign_pids(procfs: Path, shm: Path, processes: Iterable[Process]) -> 
                 continue
             mounts = (root / "mountinfo").read_bytes()
         except OSError as error:
-            if error.errno in GONE and not root.exists():
+            if error.errno in ENDED_ERRNOS and not root.exists():
                 continue
             cause = Cause.NO_PERMISSION if error.errno in {errno.EACCES, errno.EPERM} else Cause.UNKNOWN
             return Failed(cause, f"{error.filename}: {error.strerror}")

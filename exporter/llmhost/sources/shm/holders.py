@@ -33,7 +33,7 @@ from llmhost.sources.shm.files import File
 from llmhost.sources.shm.process import HeldInodes, Inspector
 
 RECENT_SECONDS: Final = 120.0
-NOBODY: Final[frozenset[ProcessId]] = frozenset()
+NO_HOLDERS: Final[frozenset[ProcessId]] = frozenset()
 NOTHING: Final[frozenset[int]] = frozenset()
 REFUSED: Final = (OSError, ValueError, IndexError)  # raised by an Inspector for a process that cannot be inspected
 
@@ -119,11 +119,11 @@ class Holders:
         for pid in dict.fromkeys((*before, *self._recent)):
             if overdue():
                 return
-            seen = self._inspect_or_none(pid, thorough=False)
-            if pid in before and not files.keys().isdisjoint(before[pid].inodes - (seen.inodes if seen else NOTHING)):
-                seen = self._inspect_or_none(pid, thorough=True)
+            held = self._inspect_or_none(pid, thorough=False)
+            if pid in before and not files.keys().isdisjoint(before[pid].inodes - (held.inodes if held else NOTHING)):
+                held = self._inspect_or_none(pid, thorough=True)
             self._due.pop(pid, None)
-            if seen is not None:
+            if held is not None:
                 alive.append(pid)
         if all(inode in self._unheld for inode in self._without_holder(files)):
             return
@@ -178,24 +178,24 @@ class Holders:
     def _inspect(self, pid: int, *, thorough: bool) -> HeldInodes | None:
         """Inspect a process and keep what is found; None when it has ended. Raises one of REFUSED."""
         self.inspecting = pid
-        seen = self._inspector.inspect(pid, self.device, thorough=thorough)
+        held = self._inspector.inspect(pid, self.device, thorough=thorough)
         if thorough:
             self._thorough.add(pid)
-        if seen is None:
+        if held is None:
             self._recent.pop(pid, None)
-        if seen is None or not seen.inodes:
+        if held is None or not held.inodes:
             self._held.pop(pid, None)
-            return seen
-        self._held[pid] = seen
-        for inode in seen.inodes:
+            return held
+        self._held[pid] = held
+        for inode in held.inodes:
             self._unheld.pop(inode, None)
         if self._full_scan is not None:
-            self._full_scan.found |= seen.inodes
-        return seen
+            self._full_scan.found |= held.inodes
+        return held
 
     def _without_holder(self, files: Mapping[int, File]) -> list[int]:
-        held = set().union(*(seen.inodes for seen in self._held.values()))
-        return [inode for inode in files if inode not in held]
+        held_inodes = set().union(*(held.inodes for held in self._held.values()))
+        return [inode for inode in files if inode not in held_inodes]
 
     def _claims(self, files: Mapping[int, File]) -> Mapping[int, Claim]:
         """Make few objects: there may be 100,000 files, and a handful of holders."""
@@ -213,7 +213,7 @@ class Holders:
                     both = shared[before, held.process] = Claim(before.holders | {held.process}, self._now)
                 by_inode[inode] = both
         unknown = Claim(None, self._now)
-        unheld = {found.as_of: Claim(NOBODY, found.as_of) for found in self._unheld.values()}
+        unheld = {found.as_of: Claim(NO_HOLDERS, found.as_of) for found in self._unheld.values()}
         return {
             inode: by_inode.get(inode) or (unheld[self._unheld[inode].as_of] if inode in self._unheld else unknown)
             for inode in files

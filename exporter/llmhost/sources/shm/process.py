@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llmhost.model.ids import ProcessId
-from llmhost.sources.procfs_files import GONE, KERNEL_THREAD_FLAG, parse_stat, small_file
+from llmhost.sources.procfs_files import ENDED_ERRNOS, KERNEL_THREAD_FLAG, parse_stat, small_file
 from llmhost.sources.shm.descriptors import open_inodes
 from llmhost.sources.shm.maps import NoQueryError, mapped_by_query, mapped_by_text
 
@@ -55,7 +55,7 @@ class Inspector:
             finally:
                 os.close(directory)
         except OSError as error:
-            if error.errno in GONE:
+            if error.errno in ENDED_ERRNOS:
                 return None
             raise
         return HeldInodes(ProcessId(pid, stat.start_ticks), frozenset(inodes)) if inodes is not None else None
@@ -86,6 +86,6 @@ class Inspector:
                 finally:
                     os.close(below)
             except OSError as error:
-                if error.errno not in GONE:
+                if error.errno not in ENDED_ERRNOS:
                     raise
         return None

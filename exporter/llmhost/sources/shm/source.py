@@ -18,7 +18,7 @@ from llmhost.model.segment import Segment, SegmentId, SegmentKind, SharedMemory
 from llmhost.model.segment_names import NameRow, kind_of
 from llmhost.sources.base import SourceError
 from llmhost.sources.procfs import INITIAL_PID_NAMESPACE
-from llmhost.sources.shm.files import File, Listing, list_files
+from llmhost.sources.shm.files import File, FileListing, list_files
 from llmhost.sources.shm.holders import Claim, Holders
 from llmhost.sources.shm.process import Inspector
 
@@ -126,7 +126,7 @@ class ShmSource:
         except OSError as error:
             raise self._unlistable(error) from error
 
-    def _list(self, deadline: float) -> Listing:
+    def _list(self, deadline: float) -> FileListing:
         self._doing = f"listing {self._shm}"
         try:
             return list_files(

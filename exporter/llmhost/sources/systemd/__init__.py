@@ -3,7 +3,7 @@
 One thread follows the units by signals; a read takes what it knows.
 
     source.SystemdSource       the thread: connects, reconnects, answers `read`
-      session.Session          one connection: the owner of systemd's name, from one run of systemd to the next
+      session.BusSession       one connection: the owner of systemd's name, from one run of systemd to the next
         units.units.Units      one run of systemd: lists the units, reads each, then follows its signals
           units.watched_unit   one unit: its life cycle and the reports of its changes (on_event)
 

@@ -27,7 +27,7 @@ _NOT_LOADED = frozenset({f"{SYSTEMD}.NoSuchUnit", f"{BUS}.Error.InvalidArgs"})
 _NO_FILE = _NOT_LOADED | {f"{BUS}.Error.FileNotFound"}
 _SUBSCRIBED = f"{SYSTEMD}.AlreadySubscribed"
 # Errors of a call whose callee leaves the bus.
-CALLEE_GONE = frozenset({f"{BUS}.Error.NoReply", f"{BUS}.Error.ServiceUnknown", _NO_OWNER})
+CALLEE_DISCONNECTED = frozenset({f"{BUS}.Error.NoReply", f"{BUS}.Error.ServiceUnknown", _NO_OWNER})
 
 
 def unit_rule(path: str) -> str:

@@ -14,7 +14,7 @@ from llmhost.runtime.log_throttle import ThrottledLog
 from llmhost.sources.systemd.bus.connection import BUS, BusConnection, CallFailedError
 from llmhost.sources.systemd.bus.message import Received
 from llmhost.sources.systemd.calls import (
-    CALLEE_GONE,
+    CALLEE_DISCONNECTED,
     MANAGER_RULES,
     OWNER_RULE,
     SYSTEMD,
@@ -28,7 +28,7 @@ from llmhost.sources.systemd.units.waiting import Changed
 OWNER_GRACE_SECONDS = 2.0  # daemon-reexec leaves the bus without systemd for 0.2 to 1.1 s
 
 
-class Session:
+class BusSession:
     """Used from the source's event loop. `run` ends only by raising the reason."""
 
     def __init__(
@@ -72,12 +72,12 @@ class Session:
                 self.no_systemd = not self._owner and not self._expects_systemd
                 tasks.create_task(self._ping(bus))
                 while True:
-                    await self._one_owner(bus)
+                    await self._follow_owner(bus)
         finally:
             self._end_units()
             await bus.close()
 
-    async def _one_owner(self, bus: BusConnection) -> None:
+    async def _follow_owner(self, bus: BusConnection) -> None:
         """Follow one run of systemd until another takes its name."""
         if not self._owner:
             self._changed.notify()
@@ -96,7 +96,7 @@ class Session:
         following.add_done_callback(lambda _: self._changed.notify())
         try:
             await self._changed.wait_for(lambda: self._turn != turn or following.done())
-            if self._turn == turn and _callee_gone(following.exception()):
+            if self._turn == turn and _is_disconnected_callee(following.exception()):
                 # It left the bus during a call of ours; the signal of that is on its way.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(OWNER_GRACE_SECONDS):
@@ -118,7 +118,7 @@ class Session:
                 try:
                     await Systemd(bus, owner).ping()
                 except CallFailedError as error:
-                    if error.name not in CALLEE_GONE:
+                    if error.name not in CALLEE_DISCONNECTED:
                         raise
 
     def _set_owner(self, owner: str) -> None:
@@ -158,7 +158,7 @@ async def _until_closed(bus: BusConnection) -> None:
     raise await bus.wait_closed()
 
 
-def _callee_gone(error: BaseException | None) -> bool:
+def _is_disconnected_callee(error: BaseException | None) -> bool:
     if isinstance(error, BaseExceptionGroup):
-        return any(_callee_gone(inner) for inner in error.exceptions)
-    return isinstance(error, CallFailedError) and error.name in CALLEE_GONE
+        return any(_is_disconnected_callee(inner) for inner in error.exceptions)
+    return isinstance(error, CallFailedError) and error.name in CALLEE_DISCONNECTED

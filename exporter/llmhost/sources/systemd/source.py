@@ -20,7 +20,7 @@ from llmhost.sources.systemd.bus.connection import BusClosedError, CallFailedErr
 from llmhost.sources.systemd.bus.transport import BusUnreachableError, system_bus_address
 from llmhost.sources.systemd.calls import Systemd
 from llmhost.sources.systemd.properties.unit import UnreadableUnitError
-from llmhost.sources.systemd.session import Session
+from llmhost.sources.systemd.session import BusSession
 from llmhost.sources.systemd.units.units import Units
 from llmhost.sources.systemd.units.waiting import Changed
 from llmhost.sources.systemd.units.watchlist import Watchlist
@@ -79,7 +79,7 @@ class SystemdSource:
         self._watchlist = Watchlist(patterns, discover=discover)
         self._resyncs = Counter(dict.fromkeys(RESYNC_REASONS, 0))
         self._changed = Changed()
-        self._session: Session | None = None
+        self._session: BusSession | None = None
         self._fault: SourceError | None = None  # why the last attempt failed, while no other is under way
         self._synced = False  # in this connection
         self._ever_synced = False
@@ -194,7 +194,7 @@ class SystemdSource:
         backoff = Backoff(_FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS)
         while not self._closed:
             self._fault = None
-            session = self._session = Session(
+            session = self._session = BusSession(
                 self._make_units,
                 self._changed,
                 expects_systemd=self._synced,

@@ -95,11 +95,11 @@ def _is_free(status: WaitStatus) -> str:
     gpus = status.decision.gpus
     if not gpus:
         return "the unit uses no GPU"
-    steady = f", steady for {status.options.settle_seconds:g} s" if status.options.settle_seconds else ""
+    settled = f", steady for {status.options.settle_seconds:g} s" if status.options.settle_seconds else ""
     if not isinstance(status.rule.need, Ok):
-        return f"less than {gib(status.options.max_used_bytes)} GiB in use on {_names(gpus)}{steady}"
+        return f"less than {gib(status.options.max_used_bytes)} GiB in use on {_names(gpus)}{settled}"
     needed = max(status.rule.need.value[gpu.uuid] for gpu in gpus)
-    return f"{gib(needed)} GiB or more free on {_names(gpus)}{steady}"
+    return f"{gib(needed)} GiB or more free on {_names(gpus)}{settled}"
 
 
 def _next_step(status: WaitStatus) -> str:
@@ -134,17 +134,17 @@ def _lack(lack: Lack, status: WaitStatus) -> str:
 
 def _held(gpu: Gpu, status: WaitStatus) -> str:
     """Name the holders of the memory, the largest first."""
-    seen = status.holders.get(gpu.uuid)
+    held = status.holders.get(gpu.uuid)
     parts: list[str] = []
-    if seen is not None:
+    if held is not None:
         large = [
-            holder for holder in seen.holders if holder.used_bytes is None or holder.used_bytes >= LEAST_SHOWN_BYTES
+            holder for holder in held.holders if holder.used_bytes is None or holder.used_bytes >= LEAST_SHOWN_BYTES
         ]
         parts = [_holder(holder, status) for holder in large[:_MOST_HOLDERS]]
         if len(large) > _MOST_HOLDERS:
             parts.append(f"{len(large) - _MOST_HOLDERS} more processes")
-        if seen.unattributed_bytes is not None and seen.unattributed_bytes >= LEAST_SHOWN_BYTES:
-            parts.append(f"{gib(seen.unattributed_bytes)} GiB with no visible owner")
+        if held.unattributed_bytes is not None and held.unattributed_bytes >= LEAST_SHOWN_BYTES:
+            parts.append(f"{gib(held.unattributed_bytes)} GiB with no visible owner")
     trend = status.trends.get(gpu.uuid)
     if trend is not None and trend.falling_bytes_per_second >= _FALLING_BYTES_PER_SECOND:
         parts.append(f"falling {gib(int(trend.falling_bytes_per_second))} GiB/s")
@@ -154,9 +154,9 @@ def _held(gpu: Gpu, status: WaitStatus) -> str:
 def _holder(holder: HolderSummary, status: WaitStatus) -> str:
     size = f"{gib(holder.used_bytes)} GiB" if holder.used_bytes is not None else "memory"
     who = f"{_command(holder.command)} pid {holder.pid}" if holder.command else f"pid {holder.pid}"
-    whose_ = f" of {_unit(holder.unit)}" if holder.unit is not None else ""
+    of_unit = f" of {_unit(holder.unit)}" if holder.unit is not None else ""
     since = f", since {_clock(holder.since_at, status)}" if holder.since_at is not None else ""
-    return f"{size} {who}{whose_} ({holder.kind}{since})"
+    return f"{size} {who}{of_unit} ({holder.kind}{since})"
 
 
 def _moving(gpus: Sequence[Gpu], status: WaitStatus) -> str:
@@ -171,9 +171,9 @@ def _moving(gpus: Sequence[Gpu], status: WaitStatus) -> str:
 def _next_step_for(lack: Lack, status: WaitStatus) -> str:
     if lack.why:
         return "see that nvidia-fabricmanager.service runs, and what its journal says"
-    seen = status.holders.get(lack.gpu.uuid)
-    unattributed = seen.unattributed_bytes if seen is not None else None
-    largest = seen.holders[0] if seen is not None and seen.holders else None
+    held = status.holders.get(lack.gpu.uuid)
+    unattributed = held.unattributed_bytes if held is not None else None
+    largest = held.holders[0] if held is not None and held.holders else None
     if largest is None or (unattributed is not None and unattributed > (largest.used_bytes or 0)):
         return (
             "no visible process has this memory: see who has /dev/nvidia* open (fuser -v /dev/nvidia*), also in "

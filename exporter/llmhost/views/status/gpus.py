@@ -153,19 +153,19 @@ def more_pids(group: HolderGroup) -> int:
 def _bar(groups: Sequence[HolderGroup], memory: GpuMemory, total: int, used: list[str]) -> tuple[Piece, ...]:
     """Draw each holder with at least one column, then other memory in use, then free memory."""
     pieces: list[Piece] = []
-    left = filled = (
+    remaining = filled = (
         min(_BAR, -(-_BAR * memory.used_bytes // total)) if memory.used_bytes >= _NOTABLE_UNATTRIBUTED_BYTES else 0
     )
     for group in groups:
         letter, style = _UNATTRIBUTED if group.kind is None else _KINDS[group.kind]
         if letter not in used:
             used.append(letter)
-        wide = min(left, max(1, round(_BAR * (group.used_bytes or 0) / total)))
+        wide = min(remaining, max(1, round(_BAR * (group.used_bytes or 0) / total)))
         pieces.append((letter * wide, style))
-        left -= wide
-    if left and pieces:
+        remaining -= wide
+    if remaining and pieces:
         text, style = pieces[0]
-        pieces[0] = (text + text[:1] * left, style) if text else pieces[0]
-    elif left:
-        pieces.append(("#" * left, Style.FILLED))
+        pieces[0] = (text + text[:1] * remaining, style) if text else pieces[0]
+    elif remaining:
+        pieces.append(("#" * remaining, Style.FILLED))
     return (*pieces, ("." * (_BAR - filled), Style.FAINT))

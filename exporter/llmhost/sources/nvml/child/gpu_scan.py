@@ -73,9 +73,9 @@ class GpuScan:
 
     def broken(self) -> WireError | None:
         """Return the error of the first GPU when every GPU that was asked answers that the session is broken."""
-        asked = [devices[0].wire["fault"] for devices in self._last.values() if not devices[0].wire["skipped"]]
-        broken = [fault for fault in asked if fault is not None and fault["code"] in SESSION_BROKEN]
-        return broken[0] if broken and len(broken) == len(asked) else None
+        answers = [devices[0].wire["fault"] for devices in self._last.values() if not devices[0].wire["skipped"]]
+        broken = [fault for fault in answers if fault is not None and fault["code"] in SESSION_BROKEN]
+        return broken[0] if broken and len(broken) == len(answers) else None
 
     def _repeated(self, index: int, skip: Skip, extent: Extent) -> bool:
         """Read the memory of a GPU again and leave the rest as it was; False where it has to be asked as if new."""

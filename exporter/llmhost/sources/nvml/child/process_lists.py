@@ -12,7 +12,7 @@ from llmhost.sources.nvml.wire import WireHolder
 from llmhost.sources.procfs_files import parse_stat
 
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
-_OTHERS = ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")
+_OTHER_CALLS = ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")
 
 
 def are_unchanged(procfs: Path, holders: list[WireHolder]) -> bool:
@@ -46,7 +46,7 @@ class ProcessLists:
         if isinstance(listed, NvmlCallError):
             return listed
         entries = list(listed)
-        for name in _OTHERS:
+        for name in _OTHER_CALLS:
             more = self._list(name, device, subject, total_bytes)
             if not isinstance(more, NvmlCallError):
                 entries += more

@@ -40,7 +40,7 @@ class SessionBrokenError(NvmlCallError):
     """The session as a whole answers that it is broken."""
 
 
-class Session:
+class NvmlSession:
     """One nvmlInit and what is learnt under it; begun anew when all GPUs say that it is broken.
 
     If a new nvmlInit succeeds and fixes nothing, the session is none the worse for it: then it is the GPUs that fail.

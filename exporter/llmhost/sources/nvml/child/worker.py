@@ -20,7 +20,7 @@ import pynvml
 
 from llmhost.sources.nvml.child.driver import Driver
 from llmhost.sources.nvml.child.events import EventWatch
-from llmhost.sources.nvml.child.session import Session
+from llmhost.sources.nvml.child.session import NvmlSession
 from llmhost.sources.nvml.codes import NvmlCallError
 from llmhost.sources.nvml.current_call import CurrentCallWriter
 from llmhost.sources.nvml.xid_counters import XidCounterWriter
@@ -59,7 +59,7 @@ def _end_with(pipe: int) -> None:
     os._exit(0)
 
 
-def serve(questions: BinaryIO, answers: BinaryIO, session: Session, current_call: CurrentCallWriter) -> None:
+def serve(questions: BinaryIO, answers: BinaryIO, session: NvmlSession, current_call: CurrentCallWriter) -> None:
     """Answer until the questions end, nobody reads the answers any more, or NVML does not work."""
     for line in questions:
         answer = session.answer(json.loads(line))
@@ -86,7 +86,7 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(0,), daemon=True).start()
     current_call = CurrentCallWriter(arguments.current_call_fd)
     library, counters = Pynvml(), XidCounterWriter(arguments.xid_counters_fd)
-    session = Session(
+    session = NvmlSession(
         Driver(library, current_call),
         lambda: EventWatch(library, counters),
         arguments.procfs,

@@ -26,7 +26,7 @@ from typing import Any
 from dbus_next.message import Message
 
 from llmhost.runtime.log_throttle import ThrottledLog
-from llmhost.sources.systemd.bus.message import FIXED_BYTES, Kind, Received, decode, encode, rest_bytes
+from llmhost.sources.systemd.bus.message import FIXED_BYTES, MessageType, Received, decode, encode, rest_bytes
 from llmhost.sources.systemd.bus.transport import (
     Address,
     BusUnreachableError,
@@ -199,8 +199,8 @@ class BusConnection:
                 del self._pending[serial]
 
     @property
-    def gone(self) -> bool:
-        """The connection has ended, though messages from it may still wait to be handled."""
+    def closed(self) -> bool:
+        """True once the connection has ended, though messages from it may still wait to be handled."""
         return self._closed_by is not None or self._reader.at_eof()
 
     async def wait_closed(self) -> Exception:
@@ -245,9 +245,9 @@ class BusConnection:
         self.received_at = time.monotonic()
         try:
             message = decode(frame)
-            if message.kind == Kind.SIGNAL:
+            if message.kind == MessageType.SIGNAL:
                 self._on_signal(message)
-            elif message.kind in (Kind.METHOD_RETURN, Kind.ERROR):
+            elif message.kind in (MessageType.METHOD_RETURN, MessageType.ERROR):
                 self._settle(message)
             # There is nothing to call here: a call is left unanswered, like a message of an unknown kind.
         except UndecodableError as error:
@@ -270,7 +270,7 @@ class BusConnection:
             return
         try:
             body = message.body()
-            if message.kind == Kind.ERROR:
+            if message.kind == MessageType.ERROR:
                 if pending.on_error is not None:
                     pending.on_error(message.error_name)
                 pending.fail(CallFailedError(pending.what, message.error_name, " ".join(map(str, body[:1]))))

@@ -19,7 +19,7 @@ _MAX_MESSAGE_BYTES = 1 << 27  # D-Bus specification, "Message Format"
 _BYTE_ORDERS = {ord("l"): "<", ord("B"): ">"}
 
 
-class Kind(IntEnum):
+class MessageType(IntEnum):
     METHOD_CALL = 1
     METHOD_RETURN = 2
     ERROR = 3
@@ -45,7 +45,7 @@ class LostFramingError(ConnectionError):
 class Received:
     """A message with its header parsed. The body is not: a signal that nobody follows costs little."""
 
-    kind: int  # a Kind, or a number that a later D-Bus may define
+    kind: int  # a MessageType, or a number that a later D-Bus may define
     serial: int
     sender: str
     path: str

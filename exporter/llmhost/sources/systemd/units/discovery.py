@@ -29,46 +29,46 @@ class Discovery:
         self._is_engine_command = is_engine_command
         self._found = found
         self._progressed = progressed
-        self._looked_at: set[str] = set()  # of those that are loaded
+        self._checked: set[str] = set()  # of those that are loaded
         self._listed: dict[str, None] = {}  # in order
         self._later: dict[str, None] = {}
         self._more = asyncio.Event()
         self._busy = 0  # with listed ones
 
     def done(self) -> bool:
-        """All listed services have been looked at."""
+        """Tell if all listed services have been checked."""
         return not self._listed and not self._busy
 
-    def look_at_listed(self, names: Iterable[str]) -> None:
+    def check_listed(self, names: Iterable[str]) -> None:
         self._enqueue(self._listed, names)
 
-    def look_at_new(self, name: str) -> None:
-        """Look at a unit that has just been loaded, at a bounded rate: transient ones may be started in a loop."""
+    def check_new(self, name: str) -> None:
+        """Check a unit that has just been loaded, at a bounded rate: transient ones may be started in a loop."""
         self._enqueue(self._later, [name])
 
-    def look_again(self) -> None:
-        """Look at all again, at a bounded rate: after a reload, each may run something else."""
-        known = self._looked_at
-        self._looked_at = set()
+    def check_all_again(self) -> None:
+        """Check all again, at a bounded rate: after a reload, each may run something else."""
+        known = self._checked
+        self._checked = set()
         self._enqueue(self._later, known)
 
     def forget(self, name: str) -> None:
-        """Drop a unit that is no longer loaded; it is looked at when it comes back."""
-        self._looked_at.discard(name)
+        """Drop a unit that is no longer loaded; it is checked when it comes back."""
+        self._checked.discard(name)
         self._listed.pop(name, None)
         self._later.pop(name, None)
 
     def forget_all(self) -> None:
-        for names in (self._looked_at, self._listed, self._later):
+        for names in (self._checked, self._listed, self._later):
             names.clear()
 
     def keep_only(self, names: Iterable[str]) -> None:
         """Drop all other units: they are no longer loaded."""
-        self._looked_at.intersection_update(names)
+        self._checked.intersection_update(names)
 
     def _enqueue(self, queue: dict[str, None], names: Iterable[str]) -> None:
         for name in names:
-            if name in self._looked_at or name in self._listed or name in self._later:
+            if name in self._checked or name in self._listed or name in self._later:
                 continue
             if len(queue) < _MAX_QUEUED and is_service(name) and not name.startswith(_VENDOR_PREFIXES):
                 queue[name] = None
@@ -84,19 +84,19 @@ class Discovery:
             if self._listed:
                 self._busy += 1
                 try:
-                    await self._look_at(_first_of(self._listed))
+                    await self._check(_first_of(self._listed))
                 finally:
                     self._busy -= 1
                     self._progressed()
             elif self._later:
-                await self._look_at(_first_of(self._later))
+                await self._check(_first_of(self._later))
                 await asyncio.sleep(_PAUSE_SECONDS)
             else:
                 self._more.clear()
                 await self._more.wait()
 
-    async def _look_at(self, name: str) -> None:
-        self._looked_at.add(name)
+    async def _check(self, name: str) -> None:
+        self._checked.add(name)
         try:
             path = await self._systemd.unit_path(name)
             if path is None:
@@ -104,7 +104,7 @@ class Discovery:
                 return
             commands = await self._systemd.exec_start(path)
         except CallFailedError:
-            return  # gone, or not readable for us; a unit that holds GPU memory is watched even so
+            return  # unloaded, or not readable for us; a unit that holds GPU memory is watched even so
         if any(self._is_engine_command(argv) for argv in commands):
             self._found(name)
 

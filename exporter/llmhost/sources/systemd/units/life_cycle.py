@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 
 
-class State(Enum):
+class WatchedState(Enum):
     UNREAD = auto()  # not read so far, or signals were lost since: only a read shows what it is
     UNREAD_ABSENT = auto()  # the same; systemd has it not loaded, and its file is being read
     LOADED = auto()  # its properties are known, and signals keep them up to date
@@ -19,7 +19,7 @@ class State(Enum):
     @property
     def has_gap(self) -> bool:
         """Something may have happened since the last report of which there was no signal."""
-        return self in (State.UNREAD, State.UNREAD_ABSENT)
+        return self in (WatchedState.UNREAD, WatchedState.UNREAD_ABSENT)
 
 
 class Event(Enum):
@@ -35,54 +35,54 @@ class Event(Enum):
 
 # An event without a next state is ignored. A file that was read of a unit that is loaded again is out of date; a signal
 # of a unit that has not been read brings nothing that the read will not.
-TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
-    State.UNREAD: {
-        Event.PROPERTIES_READ: State.LOADED,
-        Event.NOT_LOADED: State.UNREAD_ABSENT,
-        Event.READ_FAILED: State.UNREAD,
+TRANSITIONS: Mapping[WatchedState, Mapping[Event, WatchedState]] = {
+    WatchedState.UNREAD: {
+        Event.PROPERTIES_READ: WatchedState.LOADED,
+        Event.NOT_LOADED: WatchedState.UNREAD_ABSENT,
+        Event.READ_FAILED: WatchedState.UNREAD,
     },
-    State.UNREAD_ABSENT: {
-        Event.PROPERTIES_READ: State.LOADED,
-        Event.NOT_LOADED: State.UNREAD_ABSENT,
-        Event.FILE_READ: State.UNLOADED,
-        Event.READ_FAILED: State.UNREAD,
-        Event.LOADED: State.UNREAD,
+    WatchedState.UNREAD_ABSENT: {
+        Event.PROPERTIES_READ: WatchedState.LOADED,
+        Event.NOT_LOADED: WatchedState.UNREAD_ABSENT,
+        Event.FILE_READ: WatchedState.UNLOADED,
+        Event.READ_FAILED: WatchedState.UNREAD,
+        Event.LOADED: WatchedState.UNREAD,
     },
-    State.LOADED: {
-        Event.PROPERTIES_READ: State.LOADED,
-        Event.NOT_LOADED: State.ABSENT,
-        Event.READ_FAILED: State.OUTDATED,
-        Event.CHANGED: State.LOADED,
-        Event.REMOVED: State.OUTDATED,
-        Event.SIGNALS_LOST: State.UNREAD,
+    WatchedState.LOADED: {
+        Event.PROPERTIES_READ: WatchedState.LOADED,
+        Event.NOT_LOADED: WatchedState.ABSENT,
+        Event.READ_FAILED: WatchedState.OUTDATED,
+        Event.CHANGED: WatchedState.LOADED,
+        Event.REMOVED: WatchedState.OUTDATED,
+        Event.SIGNALS_LOST: WatchedState.UNREAD,
     },
-    State.ABSENT: {
-        Event.PROPERTIES_READ: State.LOADED,
-        Event.NOT_LOADED: State.ABSENT,
-        Event.FILE_READ: State.UNLOADED,
-        Event.READ_FAILED: State.OUTDATED,
-        Event.CHANGED: State.LOADED,
-        Event.LOADED: State.OUTDATED,
-        Event.SIGNALS_LOST: State.UNREAD_ABSENT,
+    WatchedState.ABSENT: {
+        Event.PROPERTIES_READ: WatchedState.LOADED,
+        Event.NOT_LOADED: WatchedState.ABSENT,
+        Event.FILE_READ: WatchedState.UNLOADED,
+        Event.READ_FAILED: WatchedState.OUTDATED,
+        Event.CHANGED: WatchedState.LOADED,
+        Event.LOADED: WatchedState.OUTDATED,
+        Event.SIGNALS_LOST: WatchedState.UNREAD_ABSENT,
     },
-    State.UNLOADED: {
-        Event.PROPERTIES_READ: State.LOADED,
-        Event.NOT_LOADED: State.ABSENT,
-        Event.READ_FAILED: State.OUTDATED,
-        Event.CHANGED: State.LOADED,
-        Event.LOADED: State.OUTDATED,
-        Event.SIGNALS_LOST: State.UNREAD,
+    WatchedState.UNLOADED: {
+        Event.PROPERTIES_READ: WatchedState.LOADED,
+        Event.NOT_LOADED: WatchedState.ABSENT,
+        Event.READ_FAILED: WatchedState.OUTDATED,
+        Event.CHANGED: WatchedState.LOADED,
+        Event.LOADED: WatchedState.OUTDATED,
+        Event.SIGNALS_LOST: WatchedState.UNREAD,
     },
-    State.OUTDATED: {
-        Event.PROPERTIES_READ: State.LOADED,
-        Event.NOT_LOADED: State.ABSENT,
-        Event.READ_FAILED: State.OUTDATED,
-        Event.CHANGED: State.LOADED,
-        Event.SIGNALS_LOST: State.UNREAD,
+    WatchedState.OUTDATED: {
+        Event.PROPERTIES_READ: WatchedState.LOADED,
+        Event.NOT_LOADED: WatchedState.ABSENT,
+        Event.READ_FAILED: WatchedState.OUTDATED,
+        Event.CHANGED: WatchedState.LOADED,
+        Event.SIGNALS_LOST: WatchedState.UNREAD,
     },
 }
 
 
-def next_state(state: State, event: Event) -> State | None:
-    """State after an event; None where the event is ignored."""
+def next_state(state: WatchedState, event: Event) -> WatchedState | None:
+    """Return the state after an event; None where the event is ignored."""
     return TRANSITIONS[state].get(event)

@@ -22,14 +22,14 @@ _MAX_LINKS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class UnitListing:
     names: tuple[str, ...]  # to be watched; first those that are watched by name
     files: frozenset[str]  # unit files that match a pattern, loaded or not
     loaded: tuple[str, ...]  # all services that are loaded, where units are discovered; else those that match
-    others: tuple[str, ...]  # of the loaded, those that the watchlist does not want so far
+    unwatched: tuple[str, ...]  # those of the loaded that the watchlist does not want so far
 
 
-async def list_units(systemd: Systemd, watchlist: Watchlist) -> Listing:
+async def list_units(systemd: Systemd, watchlist: Watchlist) -> UnitListing:
     globs = watchlist.globs
     listed = (_SERVICES,) if watchlist.discover else globs
     loaded = await systemd.loaded(listed) if listed else []
@@ -37,11 +37,11 @@ async def list_units(systemd: Systemd, watchlist: Watchlist) -> Listing:
     names = watchlist.names()
     names.update(name for name, load_state in loaded if load_state != "not-found" and watchlist.matches(name))
     names.update(name for name in files if watchlist.matches(name))
-    return Listing(
+    return UnitListing(
         names=tuple(sorted(names, key=lambda name: (not watchlist.by_name(name), name))),
         files=files,
         loaded=tuple(name for name, _ in loaded),
-        others=tuple(name for name, load_state in loaded if load_state == "loaded" and not watchlist.wants(name)),
+        unwatched=tuple(name for name, load_state in loaded if load_state == "loaded" and not watchlist.wants(name)),
     )
 
 

@@ -11,7 +11,7 @@ from llmhost.model.unit import Unit, UnitsReport
 from llmhost.runtime.log_throttle import OnceLog
 from llmhost.sources.systemd.bus.connection import CallFailedError
 from llmhost.sources.systemd.bus.message import Received
-from llmhost.sources.systemd.calls import CALLEE_GONE, PROPERTIES, Systemd
+from llmhost.sources.systemd.calls import CALLEE_DISCONNECTED, PROPERTIES, Systemd
 from llmhost.sources.systemd.names import is_service
 from llmhost.sources.systemd.properties.unit import UnreadableUnitError, unloaded_unit
 from llmhost.sources.systemd.units.discovery import Discovery
@@ -56,7 +56,7 @@ class Units:
         self._discovery = Discovery(systemd, is_engine_command, found=self._discovered, progressed=changed.notify)
         self._by_name: dict[str, WatchedUnit] = {}
         self._by_path: dict[str, WatchedUnit] = {}
-        self._left_out = False  # some, for being too many
+        self._over_limit = False  # some, for being too many
         self._files: frozenset[str] = frozenset()  # those that match a glob
         # Services that systemd has loaded since all was read, and not let go of: what is seen of them is all that they
         # ever were. One that goes with a reload stays; it could only come back as one that is loaded since, too.
@@ -101,7 +101,7 @@ class Units:
 
     def disconnected(self) -> bool:
         """Nothing more can be learnt; the end of the run follows."""
-        return self._systemd.bus.gone
+        return self._systemd.bus.closed
 
     def report(self, resyncs: tuple[tuple[str, int], ...]) -> UnitsReport:
         """All that is known. Raises UnreadableUnitError where there are units and none can be read."""
@@ -145,7 +145,7 @@ class Units:
                 (self._reloading,) = message.body()
                 if not self._reloading:
                     self._on_reload()
-                    self._discovery.look_again()
+                    self._discovery.check_all_again()
                     self.resync()
             case "UnitFilesChanged":
                 self.resync()
@@ -168,7 +168,7 @@ class Units:
             if unit.is_unresolved_alias:
                 self.watch(unit.name)
         if self._watchlist.discover:
-            self._discovery.look_at_new(name)
+            self._discovery.check_new(name)
 
     def _on_removed(self, name: str) -> None:
         self._recently_loaded.discard(name)
@@ -194,7 +194,7 @@ class Units:
         unit = self._by_name.get(name)
         if unit is None:
             if len(self._by_name) >= MAX_UNITS and name not in self._watchlist.exact:
-                self._left_out = True
+                self._over_limit = True
                 self._warn(f"more than {MAX_UNITS} units match what is to be watched; the others are left out")
                 return
             is_new = name in self._recently_loaded and not has_past
@@ -237,7 +237,7 @@ class Units:
         before = list(self._by_name.values())
         listing = await list_units(self._systemd, self._watchlist)
         self._files = listing.files
-        self._left_out = False
+        self._over_limit = False
         names = set(listing.names)
         for unit in before:  # not one that came after the list was made
             if unit.name not in names:
@@ -250,7 +250,7 @@ class Units:
         await self._changed.wait_for(all_served(unit.reads for unit in units))
         if self._watchlist.discover:
             self._discovery.keep_only(listing.loaded)
-            self._discovery.look_at_listed(name for name in listing.others if not self._watchlist.wants(name))
+            self._discovery.check_listed(name for name in listing.unwatched if not self._watchlist.wants(name))
 
     async def _read_until_served(self, unit: WatchedUnit) -> None:
         while unit.reads.pending:
@@ -261,7 +261,7 @@ class Units:
             try:
                 await self._read(unit)
             except (CallFailedError, ValueError) as error:
-                if isinstance(error, CallFailedError) and error.name in CALLEE_GONE:
+                if isinstance(error, CallFailedError) and error.name in CALLEE_DISCONNECTED:
                     raise
                 unit.read_failed(str(error))
             # A unit that was not loaded at first is read at once when it is: it may be gone again soon.
@@ -312,6 +312,6 @@ class Units:
         del self._by_name[unit.name]
         del self._by_path[unit.path]
         self._spawn(self._rules.unfollow(unit.path))
-        if self._left_out and len(self._by_name) <= MAX_UNITS // 2:
-            self._left_out = False
+        if self._over_limit and len(self._by_name) <= MAX_UNITS // 2:
+            self._over_limit = False
             self.resync()

@@ -8,7 +8,7 @@ from llmhost.model.unit import Unit
 from llmhost.sources.systemd.names import is_instance, unit_path
 from llmhost.sources.systemd.properties.typed_properties import Properties
 from llmhost.sources.systemd.properties.unit import UnreadableUnitError, unloaded_unit
-from llmhost.sources.systemd.units.life_cycle import Event, State, next_state
+from llmhost.sources.systemd.units.life_cycle import Event, WatchedState, next_state
 from llmhost.sources.systemd.units.loaded_unit import LoadedUnit
 from llmhost.sources.systemd.units.waiting import Requests
 
@@ -34,7 +34,7 @@ class WatchedUnit:
         """`is_new`: systemd loaded it after all units had been read, so it had no past then."""
         self.name = name
         self.path = unit_path(name)
-        self.state = State.UNREAD
+        self.state = WatchedState.UNREAD
         self.unreadable = ""  # why the last read failed; "" if it did not
         self.reads = Requests()
         self.read_not_before = 0.0
@@ -61,7 +61,7 @@ class WatchedUnit:
 
     def changed(self, interface: str, properties: Properties) -> None:
         """Take a PropertiesChanged. A unit that was not loaded is so again."""
-        was_loaded = self.state is State.LOADED
+        was_loaded = self.state is WatchedState.LOADED
         if not self._advance(Event.CHANGED):
             return
         if not was_loaded or not isinstance(self._known, LoadedUnit):

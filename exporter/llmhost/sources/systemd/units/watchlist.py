@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from llmhost.sources.systemd.names import is_glob, is_service, matches
 
 TRANSIENT_KEPT_SECONDS = 3600.0
-MAX_TRANSIENTS = 200  # that are gone; a loop of systemd-run leaves a new name each time
+MAX_TRANSIENTS = 200  # that are unloaded; a loop of systemd-run leaves a new name each time
 
 
 class Watchlist:
@@ -20,7 +20,7 @@ class Watchlist:
         self.exact: frozenset[str] = frozenset()
         self.discover = discover
         self.discovered: set[str] = set()
-        self.asked_for: set[str] = set()
+        self.requested: set[str] = set()
         self._aliases: dict[str, str] = {}  # alias → the unit's own name
         self._transients: dict[str, float | None] = {}  # name → when it was found unloaded
         self.configure(patterns, discover=discover)
@@ -32,9 +32,9 @@ class Watchlist:
         self.discover = discover
         if not discover:
             self.discovered.clear()
-            self.asked_for.clear()
+            self.requested.clear()
         self._aliases.clear()
-        kept = {*self.exact, *self.asked_for, *self.discovered}
+        kept = {*self.exact, *self.requested, *self.discovered}
         self._transients = {name: at for name, at in self._transients.items() if name in kept or self.matches(name)}
 
     def ask_for(self, names: Iterable[str]) -> list[str]:
@@ -42,7 +42,7 @@ class Watchlist:
         if not self.discover:
             return []
         new = [name for name in names if is_service(name) and not self.by_name(name)]
-        self.asked_for.update(new)
+        self.requested.update(new)
         return new
 
     def matches(self, name: str) -> bool:
@@ -51,7 +51,7 @@ class Watchlist:
     def by_name(self, name: str) -> bool:
         return (
             name in self.exact
-            or name in self.asked_for
+            or name in self.requested
             or name in self.discovered
             or name in self._transients
             or name in self._aliases.values()
@@ -62,7 +62,7 @@ class Watchlist:
 
     def names(self) -> set[str]:
         """All names that are watched as such: aliases too, and the units behind them as far as these are known."""
-        return {*self.exact, *self.asked_for, *self.discovered, *self._transients, *self._aliases.values()}
+        return {*self.exact, *self.requested, *self.discovered, *self._transients, *self._aliases.values()}
 
     def alias(self, name: str, of: str) -> None:
         """Note the unit that a name stands for; that may be itself."""
@@ -86,11 +86,11 @@ class Watchlist:
         if self.configured(name):
             return True
         if name in self._transients:
-            gone_at = self._transients[name]
-            if gone_at is None:
+            unloaded_at = self._transients[name]
+            if unloaded_at is None:
                 self._bound_transients()
-                self._transients[name] = gone_at = now
-            if now - gone_at < TRANSIENT_KEPT_SECONDS:
+                self._transients[name] = unloaded_at = now
+            if now - unloaded_at < TRANSIENT_KEPT_SECONDS:
                 return True
         self.forget(name)
         return False
@@ -98,9 +98,9 @@ class Watchlist:
     def forget(self, name: str) -> None:
         self._transients.pop(name, None)
         self.discovered.discard(name)
-        self.asked_for.discard(name)
+        self.requested.discard(name)
 
     def _bound_transients(self) -> None:
-        gone = sorted((at, name) for name, at in self._transients.items() if at is not None)
-        for _, name in gone[: max(0, len(gone) - MAX_TRANSIENTS + 1)]:
+        unloaded = sorted((at, name) for name, at in self._transients.items() if at is not None)
+        for _, name in unloaded[: max(0, len(unloaded) - MAX_TRANSIENTS + 1)]:
             self.forget(name)
