@@ -55,7 +55,7 @@ class Tree:
 
     def why_kept(self, process: Process) -> str:
         keeper = next(member for member in self.processes if member.id in self.kept)
-        return self.kept.get(process.id, f"ending it would take down {named(keeper)}, which stays")
+        return self.kept.get(process.id, f"ending it would take down {keeper.name}, which stays")
 
 
 def judged_trees(policy: TreePolicy, table: ProcessTable) -> Iterator[Tree]:
@@ -100,7 +100,7 @@ def tracker_stays(tracker: Process, ending: Collection[ProcessId], reasons: Keep
     for related, why in ((holders, reasons.tracker_held), (below, reasons.tracker_above)):
         for other in related:
             if other.id not in ending:
-                return why.format(named(other))
+                return why.format(other.name)
     return ""
 
 
@@ -118,12 +118,6 @@ def pipe_holders(tracker: Process, table: ProcessTable) -> list[Process] | None:
         and process.pipes is not None
         and inode in process.pipes.values()
     ]
-
-
-def named(process: Process) -> str:
-    """Name a process for people: by its title, as the kernel cuts that in comm."""
-    title = process.argv[0] if process.engine and process.argv and "::" in process.argv[0] else process.comm
-    return f"{process.id.pid} {title}"
 
 
 def _trees(candidates: Sequence[Process], table: ProcessTable) -> list[list[Process]]:
@@ -164,10 +158,10 @@ def _takes_down(
         if below.id.pid == policy.own_pid:
             return "runs this very command"
         if below.id not in within and not below.zombie and below.role is not Role.TRACKER:
-            return policy.reasons.above.format(named(below))
+            return policy.reasons.above.format(below.name)
     for inode in sorted(_own_pipes(process)):
         if inode in outsiders:
-            return policy.reasons.shares_pipe.format(named(outsiders[inode]))
+            return policy.reasons.shares_pipe.format(outsiders[inode].name)
     return ""
 
 

@@ -33,7 +33,7 @@ from llmhost.model.reading import Ok
 from llmhost.model.segment import SegmentId, SharedMemory
 from llmhost.model.snapshot import Snapshot
 from llmhost.sources.base import SourceError
-from llmhost.views.guard.lines import skipped_line, step_line
+from llmhost.views.guard.remedies import skipped_line, step_line
 
 log = logging.getLogger(__name__)
 

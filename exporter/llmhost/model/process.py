@@ -61,6 +61,12 @@ class Process:
     pipes_denied: bool = False  # they matter, and reading them takes root, or the owner (proc(5): /proc/PID/fd)
 
     @property
+    def name(self) -> str:
+        """The pid and title that people see; the title also where the kernel cuts it in comm."""
+        title = self.argv[0] if self.engine and self.argv and "::" in self.argv[0] else self.comm
+        return f"{self.id.pid} {title}"
+
+    @property
     def zombie(self) -> bool:
         return self.state in "ZX"
 

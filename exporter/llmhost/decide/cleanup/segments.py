@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from llmhost.decide.cleanup.context import PlanContext
 from llmhost.decide.cleanup.steps import Removal, Skipped
-from llmhost.decide.process_trees import named
 from llmhost.derive.activation import activation_began, waits_to_restart
 from llmhost.derive.segments import SegmentState
 from llmhost.model.children import is_bare_child
@@ -116,7 +115,7 @@ class _Rules:
         if creator is not None and creator.id in self._ending:
             return frozenset({creator.id}), ""
         if creator is not None and not creator.zombie:
-            return frozenset(), f"{named(creator)} has the pid in its name: can go after that"
+            return frozenset(), f"{creator.name} has the pid in its name: can go after that"
         if segment.creator_pid in table.denied:
             return frozenset(), f"process {segment.creator_pid}, the pid in its name, cannot be read"
         return frozenset(), ""
@@ -147,7 +146,7 @@ class _PossibleOpeners:
         until = segment.changed_at + _CLOCK_SECONDS
         started_at, process = self._staying.get(segment.uid, (until + 1, None))
         if process is not None and started_at <= until:
-            why = f"{named(process)} is as old and its user's, and may come for it by name: can go after that"
+            why = f"{process.name} is as old and its user's, and may come for it by name: can go after that"
             return frozenset(), why
         ending = self._ending.get(segment.uid, [])
         count = bisect_right(ending, until, key=lambda entry: entry[0])

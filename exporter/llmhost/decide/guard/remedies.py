@@ -17,7 +17,6 @@ from llmhost.decide.process_trees import (
     Listening,
     TreePolicy,
     judged_trees,
-    named,
     stays_as_it_listens,
     tracker_stays,
 )
@@ -155,7 +154,7 @@ def removals(own: StartingUnit, shared: SharedMemory, policy: Policy) -> tuple[t
     uncertain: list[Skipped] = []
     living = [*_ended(own, uncertain), *(entry.subject for entry in uncertain if isinstance(entry.subject, Process))]
     if living:
-        return (), f"stale files stay, {len(found)} of them: {named(living[0])} lives, and may come for them"
+        return (), f"stale files stay, {len(found)} of them: {living[0].name} lives, and may come for them"
     return found, ""
 
 

@@ -4,7 +4,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from llmhost.decide.cleanup.steps import CleanupReport, Ending, Outcome, Plan, Removal, Result, Skipped, Step
-from llmhost.decide.process_trees import named
 from llmhost.model.process import Process
 from llmhost.model.segment import Segment
 from llmhost.views.text import WIDTH, Line, Style, columns, count, cut, folded, padded, plain, rendered, size, span
@@ -116,7 +115,7 @@ def _ending(ending: Ending, width: int) -> Line:
     part = f"{process.engine} {process.role}".strip()
     held = "?" if ending.gpu_bytes is None else size(ending.gpu_bytes)
     wide = width - 4 - 26 - 1 - 18 - 1 - 1 - 9
-    return plain(f"    {padded(named(process), 26)} {padded(part, 18)} {padded(unit, wide)} {held:>9}")
+    return plain(f"    {padded(process.name, 26)} {padded(part, 18)} {padded(unit, wide)} {held:>9}")
 
 
 def _removals(removals: Sequence[Removal], width: int) -> Iterator[Line]:
@@ -140,7 +139,7 @@ def _outcomes(outcomes: Sequence[Outcome], width: int) -> Iterator[Line]:
         if isinstance(outcome.step, Ending):
             word, _, style = _RESULTS[outcome.result]
             took = f" ({span(outcome.seconds)})" if outcome.result is Result.DONE else ""
-            said = f"{named(outcome.step.process)}{took}{f': {outcome.detail}' if outcome.detail else ''}"
+            said = f"{outcome.step.process.name}{took}{f': {outcome.detail}' if outcome.detail else ''}"
             first: Line = (("  ", Style.PLAIN), (padded(word, 14), style), (" ", Style.PLAIN))
             yield from folded(said, width=width, first=first, indent=" " * 17)
     of_files = (
@@ -170,7 +169,7 @@ def _subjects(skipped: Sequence[Skipped]) -> str:
     subjects = [entry.subject for entry in skipped]
     processes = [subject for subject in subjects if isinstance(subject, Process)]
     files = [subject for subject in subjects if isinstance(subject, Segment)]
-    shown = [named(process) for process in processes[:_NAMES_SHOWN]]
+    shown = [process.name for process in processes[:_NAMES_SHOWN]]
     if len(processes) > _NAMES_SHOWN:
         shown.append(f"{len(processes) - _NAMES_SHOWN} more")
     return ", ".join([*shown, *([_files(files)] if files else [])])

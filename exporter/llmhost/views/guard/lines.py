@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from llmhost.decide.cleanup.steps import Ending, Outcome, Result, Skipped
 from llmhost.decide.guard.decision import Lack
 from llmhost.decide.guard.state import HolderSummary, Say, Topic, WaitStatus
 from llmhost.decide.guard.target import Target
-from llmhost.decide.process_trees import named
 from llmhost.model.gpu import Gpu
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.ids import SYSTEM_MANAGER, UnitId
@@ -234,27 +232,5 @@ def _clock(at: float, status: WaitStatus) -> str:
     return f"{time:%H:%M:%S}" if status.at - at < _DAY_SECONDS else f"{time:%Y-%m-%d}"
 
 
-def step_line(outcome: Outcome) -> str:
-    """Write the line for a process or segment that was dealt with."""
-    step, detail = outcome.step, clean(outcome.detail)
-    if isinstance(step, Ending):
-        who = f"{step.condition} {clean(named(step.process))}, {step.because}"
-        if outcome.result is Result.DONE:
-            return f"ended {who}: {detail}, {outcome.seconds:.1f} s"
-        if outcome.result is Result.GONE:
-            return f"did not have to end {who}: {detail}"
-        return f"could not end {who}: {detail}"
-    what = f"{clean(step.segment.path)} from shared memory ({step.segment.kind}, {step.because})"
-    if outcome.result is Result.DONE:
-        return f"removed {what}"
-    return f"did not remove {what}: {detail}"
-
-
-def skipped_line(skipped: Skipped) -> str:
-    """Write the line for a process or segment that is left alone."""
-    what = clean(named(skipped.subject)) if isinstance(skipped.subject, Process) else clean(skipped.subject.path)
-    return f"leaves {what} alone: {clean(skipped.because)}"
-
-
 def _stuck(process: Process) -> str:
-    return f"process {clean(named(process))} of an ended run does not die, and only a GPU reset or a reboot ends it"
+    return f"process {clean(process.name)} of an ended run does not die, and only a GPU reset or a reboot ends it"
