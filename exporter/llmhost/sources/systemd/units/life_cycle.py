@@ -63,6 +63,7 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
         Event.READ_FAILED: State.OUTDATED,
         Event.CHANGED: State.LOADED,
         Event.LOADED: State.OUTDATED,
+        Event.REMOVED: State.ABSENT,
         Event.SIGNALS_LOST: State.UNREAD_ABSENT,
     },
     State.UNLOADED: {
@@ -78,6 +79,7 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
         Event.NOT_LOADED: State.ABSENT,
         Event.READ_FAILED: State.OUTDATED,
         Event.CHANGED: State.LOADED,
+        Event.REMOVED: State.OUTDATED,
         Event.SIGNALS_LOST: State.UNREAD,
     },
 }
