@@ -155,9 +155,10 @@ def test_no_bus_is_a_fault_that_admits_loudly_unless_it_must_refuse(guards: Guar
     )
 
 
-def test_without_a_bus_what_the_options_say_is_enough(guards: Guards) -> None:
+@pytest.mark.parametrize("need", ["90GiB", "0B"])
+def test_without_a_bus_what_the_options_say_is_enough(guards: Guards, need: str) -> None:
     guards.nvml.write(FREE)
-    code, _, lines = guards.run("--unit", "vllm", "--gpus", "0", "--need-free", "90GiB", *AT_ONCE)
+    code, _, lines = guards.run("--unit", "vllm", "--gpus", "0", "--need-free", need, *AT_ONCE)
     assert code == 0
     assert lines[-1].startswith("INFO vllm.service: free after ")
     (run,) = GuardRecords(guards.run_directory).read(time.monotonic() + 5)

@@ -127,6 +127,27 @@ def test_sigterm_that_comes_with_the_last_line_starts_nothing() -> None:
     assert end == Finish(verdict=GuardVerdict.HELD, terminated=True)
 
 
+class _BrokenReadings(_FreeReadings):
+    """Readings with a bug, during which signals come."""
+
+    def __init__(self, *numbers: int) -> None:
+        self._numbers = numbers
+
+    def take(self, remedies: RemedyProgress | None, *, terminated: bool) -> Inputs:  # noqa: ARG002 - as all have it
+        for number in self._numbers:
+            os.kill(os.getpid(), number)
+        raise RuntimeError
+
+
+def test_a_bug_lets_no_start_on_after_sigterm() -> None:
+    end = Loop(state(), _BrokenReadings(signal.SIGTERM), Notifier({}), None).run()
+    assert end == End(verdict=GuardVerdict.UNKNOWN, terminated=True)
+    with pytest.raises(RuntimeError):
+        Loop(state(), _BrokenReadings(), Notifier({}), None).run()
+    with pytest.raises(KeyboardInterrupt):
+        Loop(state(), _BrokenReadings(signal.SIGINT), Notifier({}), None).run()
+
+
 def test_ctrl_c_is_one_between_two_steps() -> None:
     with Signals() as signals:
         os.kill(os.getpid(), signal.SIGINT)

@@ -34,10 +34,11 @@ from llmhost.decide.guard.target import Target
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
 
 UNIFIED = {"memory": used(0, memory=NotApplicable(), unified_memory=True)}
-BUSY = {"remedies": RemedyProgress()}
-ENDING = {"remedies": RemedyProgress(acting_since=0.5)}
-SETTLED = {"remedies": RemedyProgress(settled=True)}
-STUCK = {"remedies": RemedyProgress(settled=True, stuck=(process(50),))}
+BUSY = {"remedies": RemedyProgress(began=0.0)}
+LATE = {"remedies": RemedyProgress(began=3.0)}
+ENDING = {"remedies": RemedyProgress(began=0.0, acting_since=0.5)}
+SETTLED = {"remedies": RemedyProgress(began=0.0, settled=True)}
+STUCK = {"remedies": RemedyProgress(began=0.0, settled=True, stuck=(process(50),))}
 NEIGHBOUR = {"processes": Ok(table([process(50, in_service("vllm-b.service"), comm="python3")]))}
 
 # By what happens: the state at the beginning, and what comes when, with the actions that follow.
@@ -364,6 +365,15 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
             (0.2, {**FREE, **BUSY, **HOST_READ, "units": FAILS}, "extend, ask UNITS"),
             (2.9, {**FREE, **BUSY}, "extend, say WAITS"),
             (3.0, {**FREE, **BUSY}, "say REMEDIES_UNPROVEN, say FREE, end free"),
+        ),
+    ),
+    "remedies that began late, as the history did not answer": (
+        state(replace(OWN, needs_systemd=False), timeout=100.0, may_extend=True),
+        (
+            (3.1, {**FREE, **LATE, **HOST_READ}, "extend, say WAITS, ask UNITS"),
+            (5.9, {**FREE, **LATE, **starting()}, "extend, inform"),
+            (47.9, {**FREE, **LATE}, "extend, say WAITS, ask UNITS"),
+            (48.0, {**FREE, **LATE}, "say REMEDIES_LATE, say FREE, end free"),
         ),
     ),
     "one that does not die": (

@@ -19,7 +19,7 @@ FILE_READ        -              UNLOADED       -         UNLOADED       -       
 READ_FAILED      UNREAD         UNREAD         OUTDATED  OUTDATED       OUTDATED  OUTDATED
 CHANGED          -              -              LOADED    LOADED         LOADED    LOADED
 LOADED           -              UNREAD         -         OUTDATED       OUTDATED  -
-REMOVED          -              -              OUTDATED  -              -         -
+REMOVED          -              -              OUTDATED  ABSENT         -         OUTDATED
 SIGNALS_LOST     -              -              UNREAD    UNREAD_ABSENT  UNREAD    UNREAD
 """
 A, B = bytes.fromhex("aa" * 16), bytes.fromhex("bb" * 16)
@@ -132,6 +132,35 @@ def test_a_unit_that_is_loaded_and_let_go_of_before_it_can_be_read_has_no_settin
     assert reports.all == [("stub", "", True), ("active", "a", False), ("stub", "", False)]
     assert reports.units[1].settings is None
     assert reports.units[2].unit_file_state == "enabled"
+
+
+def test_a_unit_that_went_and_came_without_a_signal_is_reported_gone_as_soon_as_that_is_signalled() -> None:
+    """As with a reload, in which systemd's signals of units that go and come say nothing."""
+    reports = Reports()
+    reports.unit.properties_read(LOADED)
+    reports.unit.not_loaded()
+    reports.unit.loaded(is_new=True)
+    reports.unit.removed()
+    assert reports.all == [("active", "a", True), ("stub", "", False)]
+    reports.changed(ActiveState="activating", SubState="start", InvocationID=B)
+    assert reports.all[2:] == [("activating", "b", False)]
+
+
+def test_a_reader_in_between_the_first_pair_of_a_unit_that_is_loaded_again_gets_what_was_known_before() -> None:
+    for was, known_before in (("active", "loaded"), ("inactive", "stub")):
+        reports = Reports()
+        reports.unit.properties_read(LOADED)
+        if was == "active":
+            reports.unit.removed()
+        else:
+            reports.not_loaded("enabled")
+        reports.unit.loaded(is_new=True)
+        reports.unit.changed(SERVICE_INTERFACE, {"MainPID": 7})
+        known = reports.unit.unit()
+        assert known is not None
+        assert (known.load_state, known.active_state) == (known_before, was)
+        reports.unit.changed(UNIT_INTERFACE, {"ActiveState": "activating", "SubState": "start", "InvocationID": B})
+        assert (reports.units[-1].active_state, reports.units[-1].main_pid) == ("activating", 7)
 
 
 @pytest.mark.parametrize("what", ["signal", "load"])

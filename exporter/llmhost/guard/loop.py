@@ -69,8 +69,17 @@ class Loop:
     def run(self) -> Finish:
         """Step until the run ends. SIGTERM ends it also if it comes during the last step: nothing is let on then."""
         with Signals() as signals:
-            end = self._run(signals)
-        return end if end.terminated or not signals.terminated() else self._run(signals)
+            end = self._until_end(signals)
+        return end if end.terminated or not signals.terminated() else self._until_end(signals)
+
+    def _until_end(self, signals: Signals) -> End:
+        try:
+            return self._run(signals)
+        except Exception:
+            if not signals.terminated():
+                raise
+            log.exception("this is a bug in llmhost")
+            return End(verdict=self._state.verdict_so_far, terminated=True)
 
     def _run(self, signals: Signals) -> Finish:
         while True:

@@ -68,6 +68,7 @@ class Remedies:
         self._informed = threading.Event()
         self._stopping = threading.Event()
         self._settled = False  # a pass has found nothing to end
+        self._began = sources.clock.monotonic()
         self._acting_since: float | None = None
         self._tried: set[ProcessId] = set()
         self._handled: set[SegmentId] = set()
@@ -79,7 +80,9 @@ class Remedies:
 
     @property
     def progress(self) -> RemedyProgress:
-        return RemedyProgress(settled=self._settled, acting_since=self._acting_since, stuck=self._stuck)
+        return RemedyProgress(
+            began=self._began, settled=self._settled, acting_since=self._acting_since, stuck=self._stuck
+        )
 
     def take_in(self, snapshot: Snapshot) -> None:
         """Go by these readings of the host and the units from now on; the first one begins the first pass."""

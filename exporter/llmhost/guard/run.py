@@ -84,11 +84,11 @@ def _target(request: GuardRequest, sources: Sources) -> Target:
             unit = own
         else:
             log.warning("%s is a unit of %s, which is not asked for what it needs", own.name, own.manager)
-    needs_are_given = request.gpus and (request.need_free_bytes or request.need_free_ratio) is not None
+    has_need = request.need_free_bytes is not None or request.need_free_ratio is not None
     return Target(
         unit=unit,
         is_own=unit is not None and unit == own,
-        needs_systemd=unit is not None and not needs_are_given,
+        needs_systemd=unit is not None and not (request.gpus and has_need),
         command=request.command,
         environment=tuple(os.environ.items()),
         fault="" if request.unit or request.command or request.gpus else fault,

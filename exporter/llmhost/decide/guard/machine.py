@@ -151,7 +151,7 @@ def _inform(state: GuardState, inputs: Inputs) -> Step:
     if state.remedies is None:
         return state, ()
     if not isinstance(state.units, Ok) or not isinstance(state.host, Ok):
-        late = not state.informed and state.seconds >= UNPROVEN_SECONDS
+        late = not state.informed and state.now - state.remedies.began >= UNPROVEN_SECONDS
         return _warn(state, Say(topic=Topic.REMEDIES_UNPROVEN)) if late else (state, ())
     if state.informed and inputs.units is None and inputs.host is None:
         return state, ()
@@ -262,7 +262,7 @@ def _remedies_pending(state: GuardState) -> tuple[GuardState, tuple[Action, ...]
     progress = state.remedies
     if progress is None or (progress.settled and progress.acting_since is None):
         return state, (), False
-    waited = state.seconds if progress.acting_since is None else state.now - progress.acting_since
+    waited = state.now - (progress.began if progress.acting_since is None else progress.acting_since)
     if waited >= REMEDIES_SECONDS:
         return *_warn(state, Say(topic=Topic.REMEDIES_LATE, limit_seconds=REMEDIES_SECONDS)), False
     return state, (), state.informed or waited < UNPROVEN_SECONDS

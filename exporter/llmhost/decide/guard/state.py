@@ -112,8 +112,9 @@ class Query(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemedyProgress:
+    began: float  # on the monotonic clock, as the next
     settled: bool = False  # a pass has found nothing to end
-    acting_since: float | None = None  # on the monotonic clock: processes are being ended
+    acting_since: float | None = None  # processes are being ended
     stuck: tuple[Process, ...] = ()  # of ended runs, and SIGKILL does not end them
 
 

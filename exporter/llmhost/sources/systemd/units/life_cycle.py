@@ -63,6 +63,7 @@ TRANSITIONS: Mapping[WatchedState, Mapping[Event, WatchedState]] = {
         Event.READ_FAILED: WatchedState.OUTDATED,
         Event.CHANGED: WatchedState.LOADED,
         Event.LOADED: WatchedState.OUTDATED,
+        Event.REMOVED: WatchedState.ABSENT,
         Event.SIGNALS_LOST: WatchedState.UNREAD_ABSENT,
     },
     WatchedState.UNLOADED: {
@@ -78,6 +79,7 @@ TRANSITIONS: Mapping[WatchedState, Mapping[Event, WatchedState]] = {
         Event.NOT_LOADED: WatchedState.ABSENT,
         Event.READ_FAILED: WatchedState.OUTDATED,
         Event.CHANGED: WatchedState.LOADED,
+        Event.REMOVED: WatchedState.OUTDATED,
         Event.SIGNALS_LOST: WatchedState.UNREAD,
     },
 }

@@ -19,16 +19,21 @@ class LoadedUnit:
     that a reader never sees a new main process in an old state.
     """
 
-    def __init__(self, properties: Properties, constants: "_Constants | None" = None) -> None:
+    def __init__(
+        self, properties: Properties, constants: "_Constants | None" = None, parsed: Unit | None = None
+    ) -> None:
         self._properties: dict[str, Any] = {name: properties[name] for name in USED if name in properties}
         self._constants = constants or _Constants(self._properties)
-        self._unit: Unit | None = None  # once parsed
+        self._unit = parsed  # None until it is parsed again
         self._first_half: dict[str, Any] = {}
         self._first_half_at = 0.0
 
-    def loaded_again(self, name: str) -> "LoadedUnit":
-        """Make the unit that is loaded another time: with the same settings, and no state until that is signalled."""
-        return LoadedUnit({**self._constants.properties, "Id": name, "LoadState": "loaded"}, self._constants)
+    def loaded_again(self, name: str, before: Unit | None) -> "LoadedUnit":
+        """Make the unit that is loaded another time: with the same settings, and no state until that is signalled.
+
+        `before` is what readers get until then.
+        """
+        return LoadedUnit({**self._constants.properties, "Id": name, "LoadState": "loaded"}, self._constants, before)
 
     @property
     def transient(self) -> bool:
@@ -42,6 +47,11 @@ class LoadedUnit:
     @property
     def has_run(self) -> bool:
         return bool(self._properties.get("InvocationID"))
+
+    @property
+    def parsed(self) -> Unit | None:
+        """As it was last parsed; None where something has changed since."""
+        return self._unit
 
     @property
     def file_state(self) -> str | None:

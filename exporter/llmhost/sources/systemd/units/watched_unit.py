@@ -65,7 +65,8 @@ class WatchedUnit:
         if not self._advance(Event.CHANGED):
             return
         if not was_loaded or not isinstance(self._known, LoadedUnit):
-            self._known = self._last_loaded.loaded_again(self.name)
+            before = self._known.parsed if isinstance(self._known, LoadedUnit) else self._known
+            self._known = self._last_loaded.loaded_again(self.name, before)
         if self._known.change(interface, properties, self._clock()):
             self._report_loaded(self._known, gap=False)
 
