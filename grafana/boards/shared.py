@@ -32,7 +32,7 @@ from grafana.kit.queries import (
     TRACKER_STATES,
     UNDER_WAY,
     or_cannot_tell,
-    seen,
+    reading_state,
 )
 
 # As numbers, so that critical alerts sort first. A severity that is not ours is 0.
@@ -80,7 +80,7 @@ def visibility() -> Json:
         "What is shown is as good as what the exporter can read. `NOT SCRAPED`: Prometheus gets nothing from the "
         "host, and what is drawn is old. `PARTLY`: a collector fails, or a GPU does not answer, and what they would "
         "tell is absent.",
-        [instant(f"min({seen(HOST)})")],
+        [instant(f"min({reading_state(HOST)})")],
         mappings=value_mappings({0: ("NOT SCRAPED", BAD), 1: ("PARTLY", ODD), 2: ("yes", GOOD)}),
     )
 

@@ -101,10 +101,10 @@ def events(counter: str, matchers: str, by: str, *, from_0: bool = False) -> str
     `from_0`, for counters that appear with their first event, from 0 if the host was seen before.
     """
     series = f"{counter}{{{matchers}}}"
-    seen_before = (
+    known_before = (
         f"0 * {series} and on ({BY_HOST}) llmhost_build_info{{{HOST}}} offset $__interval or " if from_0 else ""
     )
-    before = f"({series} offset $__interval or {seen_before}min_over_time({series}[$__interval]))"
+    before = f"({series} offset $__interval or {known_before}min_over_time({series}[$__interval]))"
     return f"sum by ({by}) ({series} < {before} or {series} - {before})"
 
 
@@ -120,16 +120,16 @@ def startable(matchers: str) -> str:
     A unit that starts may wait in its guard for memory that never comes: it is not up.
     """
 
-    def is_one_of(states: str) -> str:
+    def is_in(states: str) -> str:
         return f'llmhost_unit_active_state{{state=~"{states}", {matchers}}} == 1'
 
     under_way = (
-        f"{is_one_of('activating|deactivating')}"
+        f"{is_in('activating|deactivating')}"
         f" unless on ({BY_UNIT}) llmhost_unit_sub_state{{{WAITING_TO_RESTART}, {matchers}}}"
     )
     return (
         f"max by ({BY_UNIT}) (llmhost_unit_startable{{{matchers}}})"
-        f" or (0 * max by ({BY_UNIT}) ({is_one_of('active|reloading|refreshing')}) - {-NOT_APPLICABLE})"
+        f" or (0 * max by ({BY_UNIT}) ({is_in('active|reloading|refreshing')}) - {-NOT_APPLICABLE})"
         f" or (0 * max by ({BY_UNIT}) ({under_way}) - {-UNDER_WAY})"
         f" or (0 * max by ({BY_UNIT}) (llmhost_unit_info{{{matchers}}}) - {-CANNOT_TELL})"
     )
@@ -178,7 +178,7 @@ def scraped(matchers: str) -> str:
     return f"(up{{{matchers}}} and on (cluster, job) last_over_time(llmhost_build_info{{{CLUSTERS}}}[1d]))"
 
 
-def seen(matchers: str) -> str:
+def reading_state(matchers: str) -> str:
     """Query per host: 0 not scraped, 1 a collector fails or a GPU does not answer, 2 everything is read."""
     return (
         f"0 * max by ({BY_HOST}) ({scraped(matchers)} == 0)"

@@ -121,7 +121,7 @@ def under_a_lease(folder: Path) -> Step:
 
 
 def naively(folder: Path) -> Step:
-    """Remove it as a careful script does: it was held by nobody for long, and still is the same file."""
+    """Remove it as a careful script does: it had no holder for long, and still is the same file."""
 
     def step(segment: Segment) -> str:
         path = folder / segment.path

@@ -47,7 +47,7 @@ class Racer:
         os.close(self._make(path))
 
     def hand_over(self, path: Path) -> None:
-        """Nobody has the file for less than the grace time: who comes by its name must find it."""
+        """No process has the file for less than the grace time: an opener by its name must find it."""
         os.close(self._make(path))
         let_go = time.monotonic()
         time.sleep(self._chance.uniform(0, 0.3) * self._grace_seconds)
@@ -60,7 +60,7 @@ class Racer:
         self._hold(path, descriptor, "handed over")
 
     def come_late(self, path: Path) -> None:
-        """Come about when it is cleaned up. Who is too late finds nothing; who finds it keeps it."""
+        """Open it about when it is cleaned up. A late opener finds nothing; one that finds it keeps it."""
         os.close(self._make(path))
         self._wait(self._chance.uniform(0.9, 3) * self._grace_seconds)
         try:
@@ -148,7 +148,7 @@ class Racer:
             pass
 
     def _hold(self, path: Path, descriptor: int, how: str) -> None:
-        """Have it mapped for a while: its name must lead to it all the time, but for the moment of a look."""
+        """Have it mapped for a while: its name must lead to it all the time, but for the moment of a check."""
         inode = os.fstat(descriptor).st_ino
         with mmap.mmap(descriptor, _SIZE):
             os.close(descriptor)

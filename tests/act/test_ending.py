@@ -1,4 +1,4 @@
-"""Exactly the processes that were looked at are ended, each told once; trackers last, and never before their time."""
+"""Exactly the planned processes are ended, with one SIGTERM each; trackers last, and never before their time."""
 
 import os
 import signal
@@ -93,7 +93,7 @@ def test_a_process_that_ignores_sigterm_gets_it_once_and_is_then_killed(tmp_path
 
 
 def test_children_get_a_signal_only_once_their_ancestors_have_ended(tmp_path: Path) -> None:
-    """An engine tells its workers itself; a second SIGTERM would kill them amidst their clean-up."""
+    """An engine sends SIGTERM to its workers itself; a second one would kill them amidst their clean-up."""
     core, worker = counting(tmp_path / "core", delay=0.4), counting(tmp_path / "worker", delay=0)
     outcomes = ended(
         [ending(worker.pid, ppid=core.pid), ending(core.pid)],  # the order of the plan does not matter here
@@ -226,7 +226,7 @@ def in_which_a_pid_is_used_again(folder: Path) -> None:
 
 
 def test_another_process_with_the_same_pid_is_not_touched(tmp_path: Path) -> None:
-    """In a PID namespace of its own, where nobody else takes the pid, and none of somebody else's is used again."""
+    """In a PID namespace of its own, where no other process takes the pid, and no other pid is used again."""
     needs_root()
     code = f"import pathlib, {__name__} as there; there.in_which_a_pid_is_used_again(pathlib.Path({str(tmp_path)!r}))"
     alone = (needs("unshare"), "--pid", "--fork", "--kill-child", "--mount-proc")

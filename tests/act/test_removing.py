@@ -1,4 +1,4 @@
-"""A file of shared memory is removed if it is exactly that file and nobody has it, or comes for it; else it stays."""
+"""A segment is removed if it is exactly that file and no process has it, or is about to open it; else it stays."""
 
 import mmap
 import os
@@ -163,7 +163,7 @@ def _unprivileged(shm: Path, request: RemovalRequest) -> str:
 
 
 def test_an_opener_just_before_a_file_is_unlinked_keeps_it(shm: Path) -> None:
-    """An opener who has looked up the name and arrives after the rename is told by the lease that breaks."""
+    """An opener that has looked up the name and arrives after the rename breaks the lease."""
     path = made(shm)
     found: list[bytes] = []
     with Remover(shm, settle_seconds=0.5, most_seconds=5) as remover:

@@ -1,4 +1,4 @@
-"""The cleaner's acting step, raced: nobody loses a file, and what nobody wants is removed in the end."""
+"""The removal of segments, raced: no process loses a file, and unused files are removed in the end."""
 
 import json
 import subprocess

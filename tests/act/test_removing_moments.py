@@ -1,4 +1,4 @@
-"""Whatever happens at whichever moment of a removal: no file that somebody has, or has just made, loses its name."""
+"""Events at any moment of a removal: no file that is in use, or was just made, loses its name."""
 
 import json
 import os

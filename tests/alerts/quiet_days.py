@@ -1,4 +1,4 @@
-"""Days on which everything is as it should be, or at least nobody's business: no alert may fire on any of them.
+"""Days on which everything is as it should be, or no reason for an alert: none may fire on any of them.
 
 What begins, begins an hour and a half into the day, so that an hour's memory is full by then. `ALMOST` says which
 alerts would fire on a day were it not for their `for`: the day comes that close.

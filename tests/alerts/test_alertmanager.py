@@ -1,4 +1,4 @@
-"""The example for Alertmanager, held to amtool and to a real Alertmanager: who is told, and who keeps quiet."""
+"""The example for Alertmanager, held to amtool and to a real Alertmanager: its receivers and inhibitions."""
 
 import subprocess
 import time

@@ -1,4 +1,4 @@
-"""A host, all that watches it, and who is told: real systemd, exporter, Prometheus and Alertmanager, in three minutes.
+"""A host, its monitoring, and the notifications: real systemd, exporter, Prometheus, Alertmanager, in three minutes.
 
 Each unit has one thing done to it, all at the same time. Rules and routes are those that ship, 30 times shorter: a loop
 that restarts each 4 s stands for one of two minutes, and a scrape each second for one each half minute.

@@ -63,7 +63,7 @@ def test_it_keeps_cluster_job_and_instance(rule: dict[str, Any]) -> None:
 
 @every_rule
 def test_it_takes_no_shape_that_breaks_later(rule: dict[str, Any]) -> None:
-    """promql/fragile, and what drops or keeps labels that nobody thought of."""
+    """promql/fragile, and clauses that drop or keep labels by accident."""
     assert re.findall(r"\b(topk|bottomk|count_values|without|ignoring|irate|holt_winters)\b", rule["expr"]) == []
 
 

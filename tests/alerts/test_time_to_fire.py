@@ -1,4 +1,4 @@
-"""A restart loop is told of within two turns or three minutes, however long a turn takes; public rules miss most."""
+"""A restart loop fires within two turns or three minutes, however long a turn takes; public rules miss most."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The repository as somebody else gets it: what git has, or would take; no caches, no build products."""
+"""The repository as a clone has it: files that git has, or would take; no caches, no build products."""
 
 import subprocess
 from pathlib import Path

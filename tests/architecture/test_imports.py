@@ -1,4 +1,4 @@
-"""The package keeps the rules of docs/architecture.md, and the checker catches who breaks one."""
+"""The package keeps the rules of docs/architecture.md, and the checker finds violations."""
 
 from collections.abc import Mapping
 from pathlib import Path

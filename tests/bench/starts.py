@@ -38,7 +38,7 @@ RestartSec={delay}
 
 
 def write_state(nvml: NvmlInside, pids: list[int], moved_bytes: int = 0) -> None:
-    """GPUs 0 to 3 are free, but for small things; on the others somebody has 20 GiB."""
+    """GPUs 0 to 3 are free, but for small things; on the others 20 GiB are in use."""
     used = [(512 << 20) if index < GPUS // 2 else (20 << 30) + moved_bytes for index in range(GPUS)]
     nvml.write(
         [

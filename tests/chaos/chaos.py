@@ -1,4 +1,4 @@
-"""A real systemd whose units fail and are started, stopped and killed at random, and what was counted of it."""
+"""A real systemd whose units fail and are started, stopped and killed at random, and the counts of that."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ class Outcome:
 
     @property
     def is_right(self) -> bool:
-        """Each start is counted once; only over a gap may NRestarts have told of a start too many."""
+        """Each start is counted once; only over a gap may NRestarts have counted a start too many."""
         too_many = self.starts - self.starts_true
         return (
             0 <= too_many <= (self.doubled if self.unseen else 0)
@@ -129,7 +129,7 @@ class Chaos:
                 self._booted.systemctl("--no-block", action, unit, check=False)
 
     def _settle(self) -> None:
-        """Wait until what was asked of systemd is done and has been told: its answers come after its signals."""
+        """Wait until systemd has done its jobs and reported them: its answers come after its signals."""
         jobs, until = self._jobs(), time.monotonic() + _LAG_SECONDS
         while jobs & self._jobs():  # restarts without end are other jobs each time
             assert time.monotonic() < until, "systemd has jobs that do not end"

@@ -84,7 +84,7 @@ class World:
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[World]:
-    """Make a world with no process but an init, no file, no unit, and one GPU that nobody uses."""
+    """Make a world with no process but an init, no file, no unit, and one unused GPU."""
     needs_root()
     nvml = FakeNvml(tmp_path / "nvml")
     nvml.write(['gpu 0 name="NVIDIA L40S" total=46068M reserved=600M'])

@@ -1,4 +1,4 @@
-"""The status page and its JSON as `llmhost serve` gives them: the real command, and who gets what."""
+"""The status page and its JSON as `llmhost serve` gives them: the real command, for local and other clients."""
 
 import json
 import re

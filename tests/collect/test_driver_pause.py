@@ -12,7 +12,7 @@ from llmhost.collect.driver_pause import DriverPause
 
 
 class Driver:
-    """Notes what it is told; children that hang are given by the test."""
+    """Notes the calls that it gets; children that hang are given by the test."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

@@ -1,4 +1,4 @@
-"""A mistake is told in one line: the file, the line, the key, and what is wrong."""
+"""A mistake is reported in one line: the file, the line, the key, and the fault."""
 
 import random
 from pathlib import Path, PurePosixPath

@@ -40,7 +40,7 @@ _PATHS = (
 
 
 def hosts(seed: int) -> tuple[list[Process], list[Segment], list[int]]:
-    """Make up processes, with whatever parents, groups and pipes, files, and who listens."""
+    """Make up processes with random parents, groups and pipes, segments, and listening processes."""
     chance = random.Random(seed)
     processes = []
     for pid in range(40, 40 + chance.randint(1, 12)):
@@ -79,7 +79,7 @@ def _any(processes: Iterable[Process]) -> bool:
 
 
 def without(view: HostView, done: Iterable[Step]) -> HostView:
-    """Give what is seen once these steps are done: the ended are gone, and adopted by process 1 who was below them."""
+    """Give the host once these steps are done: ended processes are gone, and their children adopted by process 1."""
     assert isinstance(view.snapshot.processes, Ok)
     assert isinstance(view.snapshot.shm, Ok)
     ended = {step.process.id for step in done if isinstance(step, Ending)}

@@ -28,7 +28,7 @@ NAMES = {
 
 
 def file(inode: int = 5, kind: SegmentKind = SegmentKind.NCCL, **given: Any) -> Segment:  # noqa: ANN401
-    """Give a file that nobody holds, last changed 1000 s after boot."""
+    """Give a segment without a holder, last changed 1000 s after boot."""
     values = {"path": NAMES[kind], "kind": kind, "changed_at": epoch(1000.0), "inspected_at": 5000.0}
     return segment(inode, **(values | given))
 

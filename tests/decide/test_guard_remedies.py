@@ -194,7 +194,7 @@ def test_where_nothing_can_be_proven_it_is_said_why(given: dict[str, Any], why: 
 
 
 def file(inode: int = 5, kind: SegmentKind = SegmentKind.PYTHON_SHM, **given: Any) -> Segment:  # noqa: ANN401
-    """Give one that nobody has held for an hour, last changed 1000 s after boot."""
+    """Give one without a holder for an hour, last changed 1000 s after boot."""
     return segment(inode, **({"kind": kind, "changed_at": epoch(1000.0), "inspected_at": NOW} | given))
 
 

@@ -1,4 +1,4 @@
-"""Present activation and leftovers, told from a real systemd's timestamps and real processes."""
+"""Present activation and leftovers, by a real systemd's timestamps and real processes."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Tokens per second, from two looks at an engine's counters."""
+"""Tokens per second, from two observations of an engine's counters."""
 
 import math
 

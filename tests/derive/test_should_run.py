@@ -1,4 +1,4 @@
-"""Meant to run, stopped on purpose, or nobody can tell."""
+"""Units that should run, were stopped on purpose, or are unknown."""
 
 from dataclasses import replace
 

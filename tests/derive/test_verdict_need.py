@@ -1,4 +1,4 @@
-"""Starts beside sessions and containers, of units of which nobody knows what they need."""
+"""Starts beside sessions and containers, of units with unknown requirements."""
 
 import pytest
 from tests.fakes.judging import MAIN, NOTEBOOK, SERVICE, in_use, judged, outcome, starting

@@ -1,4 +1,4 @@
-"""Every way of answering that is none has its cause, and nobody else is ever asked."""
+"""Every kind of failed answer has its cause, and no other server is ever asked."""
 
 import subprocess
 import time
@@ -17,7 +17,7 @@ FIVE_TOKENS = Ok((EngineSample(model="m", engine_index="0", generation_tokens=5.
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a certificate that nobody has signed, with its key, as PEM."""
+    """Give a self-signed certificate with its key, as PEM."""
     directory = tmp_path_factory.mktemp("certificate")
     subprocess.run(
         [

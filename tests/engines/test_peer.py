@@ -1,4 +1,4 @@
-"""Whoever is at the other end is who is meant, before anything is said to it."""
+"""The peer of a connection is verified before anything is sent to it."""
 
 import os
 import socket
@@ -32,7 +32,7 @@ def unix_listener(path: str) -> socket.socket:
 
 
 def received(listener: socket.socket) -> bytes | None:
-    """Give what the first who connected has said, and None when nobody has."""
+    """Give the data of the first client, and None when there is none."""
     try:
         connection, _ = listener.accept()
     except BlockingIOError:
@@ -125,7 +125,7 @@ while True:
 
 @pytest.fixture
 def other_user_listens() -> Iterator[Callable[[str], "subprocess.Popen[str]"]]:
-    """Start a server of another user at an address; its lines: its port, then of each connection what it was told."""
+    """Start a server of another user at an address; its lines: its port, then for each connection what it received."""
     needs_root()
     started: list[subprocess.Popen[str]] = []
 

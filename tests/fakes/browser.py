@@ -1,4 +1,4 @@
-"""A headless Chromium, told what to do over a pipe by the DevTools protocol: no port, no driver program.
+"""A headless Chromium, driven over a pipe by the DevTools protocol: no port, no driver program.
 
 with Browser() as browser, browser.page(width=390) as page:
     page.open(url); page.run("document.title")

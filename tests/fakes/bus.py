@@ -1,4 +1,4 @@
-"""A private message bus, and a systemd on it that does as it is told.
+"""A private message bus, and a fake systemd on it that a test scripts.
 
     with PrivateBus() as bus, FakeSystemd(bus, units=[{"Id": "vllm.service", "ActiveState": "activating"}]) as systemd:
         ...  # give bus.address to the code under test
@@ -192,7 +192,7 @@ class FakeSystemd:
         self.peer.signal(path, interface, member, signature, *body)
 
     def set(self, name: str, **properties: object) -> None:
-        """Change properties and tell nobody."""
+        """Change properties without a signal."""
         with self._lock:
             self._units[name].update(properties)
 

@@ -1,4 +1,4 @@
-"""Somebody on a message bus, who may say anything."""
+"""A peer on a message bus, which may send anything."""
 
 import contextlib
 import os

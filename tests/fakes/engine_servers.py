@@ -41,7 +41,7 @@ class Running:
         return EngineServer(unit=UnitId(unit), **(values | given))
 
     def visited(self) -> list[int]:
-        """Numbers of the listeners to which somebody has connected."""
+        """Numbers of the listeners that had a connection."""
         return [int(number) for number in self.visits.read_text()]
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""Trees of the stand-in engine (standin_engine.py): started, killed by name, ended by pid, whoever has adopted them."""
+"""Trees of the stand-in engine (standin_engine.py): started, killed by name, ended by pid even when adopted."""
 
 import json
 import os

@@ -112,7 +112,7 @@ def large(_request: Request) -> Response:
 
 
 class Gate:
-    """A handler that says when it was entered and answers when it is told to."""
+    """A handler that says when it was entered and answers when the test lets it."""
 
     def __init__(self) -> None:
         self.entered = threading.Semaphore(0)

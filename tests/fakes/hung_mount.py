@@ -1,4 +1,4 @@
-"""A directory on a file system that does not answer: an automount point that nobody serves."""
+"""A directory on a file system that does not answer: an automount point without a server."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ os.close(reading)  # whoever waits gets ENOENT
 
 @pytest.fixture
 def hung_mount(tmp_path: Path) -> Iterator[Path]:
-    """Give a path in which whoever looks anything up waits until the end of the test."""
+    """Give a path in which each lookup waits until the end of the test."""
     needs_root()
     where = tmp_path / "hung"
     where.mkdir()

@@ -24,7 +24,7 @@ pids: dict[str, object] = {}
 
 
 def made(name: str, code: Callable[[], None]) -> None:
-    """Fork one, which tells its pid when it is ready, and whatever it has made itself."""
+    """Fork one, which reports its pid when it is ready, and what it has made itself."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.close(reading)

@@ -141,7 +141,7 @@ class Monitoring:
             self._stack = stack.pop_all()
 
     def pages(self, **labels: str) -> list[Notification]:
-        """Give what the pager was told that fires, of which an alert has these labels."""
+        """Give the firing notifications of the pager with an alert of these labels."""
         return [notification for notification in self.hooks.sent("pager", **labels) if notification.status == "firing"]
 
     def firing(self, **labels: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""A driver that is not there: a fake libnvidia-ml.so.1, told by a text file what to answer (nvml_library/STATE.md)."""
+"""A fake driver: a libnvidia-ml.so.1 that answers by a text file (nvml_library/STATE.md)."""
 
 import hashlib
 import os

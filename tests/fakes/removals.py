@@ -35,7 +35,7 @@ def made(folder: Path, name: str = "psm_0123abcd", content: bytes = b"x" * 4096)
 
 
 def removal_of(path: Path, folder: Path, *, called: str | None = None) -> Removal:
-    """Ask for what is there now; `called`: as a look tells its path, where that is not what it is."""
+    """Request the removal of the present file; `called`: its path in the reading, where that differs."""
     file_stat = path.lstat()
     below = str(path.relative_to(folder)) if called is None else called
     kind, creator = kind_of(below)

@@ -42,7 +42,7 @@ def at_dev_shm(shm: Path) -> tuple[str, ...]:
 
 
 class Child:
-    """A Python process that does as it is told; with `shm`, in a mount namespace that has it at /dev/shm."""
+    """A Python process that runs the code it gets; with `shm`, in a mount namespace that has it at /dev/shm."""
 
     def __init__(self, shm: Path | None = None) -> None:
         command: tuple[str, ...] = (sys.executable, "-c", _OBEDIENT)

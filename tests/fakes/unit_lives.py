@@ -1,4 +1,4 @@
-"""Lives of a unit, told event by event: the sequences that systemd 252 sends, written down by hand."""
+"""Lives of a unit, event by event: the sequences that systemd 252 sends, written down by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ SIMPLE = UnitSettings(service_type="simple", restart="on-failure")
 
 
 class Life:
-    """One unit, told of event by event; time is what the test says."""
+    """One unit, event by event; time is what the test says."""
 
     def __init__(self, **first: object) -> None:
         self.record: UnitHistory | None = None

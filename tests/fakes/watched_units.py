@@ -70,7 +70,7 @@ class Watched:
             self._changed.notify_all()
 
     def until(self, condition: Callable[[], bool], seconds: float = 30.0) -> None:
-        """Wait until it holds; it is looked at after each event, and now and then."""
+        """Wait until it holds; it is checked after each event, and now and then."""
         end = time.monotonic() + seconds
         with self._changed:
             while not condition():
@@ -81,7 +81,7 @@ class Watched:
         return {unit.name for unit in self.history.units}
 
     def unit(self, name: str) -> Unit:
-        """Give what was told of it last."""
+        """Give the last report of it."""
         return self._latest[name]
 
     def record(self, name: str) -> UnitHistory:
@@ -117,7 +117,7 @@ class Watched:
         return {key: count for key, count in counted.items() if count}
 
     def _without_verdict(self, unit: UnitId, *, forgotten: bool) -> list[Trigger]:
-        """Give the triggers of starts that nobody has judged: those that the record still has, or no longer."""
+        """Give the triggers of starts without a verdict: those that the history still has, or no longer."""
         kept = (
             {start.invocation_id for start in self.history.units[unit].starts} if unit in self.history.units else set()
         )

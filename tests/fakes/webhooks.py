@@ -91,7 +91,7 @@ class Webhooks:
             ]
 
     def until(self, condition: Callable[[], object], seconds: float = 10.0) -> None:
-        """Wait until it holds; it is looked at after each notification, and now and then."""
+        """Wait until it holds; it is checked after each notification, and now and then."""
         end = time.monotonic() + seconds
         with self._news:
             while not condition():

@@ -1,4 +1,4 @@
-"""The shared memory of a written host: a tmpfs of its own, and who of the written processes holds what (root only)."""
+"""The shared memory of a written host: a tmpfs of its own, and the written processes' holdings (root only)."""
 
 import contextlib
 import os

@@ -51,7 +51,7 @@ class Shm:
         return files
 
     def kill(self, name: str, all_but: str = "") -> None:
-        """End a unit with all that it has, resource trackers too: nobody cleans up."""
+        """End a unit with all that it has, resource trackers too: nothing is cleaned up."""
         cgroup = self._host.booted.show(f"{name}.service", "ControlGroup")["ControlGroup"]
         # A tracker that outlives its owner by a moment would remove what it knows. So all are stopped first; and as
         # systemd lets them go on once the first one, the owner, has ended, that one is killed last.
@@ -82,7 +82,7 @@ NEIGHBOUR = "-+/nonexistent/llmhost guard "
 
 
 def sees(exporter: ExporterInside, stale: int) -> None:
-    """Have the exporter look until so many files of known kinds are stale."""
+    """Have the exporter observe until so many files of known kinds are stale."""
     until = time.monotonic() + 15
     while True:
         found = of(exporter.series()["llmhost_shm_segments"], state="stale")

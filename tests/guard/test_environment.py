@@ -141,7 +141,7 @@ class _BrokenReadings(_FreeReadings):
 
 def test_a_bug_lets_no_start_on_after_sigterm() -> None:
     end = Loop(state(), _BrokenReadings(signal.SIGTERM), Notifier({}), None).run()
-    assert end == End(verdict=GuardVerdict.UNKNOWN, terminated=True)
+    assert end == Finish(verdict=GuardVerdict.UNKNOWN, terminated=True)
     with pytest.raises(RuntimeError):
         Loop(state(), _BrokenReadings(), Notifier({}), None).run()
     with pytest.raises(KeyboardInterrupt):

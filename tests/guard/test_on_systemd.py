@@ -198,7 +198,7 @@ def test_a_sigterm_that_is_not_systemds_starts_nothing(host: Host) -> None:
 
 
 def test_what_an_environment_file_says_counts(host: Host) -> None:
-    """Over the bus nobody tells what is in it, but the guard is given the same."""
+    """The bus does not give its content, but the guard gets the same."""
     host.use({0: "80G"})
     host.booted.write("/etc/vllm-a.env", "CUDA_VISIBLE_DEVICES=3\n")
     host.unit("vllm-a", "0", more="EnvironmentFile=/etc/vllm-a.env")

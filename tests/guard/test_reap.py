@@ -50,7 +50,7 @@ class Tree:
 
 
 def content_of(host: Host, path: str) -> str:
-    """Read a file in there that somebody is about to write."""
+    """Read a file in there that is about to be written."""
     until = time.monotonic() + 30
     while not (found := host.booted.run(["cat", path], check=False).stdout):
         assert time.monotonic() < until, f"no {path}"

@@ -1,4 +1,4 @@
-"""Records of guard runs: counted, whole, and nobody's word but root's and our own."""
+"""Records of guard runs: counted, whole, and trusted only from root and ourselves."""
 
 import logging
 import os

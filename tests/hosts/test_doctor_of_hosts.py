@@ -32,7 +32,7 @@ SHOWN = (
 
 
 def with_companions(host: WrittenHost) -> WrittenHost:
-    """Have looked at what the command looks at beside the watched units."""
+    """Observe what the command reads beside the watched units."""
     config = host.first.get("config", {})
     units = config.get("units", {})
     patterns = [*units.get("patterns", Config().units.patterns), *(unit.name for unit in COMPANIONS)]

@@ -1,4 +1,4 @@
-"""A host written down in host.yml, stood up and looked at (tests/hosts/README.md)."""
+"""A host written down in host.yml, stood up and observed (tests/hosts/README.md)."""
 
 import contextlib
 import re
@@ -88,7 +88,7 @@ def read(name: str) -> WrittenHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A host that stands: what a process needs to look at it, and the config text it was written with."""
+    """A host that stands: the settings to observe it, and the config text it was written with."""
 
     procfs: Path
     shm: Path
@@ -114,7 +114,7 @@ class _AlwaysAwake(HostSource):
 
 
 class _Clock(SystemClock):
-    """Stands still where the host says after how many seconds its later look is, and is then that much ahead."""
+    """Stands still where the host says after how many seconds its later observation is, and is then that much ahead."""
 
     def __init__(self, host: WrittenHost) -> None:
         self._stands_at = float(int(super().monotonic())) if "after" in (host.later or {}) else None
@@ -125,14 +125,14 @@ class _Clock(SystemClock):
 
 
 def page_of(host: WrittenHost, directory: Path) -> str:
-    """Stand the host up, look at it as often as it says, and give the last page."""
+    """Stand the host up, observe it as often as it says, and give the last page."""
     with looked_at(host, directory) as observed:
         return without_varying(observed.as_written(observed.page))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedHost:
-    """A host that stands and was looked at as often as it says: the last page, and the way to look again."""
+    """A host that stands and was observed as often as it says: the last page, and the way to observe it again."""
 
     page: str
     config: Config

@@ -1,4 +1,4 @@
-"""The child, where who asked has gone."""
+"""The child whose parent has gone."""
 
 import os
 import subprocess

@@ -48,7 +48,7 @@ def test_process_lists_are_read_once_in_their_time_and_memory_each_time(driver: 
 
 
 def test_a_list_is_not_given_with_memory_that_moved_since(driver: Driver, tmp_path: Path) -> None:
-    """The second of two scrapers: what ended in between holds nothing, and what started is not nobody's."""
+    """The second of two scrapers: what ended in between holds nothing, and what started has its holder."""
     before = ["gpu 0", "gpu 1", "gpu 2 mig=1", "mig 2 0 gi=1 ci=0", "proc 0 77 mem=80G", "proc 1 78 mem=2G"]
     driver.write(before)
     reader = driver.reader(list_interval_seconds=100.0, procfs=tmp_path)

@@ -1,4 +1,4 @@
-"""A GPU that hung a child is left out by who it is: what has its index may be another."""
+"""A GPU that hung a child is skipped by its UUID: another may have its index."""
 
 import pytest
 from tests.fakes.nvml_reader import Driver, eventually

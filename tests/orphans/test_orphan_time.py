@@ -1,4 +1,4 @@
-"""For how long a process has been like an orphan, from look to look."""
+"""The time that a process has been in an orphan's condition, from observation to observation."""
 
 from dataclasses import replace
 from typing import Any

@@ -142,7 +142,7 @@ def test_a_tracker_whose_pipe_may_have_an_unknown_holder_is_not_called_orphaned(
 
 
 class Counted(dict[int, int]):
-    """Pipes that tell how often they were looked through."""
+    """Pipes that count their searches."""
 
     times = 0
 

@@ -1,4 +1,4 @@
-"""The status page in a real browser: how it looks, what it does by itself, and what it does not let be done to it."""
+"""The status page in a real browser: its look, its scripts, and its defences."""
 
 import json
 import re

@@ -25,7 +25,7 @@ SPAWN = ["python3", "-c", "from multiprocessing.spawn import spawn_main; spawn_m
 
 
 class Tree:
-    """A procfs, its source and clock, and the pids whose descriptors were looked at."""
+    """A procfs, its source and clock, and the pids whose descriptors were read."""
 
     def __init__(self, root: Path, processes: Sequence[ProcessEntry], monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = write_proc(root, processes)

@@ -234,7 +234,7 @@ def test_without_privilege_every_process_is_read_as_with_it() -> None:
 
 
 def _unprivileged_with(options: str, tmp_path: Path) -> list[object]:
-    """Ask a source that is nobody and reads a procfs of its own, mounted with options (of its own since Linux 5.8)."""
+    """Ask a source that runs as nobody with a procfs of its own, mounted with options (own ones since Linux 5.8)."""
     needs_root()
     open_to_all(tmp_path)
     mount = f'mount --make-rprivate / && mount -t proc -o {options} proc {tmp_path} && exec "$@"'

@@ -44,7 +44,7 @@ def exchanged(server: HttpServer, sent: bytes) -> bytes:
 
 
 def status(server: HttpServer, sent: bytes) -> int:
-    """Say what a client is told that goes on waiting after these bytes."""
+    """Give the status that a client gets which goes on waiting after these bytes."""
     with connect(server) as client:
         client.sendall(sent)
         return int(client.recv(12).removeprefix(b"HTTP/1.1 "))

@@ -117,7 +117,7 @@ def install(booted: Booted, exec_start: str) -> None:
 
 
 def is_active_again(inside: Booted, main_pid: str) -> None:
-    """Wait for the end of a reload, which it tells of itself: `systemctl reload` returns once it has its SIGHUP."""
+    """Wait for the end of a reload, which the service reports: `systemctl reload` returns once it has its SIGHUP."""
     until = time.monotonic() + 30
     while (shown := inside.show("llmhost.service", "MainPID", "ActiveState"))["ActiveState"] == "reloading":
         assert time.monotonic() < until

@@ -1,4 +1,4 @@
-"""Fixtures of this folder: a tmpfs, a procfs that shows chosen processes, and processes that do as they are told."""
+"""Fixtures of this folder: a tmpfs, a procfs that shows chosen processes, and processes that run given code."""
 
 from tests.fakes.shm import children, processes, tmpfs
 

@@ -21,7 +21,7 @@ NO_HOLDERS: frozenset[object] = frozenset()
 
 
 class Watched:
-    """A source with a clock set by hand, and what it looks at."""
+    """A source with a clock set by hand, and its inspections."""
 
     def __init__(self, shm: Path, shown: ShownProcesses) -> None:
         self.clock = Hand()

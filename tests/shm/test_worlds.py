@@ -96,7 +96,7 @@ class World(Inspector):
         self.processes[pid] = Made(1000 + self.changes, refuses, inherited, set(parent.privately))
 
     def _touch(self) -> None:
-        """Make, change or remove a file; its number may be given to another at once, unless somebody holds it."""
+        """Make, change or remove a file; its number may be given to another at once, unless it is held."""
         inode = self.random.choice(INODES)
         self.changes += 1
         if inode in self.files and self.random.random() < 0.3:

@@ -44,7 +44,7 @@ WantedBy=multi-user.target
 
 @pytest.fixture
 def nvml(booted_systemd: Booted) -> NvmlInside:
-    """Give GPU 0 that is free, GPU 1 with memory that nobody has, and GPU 2 that a unit will use."""
+    """Give GPU 0 that is free, GPU 1 with unattributed memory, and GPU 2 that a unit will use."""
     nvml = NvmlInside(booted_systemd)
     nvml.write(
         [

@@ -1,4 +1,4 @@
-"""HistorySaver while the exporter runs: at once what counts, never at the cost of a page, and told once."""
+"""HistorySaver while the exporter runs: at once what counts, never at the cost of a page, and logged once."""
 
 import logging
 import resource

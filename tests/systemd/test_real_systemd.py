@@ -1,4 +1,4 @@
-"""The source against a real systemd: what it tells is what `systemctl show` says."""
+"""The source against a real systemd: it reports what `systemctl show` says."""
 
 import contextlib
 import time

@@ -1,4 +1,4 @@
-"""The source against a systemd that does as it is told, on a real bus of its own: what a read tells and costs."""
+"""The source against a fake systemd on a real bus of its own: the result and the cost of a read."""
 
 from typing import Any
 

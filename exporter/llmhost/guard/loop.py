@@ -72,14 +72,14 @@ class Loop:
             end = self._until_end(signals)
         return end if end.terminated or not signals.terminated() else self._until_end(signals)
 
-    def _until_end(self, signals: Signals) -> End:
+    def _until_end(self, signals: Signals) -> Finish:
         try:
             return self._run(signals)
         except Exception:
             if not signals.terminated():
                 raise
             log.exception("this is a bug in llmhost")
-            return End(verdict=self._state.verdict_so_far, terminated=True)
+            return Finish(verdict=self._state.verdict_so_far, terminated=True)
 
     def _run(self, signals: Signals) -> Finish:
         while True:

@@ -24,7 +24,7 @@ def board() -> Json:
     layout.line(8, shared.holders(hosts=True), alerts, widths=(10, 14))
     layout.heading("GPU memory")
     layout.line(7, gpus.memory_of_a_gpu())
-    layout.line(8, gpus.memory_that_nobody_holds(), gpus.need_and_free())
+    layout.line(8, gpus.unattributed_memory(), gpus.need_and_free())
     layout.heading("GPUs")
     layout.line(8, gpus.gpus_over_time(), gpus.fabric(), gpus.xids())
     layout.line(9, *gpus.readings())

@@ -91,7 +91,7 @@ def health() -> list[Json]:
         return f"max by ({BY_HOST}, collector) ({metric}{{{HOST}}})"
 
     last = seconds("llmhost_collector_last_success_timestamp_seconds")
-    left_out = f"sum by ({BY_HOST}, family) (rate(llmhost_dropped_series_total{{{HOST}}}[$__rate_interval]))"
+    dropped = f"sum by ({BY_HOST}, family) (rate(llmhost_dropped_series_total{{{HOST}}}[$__rate_interval]))"
     return [
         timeseries(
             "How long collectors take",
@@ -116,7 +116,7 @@ def health() -> list[Json]:
         timeseries(
             "Series left out, per second",
             "Their family was over its bound. No data: none since the exporter started, or it is not scraped.",
-            [target(left_out, "{{instance}} {{family}}")],
+            [target(dropped, "{{instance}} {{family}}")],
             unit="none",
         ),
     ]

@@ -43,7 +43,7 @@ def memory_of_a_gpu() -> Json:
     return repeated(made, "gpu", 4)
 
 
-def memory_that_nobody_holds() -> Json:
+def unattributed_memory() -> Json:
     return timeseries(
         "Memory that nobody holds",
         "What is in use of each GPU less what all processes hold that are seen. Above the dashed line, "

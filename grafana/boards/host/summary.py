@@ -77,7 +77,7 @@ def _down() -> Json:
     )
 
 
-def _left_over() -> list[Json]:
+def _leftovers() -> list[Json]:
     stuck = f"sum({stuck_memory(HOST)}) or 0 * sum(llmhost_gpu_unattributed_memory_bytes{{{HOST}}})"
     unknown_holders = f'sum by ({BY_HOST}) (llmhost_shm_segments{{state="unknown", {HOST}}}) > 0'
     stale = (
@@ -133,7 +133,7 @@ def banner() -> list[Json]:
             steps=thresholds((None, GOOD), (1, ODD)),
             decimals=0,
         ),
-        *_left_over(),
+        *_leftovers(),
     ]
 
 
