@@ -135,7 +135,7 @@ def test_a_unit_that_is_loaded_and_let_go_of_before_it_can_be_read_has_no_settin
 
 
 def test_a_unit_that_went_and_came_without_a_signal_is_reported_gone_as_soon_as_that_is_signalled() -> None:
-    """As with a reload, in which systemd's signals of units that go and come say nothing."""
+    """In a reload, systemd's signals of units that go and come say nothing."""
     reports = Reports()
     reports.unit.properties_read(LOADED)
     reports.unit.not_loaded()

@@ -1,4 +1,4 @@
-"""What the guard decides. Pure.
+"""The guard's decisions. Pure.
 
 - `decision`: free, held or unknown, by what was read last. `memory_stability` says whether memory stands still.
 - `machine`: one step of a run, whose values are in `state`: when to read, what to say, and when the wait ends.

@@ -145,9 +145,9 @@ class GpuScan:
 
     def _identify(self, handle: Handle, wire: WireGpu) -> None:
         """Fill in its identity. A device without a UUID (Jetson) goes by its PCI address, else by its index."""
-        who = Subject(f"#{wire['index']}")
-        wire["name"] = self._calls.optional(who, "name", lambda: self._driver.name(handle)) or ""
-        wire["pci_bus_id"] = self._calls.optional(who, "pci", lambda: self._driver.pci_bus_id(handle)) or ""
+        subject = Subject(f"#{wire['index']}")
+        wire["name"] = self._calls.optional(subject, "name", lambda: self._driver.name(handle)) or ""
+        wire["pci_bus_id"] = self._calls.optional(subject, "pci", lambda: self._driver.pci_bus_id(handle)) or ""
         try:
             uuid = self._driver.uuid(handle)
         except NvmlCallError as error:

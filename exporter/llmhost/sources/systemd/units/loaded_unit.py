@@ -50,7 +50,7 @@ class LoadedUnit:
 
     @property
     def parsed(self) -> Unit | None:
-        """As it was last parsed; None where something has changed since."""
+        """The unit as last parsed; None where something has changed since."""
         return self._unit
 
     @property
