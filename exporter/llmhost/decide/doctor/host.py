@@ -44,8 +44,8 @@ def gpu_overcommitted(view: HostView, units: AbstractSet[UnitId]) -> Iterator[Fi
         together = sum(asking.values())
         if room is not None and len(asking) > 1 and together > room and not units.isdisjoint(asking):
             by_units.setdefault(tuple(sorted(asking)), []).append((gpu, together, room))
-    for units, found in by_units.items():
-        yield _overcommitted(units, found, by_id)
+    for unit_ids, found in by_units.items():
+        yield _overcommitted(unit_ids, found, by_id)
 
 
 def _overcommitted(
