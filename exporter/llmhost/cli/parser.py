@@ -7,9 +7,11 @@ also where another command is broken.
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from llmhost import __version__
 from llmhost.cli import argument_types
@@ -50,9 +52,23 @@ _CLEAN_EXITS = (
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that keeps its exit code where stderr cannot be written: argparse of Python 3.11.2 raises there."""
+
+    def error(self, message: str) -> NoReturn:
+        with suppress(OSError):
+            self.print_usage(sys.stderr)
+        self.exit(Exit.WRONG_USE, f"{self.prog}: error: {message}\n")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        with suppress(OSError, AttributeError):  # it is closed, or there is none
+            sys.stderr.write(message or "")
+        raise SystemExit(int(status))
+
+
 def parse(arguments: Sequence[str]) -> CommandRequest:
     """Parse the arguments of `llmhost`. Raises SystemExit after --help, --version and wrong use, as argparse does."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="llmhost",
         description="Which systemd unit holds which GPU memory, and is it safe to start.",
         allow_abbrev=False,
