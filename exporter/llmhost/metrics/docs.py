@@ -7,51 +7,64 @@ from llmhost.metrics.catalog import FAMILIES, Family, Section
 _HEAD = """\
 # Metrics
 
-Generated from `exporter/llmhost/metrics/catalog/` by `make docs`; do not edit. Real pages of many kinds of host are
-in `tests/hosts/*/expected/metrics.prom`.
+Generated from `exporter/llmhost/metrics/catalog/` by `make docs`; do not edit. Complete pages of many kinds of hosts
+are in `tests/hosts/*/expected/metrics.prom`.
 
-Base units. What could not be read is absent, never 0, and `llmhost_collector_fault` or `llmhost_gpu_fault` says
-why; so is what a device or driver does not have, such as the utilization of a MIG instance. Labels in *italics*
-are enums: *all* values are always there (0 included), *sparse* are those that there are, *current* is one
-series of value 1. There are no pids, command lines, users, container ids or host names in labels.
+## Conventions
 
-- `gpu` is NVML's index, informative; `uuid` is the identity, as NVML spells it. A MIG instance is a GPU of its
-  own with an index like `0:3`; its parent then has no memory or holder series.
-- `unit` is the full service name, "" where there is no unit; `manager` is `system`, or `user@1000` for a unit
-  of that user's own service manager.
-- `kind` of a holder: `gone` (NVML lists a pid that /proc does not have, or that another process has now),
-  `system` (display server, MPS server, persistenced), `current` (of the unit's present activation), `leftover`
-  (of an ended activation of the unit: in its cgroup, or seen in it before), `orphan`, `container`, `session` (a
-  person's shell or another scope), `other` (also: in a unit whose state systemd does not tell us).
-- `load_state` `stub`: a unit file that systemd has not loaded; the exporter never makes systemd load a unit.
-- `state` of a segment: `live` (open or mapped somewhere), `unheld` (by nobody, not for
-  policy.segment_grace yet), `stale` (for longer, at every observation; at the latest two grace times and a scrape
-  after its last holder went), `unknown` (a process could not be inspected, or not all processes were
-  inspected since the last holder went).
-- On unified memory (GB10, Thor) GPUs have no memory series; total and free are then the host's MemTotal
-  and MemAvailable (node_exporter has them).
-- The history of a unit begins when the exporter first sees it, with all counters at 0, and outlives the exporter and
-  the boot where there is a state directory. A start attempt is each that systemd makes an InvocationID for; one that
-  the start limit refuses is none. Its `trigger` is `auto` where systemd scheduled it after the run before, else
-  `manual` (a person, a script, the boot, another unit). Its `verdict` is what it found on the unit's GPUs as its main
-  process started:
-  - `resident`: on one of them more than policy.resident of what should not be there: memory of ended runs, of orphans,
-    of processes that are gone, of nobody; and of sessions, containers and others, where they left too little.
-  - `clean`: no more than that on any of them.
-  - `unknown`: the driver did not answer in time, nobody saw the start, or sessions, containers and others hold that
-    much and it is not known how much the unit needs.
+- Values are in base units.
+- A value that cannot be read is absent, never 0. `llmhost_collector_fault` or `llmhost_gpu_fault` has the cause.
+- A value that a device or driver does not have, such as the utilization of a MIG instance, is absent too.
+- Labels in *italics* are enums. *all*: every value has a series, also at 0. *sparse*: only values that occur.
+  *current*: one series with value 1.
+- No label has pids, command lines, users, container ids or host names.
+
+## Labels
+
+- `gpu`: NVML's index, for people. `uuid`: the GPU's identity, as NVML spells it. A MIG instance is a GPU of its own
+  with an index like `0:3`; its parent then has no memory or holder series.
+- `unit`: the full service name, "" without a unit. `manager`: `system`, or `user@1000` for a unit of that user's own
+  service manager.
+- `kind` of a holder:
+  - `current`: of the present activation of its unit.
+  - `leftover`: of an ended activation of its unit; it is in the unit's cgroup, or was seen there before.
+  - `orphan`: an engine process that outlived its parent.
+  - `gone`: NVML lists a pid that /proc does not have, or that another process has now.
+  - `container`: in a container. `session`: in a login session or another scope.
+  - `system`: a display server, an MPS server, the persistence daemon.
+  - `other`: any other, also in a unit whose state systemd does not report.
+- `load_state` `stub`: a unit file that systemd has not loaded. The exporter never makes systemd load a unit.
+- `state` of a segment:
+  - `live`: a process has it open or mapped.
+  - `unheld`: no process holds it, for less than policy.segment_grace so far.
+  - `stale`: for longer, at every observation; at the latest two grace times and a scrape after its last holder ended.
+  - `unknown`: a process could not be inspected, or not all processes have been inspected since the last holder ended.
+
+## Notes
+
+- On unified memory (GB10, Thor) GPUs have no memory series. Their total and free memory are the host's MemTotal and
+  MemAvailable, which node_exporter exports.
+- The history of a unit begins when the exporter first sees it, with all counters at 0. With a state directory it
+  outlives the exporter and the boot.
+- Every start attempt with an InvocationID counts; one that the start limit refuses has none. Its `trigger` is `auto`
+  if systemd scheduled it after the run before, else `manual` (a person, a script, the boot, another unit).
+- The `verdict` of a start is by what was on the unit's GPUs when its main process started:
+  - `resident`: on one GPU, memory of ended runs, orphans, ended processes and unattributed memory exceed
+    policy.resident. Memory of sessions, containers and others counts where it left too little.
+  - `clean`: no GPU had more than that.
+  - `unknown`: the driver did not answer in time, the start was not seen, or sessions, containers and others hold that
+    much and the unit's needs are unknown.
   - `not_started`: the attempt ended before its main process.
 - `llmhost_unit_gives_up` 0 is the bad value: systemd would restart the unit for ever.
-- In llmhost_unit_state_seconds_total `auto_restart` and `start_pre` are ours; llmhost_unit_sub_state has systemd's own
-  spelling, `auto-restart` and `start-pre`.
+- `llmhost_unit_state_seconds_total` spells `auto_restart` and `start_pre`; `llmhost_unit_sub_state` spells
+  `auto-restart` and `start-pre`, as systemd does.
 - `cause` of the last failure is `unknown`: causes are not read yet.
-- What was in a start's way is told of `clean` starts too, where process lists were read for it: not where no more
-  than policy.resident was in use, or where the unit's GPUs are not known. It says what was found, so that kinds which
-  do not make a start `resident` are there as well. It stays until the next such start.
-- `llmhost_unit_last_release_seconds` goes by memory in use alone. Where others on the same GPU gave memory back
-  meanwhile it is too short, where they took some it is absent or too long.
-- `gpu` of what was in a start's way is the index that the GPU has now.
-- `process_*` and `python_info` are the Prometheus client library's.
+- `llmhost_unit_last_start_in_the_way_bytes` stays until the next start with verdict clean or resident, and also has
+  kinds that do not make a start `resident`. A clean start has it only if process lists were read: not if at most
+  policy.resident was in use, or if the unit's GPUs are unknown. Its `gpu` is the present index.
+- `llmhost_unit_last_release_seconds` is measured by memory in use alone. It is too short if others on the same GPU
+  freed memory meanwhile, and absent or too long if they allocated some.
+- `process_*` and `python_info` are of the Prometheus client library.
 """
 
 
