@@ -25,6 +25,7 @@ from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit, UnitsReport
+from llmhost.runtime.mailbox import Mailbox
 from llmhost.starts.start_log import start_line
 
 log = logging.getLogger(__name__)
@@ -81,34 +82,25 @@ class Judge:
         self._units = units
         self._config = config
         self._clock = clock
-        self._arrived: list[MainStarted] = []
-        self._wake = threading.Condition()
-        self._closed = False
+        self._mailbox = Mailbox[MainStarted]()
         self._thread = threading.Thread(target=self._run, name="llmhost-judge", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def put(self, step: MainStarted) -> None:
-        with self._wake:
-            self._arrived.append(step)
-            self._wake.notify()
+        self._mailbox.put(step)
 
     def close(self) -> None:
         """End; starts without a verdict are unknown to the next run."""
-        with self._wake:
-            self._closed = True
-            self._wake.notify()
+        self._mailbox.close()
 
     def _run(self) -> None:
         waiting: list[_Case] = []
         while True:
-            with self._wake:
-                if not self._arrived and not self._closed:
-                    self._wake.wait(self._next_try_seconds(waiting))
-                if self._closed:
-                    return
-                arrived, self._arrived = self._arrived, []
+            arrived, closed = self._mailbox.take(self._next_try_seconds(waiting))
+            if closed:
+                return
             until = self._clock.monotonic() + _VERDICT_SECONDS
             waiting += [_Case(step=step, unit=step.unit, until=until) for step in arrived]
             _bound(waiting)

@@ -17,6 +17,7 @@ from llmhost.model.host import Host
 from llmhost.model.ids import RunId, UnitId
 from llmhost.model.reading import NotApplicable, Ok
 from llmhost.model.snapshot import Snapshot
+from llmhost.runtime.mailbox import Mailbox
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +48,8 @@ class ReleaseTimer:
         self._memory = memory
         self._config = config
         self._clock = clock
-        self._ended: list[Ended] = []
         self._pending: dict[UnitId, PendingRelease] = {}
-        self._wake = threading.Condition()
-        self._closed = False
+        self._mailbox = Mailbox[Ended]()
         self._thread = threading.Thread(target=self._run, name="llmhost-release", daemon=True)
 
     def start(self) -> None:
@@ -58,24 +57,17 @@ class ReleaseTimer:
 
     def put(self, step: Ended) -> None:
         """Hand in the end of a run; called from any thread."""
-        with self._wake:
-            self._ended.append(step)
-            self._wake.notify()
+        self._mailbox.put(step)
 
     def close(self) -> None:
-        with self._wake:
-            self._closed = True
-            self._wake.notify()
+        self._mailbox.close()
 
     def _run(self) -> None:
         due = 0.0
         while True:
-            with self._wake:
-                if not self._ended and not self._closed:
-                    self._wake.wait(max(0.0, due - self._clock.monotonic()) if self._pending else None)
-                if self._closed:
-                    return
-                ended, self._ended = self._ended, []
+            ended, closed = self._mailbox.take(max(0.0, due - self._clock.monotonic()) if self._pending else None)
+            if closed:
+                return
             try:
                 if ended:
                     self._add(ended)

@@ -3,13 +3,13 @@
 import logging
 import threading
 import time
-from collections import deque
 
 from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.derive.history.events import Ended, MainStarted, Step
 from llmhost.model.ids import UnitId
 from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
+from llmhost.runtime.mailbox import Mailbox
 from llmhost.starts.judge import Judge
 from llmhost.starts.memory_release import ReleaseTimer
 from llmhost.starts.start_log import end_line
@@ -33,10 +33,9 @@ class StartWatcher:
         self._keeper = keeper
         self._judge = judge
         self._release = release
-        self._events: deque[UnitEvent] = deque()
+        self._mailbox = Mailbox[UnitEvent]()
         self._units: dict[UnitId, Unit] = {}
-        self._wake = threading.Condition()
-        self._closed = False
+        self._units_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="llmhost-watch", daemon=True)
 
     def start(self) -> None:
@@ -46,20 +45,16 @@ class StartWatcher:
 
     def put(self, event: UnitEvent) -> None:
         """Hand in an event; called from any thread, in the order of events."""
-        with self._wake:
-            self._events.append(event)
-            self._wake.notify()
+        self._mailbox.put(event)
 
     def units(self) -> tuple[Unit, ...]:
         """Give the watched units, each as of its last event that was acted on."""
-        with self._wake:
+        with self._units_lock:
             return tuple(self._units.values())
 
     def close(self, seconds: float) -> None:
         """Act on the events handed in by now, and end."""
-        with self._wake:
-            self._closed = True
-            self._wake.notify()
+        self._mailbox.close()
         if self._thread.is_alive():
             self._thread.join(seconds)
         self._judge.close()
@@ -68,12 +63,7 @@ class StartWatcher:
     def _run(self) -> None:
         saved_at = time.monotonic()
         while True:
-            with self._wake:
-                if not self._events and not self._closed:
-                    self._wake.wait(max(0.0, saved_at + _SAVE_SECONDS - time.monotonic()))
-                events = list(self._events)
-                self._events.clear()
-                closed = self._closed
+            events, closed = self._mailbox.take(max(0.0, saved_at + _SAVE_SECONDS - time.monotonic()))
             for event in events:
                 try:
                     self._act_on(event)
@@ -87,7 +77,7 @@ class StartWatcher:
 
     def _act_on(self, event: UnitEvent) -> None:
         steps = self._keeper.add_event(event)
-        with self._wake:
+        with self._units_lock:
             self._units.pop(event.unit.id, None)
             self._units[event.unit.id] = event.unit
             if len(self._units) > _MAX_UNITS:
