@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,10 +19,12 @@ from tests.fakes.engine_tree import PYTHON, Tree
 from tests.fakes.needs import needs, needs_root
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.shm import Child, Children, ShownProcesses, children, mounted
+from tests.fakes.without_leases import PROGRAM as WITHOUT_LEASES
 
 from llmhost.model.history.history import History
 from llmhost.model.ids import UnitId
 from llmhost.model.segment import SegmentId
+from llmhost.state.cleanup_lock import cleanup_lock
 from llmhost.state.history_file import HistoryFile
 from llmhost.views.text import columns
 
@@ -241,15 +244,40 @@ def test_a_second_clean_up_at_the_same_time_is_refused(
     children: Children,
 ) -> None:
     segment = abandoned_segment(here, children)
-    other = os.open(here.shm, os.O_RDONLY | os.O_DIRECTORY)
+    with cleanup_lock(here.directory / "run"):
+        done = here.clean("--apply")
+    assert done.returncode == 3
+    said = f"refused: another llmhost (pid {os.getpid()}) is cleaning up: clean again once it has ended"
+    assert unfolded(done.stdout) == said
+    assert (here.shm / segment).exists()
+
+
+def test_a_lock_that_any_user_can_hold_keeps_no_clean_up_from_its_work(here: World, children: Children) -> None:
+    segment = abandoned_segment(here, children)
+    shm = os.open(here.shm, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(other, fcntl.LOCK_EX)
+        fcntl.flock(shm, fcntl.LOCK_EX)
         done = here.clean("--apply")
     finally:
-        os.close(other)
-    assert done.returncode == 3
-    assert unfolded(done.stdout) == f"refused: another llmhost is cleaning {here.shm} up"
-    assert (here.shm / segment).exists()
+        os.close(shm)
+    assert (done.returncode, (here.shm / segment).exists()) == (0, False)
+
+
+def test_where_there_can_be_no_lock_it_says_so_and_cleans_all_the_same(here: World, children: Children) -> None:
+    segment = abandoned_segment(here, children)
+    (here.directory / "run").write_text("no directory")
+    done = here.clean("--apply")
+    assert (done.returncode, (here.shm / segment).exists()) == (0, False)
+    assert "llmhost: no lock keeps other clean-ups out: " in done.stderr
+
+
+def test_where_file_leases_are_off_what_stays_is_a_failure_with_its_cause(here: World, children: Children) -> None:
+    segment = abandoned_segment(here, children)
+    done = here.clean("--apply", prefix=(sys.executable, str(WITHOUT_LEASES)))
+    assert (done.returncode, (here.shm / segment).exists()) == (1, True)
+    assert f"failed {segment} (1.0 MiB): could not be removed (file leases are off" in unfolded(done.stdout)
+    report = json.loads(here.clean("--apply", "--json", prefix=(sys.executable, str(WITHOUT_LEASES))).stdout)
+    assert ([outcome["result"] for outcome in report["outcomes"]], report["complete"]) == (["failed"], False)
 
 
 def test_what_the_exporter_has_watched_for_long_enough_is_a_finding_at_once_if_it_is_selected(here: World) -> None:
