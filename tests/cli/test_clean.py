@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -21,6 +22,7 @@ from tests.fakes.nvml import FakeNvml
 from tests.fakes.shm import Child, Children, ShownProcesses, children, mounted
 from tests.fakes.without_leases import PROGRAM as WITHOUT_LEASES
 
+from llmhost.model.clock_offset import ClockOffset
 from llmhost.model.history.history import History
 from llmhost.model.ids import UnitId
 from llmhost.model.segment import SegmentId
@@ -285,21 +287,15 @@ def test_what_the_exporter_has_watched_for_long_enough_is_a_finding_at_once_if_i
     (here.shm / "vllm_offload_x.mmap").write_bytes(b"x")
     found = (here.shm / "nccl-AbCdEf").stat()
     segment = SegmentId(found.st_dev, found.st_ino)
-    state = here.directory / "state"
-    state.mkdir()
-    store = HistoryFile(state)
-    store.save(
-        History(
-            boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-            unheld_since={segment: time.monotonic() - 60},
-            unheld_changed_at={segment: found.st_ctime_ns / 1e9},
-            segment_units={segment: UnitId("vllm-gone.service")},
-        ),
-        durable=False,
+    option, directory = remembering(
+        here,
+        unheld_since={segment: time.monotonic() - 60},
+        unheld_changed_at={segment: found.st_ctime_ns / 1e9},
+        segment_units={segment: UnitId("vllm-gone.service")},
     )
-    store.close()
+    state = Path(directory)
     before = {path.name: path.read_bytes() for path in state.iterdir()}
-    of_unit = ("--state-dir", str(state), "--unit", "vllm-gone.service")
+    of_unit = (option, directory, "--unit", "vllm-gone.service")
     unknown = here.clean("--apply", "--unit", "vllm.service")
     assert (unknown.returncode, unknown.stdout, unknown.stderr) == (2, "", "llmhost: there is no unit vllm.service\n")
     for other in (("--kind", "vllm"), ("--older-than", "1h")):
@@ -311,6 +307,36 @@ def test_what_the_exporter_has_watched_for_long_enough_is_a_finding_at_once_if_i
     assert here.clean(*of_unit, "--apply").returncode == 0
     assert [path.name for path in here.shm.iterdir()] == ["vllm_offload_x.mmap"]
     assert {path.name: path.read_bytes() for path in state.iterdir()} == before
+
+
+def test_a_file_that_only_seems_older_than_an_engine_as_the_clock_was_set_since_stays(
+    here: World, tmp_path: Path
+) -> None:
+    """The exporter saw the clock an hour back until just now: since when the file is there cannot be told."""
+    (here.shm / "psm_0123abcd").write_bytes(b"x")
+    time.sleep(1.2)  # by which a process is younger than a file beyond doubt
+    with Tree(tmp_path / "tree", (), PYTHON) as tree:
+        here.processes.show(*tree.pids)
+        boottime = time.clock_gettime(time.CLOCK_BOOTTIME)
+        offset = time.time() - boottime
+        until_now = (ClockOffset(0.0, offset - 3600), ClockOffset(boottime - 3, offset - 3600))
+        stays = here.clean("--apply", *remembering(here, clock_offsets=until_now))
+        assert (stays.returncode, stays.stdout.splitlines()[0]) == (0, "LEFT ALONE")
+        assert "may be as old, as the clock was set or not watched since" in unfolded(stays.stdout)
+        assert (here.shm / "psm_0123abcd").exists()
+        goes = here.clean("--apply", *remembering(here, clock_offsets=(ClockOffset(0.0, offset),)))
+        assert (goes.returncode, (here.shm / "psm_0123abcd").exists()) == (0, False)
+
+
+def remembering(here: World, **remembered: Any) -> tuple[str, str]:  # noqa: ANN401
+    """Save a history of this boot; give the option that names its directory."""
+    state = here.directory / "state"
+    state.mkdir(exist_ok=True)
+    store = HistoryFile(state)
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    store.save(History(boot_id=boot_id, **remembered), durable=False)
+    store.close()
+    return "--state-dir", str(state)
 
 
 def test_without_root_it_names_the_unknowns_and_does_nothing(here: World) -> None:

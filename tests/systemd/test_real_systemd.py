@@ -363,3 +363,13 @@ def test_a_restarted_bus_is_followed_on(host: Booted, source: SystemdSource) -> 
     host.systemctl("restart", INSTANCE)
     after = eventually(source, lambda found: found[INSTANCE].invocation_id != before[INSTANCE].invocation_id)
     assert after[INSTANCE].nrestarts == 0
+
+
+def test_the_boots_times_are_systemds_by_both_clocks(booted_systemd: Booted) -> None:
+    booted_systemd.systemctl("is-system-running", "--wait", check=False)
+    with source_at(booted_systemd.bus_address, *PATTERNS) as source:
+        times = read(source).boot_times
+    for name, (at, monotonic) in zip(("UserspaceTimestamp", "FinishTimestamp"), times, strict=True):
+        shown = booted_systemd.run(["systemctl", "show", "-P", f"{name}Monotonic"]).stdout
+        assert round(monotonic * 1e6) == int(shown)
+        assert abs(at - monotonic - (time.time() - time.monotonic())) < 1

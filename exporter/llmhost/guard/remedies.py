@@ -32,6 +32,7 @@ from llmhost.model.process import Process
 from llmhost.model.reading import Ok
 from llmhost.model.segment import SegmentId, SharedMemory
 from llmhost.model.snapshot import Snapshot
+from llmhost.runtime.clock_pair import read_together
 from llmhost.sources.base import SourceError
 from llmhost.state.cleanup_lock import BusyError, cleanup_lock
 from llmhost.state.directory import StoreError
@@ -198,10 +199,11 @@ class Remedies:
         known = self._snapshot
         if known is None:
             raise UnprovenError("systemd has not told of the unit")
+        at_monotonic, at = read_together(self._sources.clock.monotonic, self._sources.clock.time)
         snapshot = replace(
             known,
-            at=self._sources.clock.time(),
-            at_monotonic=self._sources.clock.monotonic(),
+            at=at,
+            at_monotonic=at_monotonic,
             processes=processes,
             shm=Ok(shared) if shared is not None else known.shm,
         )
