@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.fakes.hung_mount import hung_fuse
 from tests.fakes.needs import needs_root
 from tests.fakes.removals import (
     MOMENTS,
@@ -281,6 +282,17 @@ def test_a_child_that_hangs_in_the_kernel_is_left_and_the_file_has_its_name(
         assert names(shm) == [path.name]
         let_die()
         os.waitpid(child, 0)
+
+
+def test_a_folder_that_a_user_makes_a_file_system_that_never_answers_is_not_waited_for(shm: Path) -> None:
+    path = made(shm, "joblib_memmapping_folder_7_ab_cd/1-2.pkl")
+    other = made(shm)
+    removals = [removal_of(path, shm), removal_of(other, shm)]
+    with hung_fuse(path.parent), Remover(shm) as remover:
+        outcomes = [remover.remove(removal) for removal in removals]
+    assert [outcome.result for outcome in outcomes] == [Result.FAILED, Result.DONE]
+    assert outcomes[0].detail.startswith("the check took longer than 1 s, and so does its folder; it may be called ")
+    assert [path.name for path in path.parent.iterdir()] == [path.name]
 
 
 def test_where_the_check_cannot_run_nothing_is_removed_and_that_is_reported(

@@ -14,6 +14,7 @@ from llmhost.act import lease_program
 from llmhost.act.lease_program import RemovalRequest, Reply
 from llmhost.decide.cleanup.steps import Outcome, Removal, Result
 from llmhost.model.segment_names import as_made, hidden_name
+from llmhost.runtime.bounded_call import BoundedCall
 from llmhost.runtime.line_child import ChildEndedError, LineChild
 
 SETTLE_SECONDS = 0.01  # for an opener to arrive who looked the name up before it was hidden
@@ -67,11 +68,18 @@ class Remover:
         except _NoAnswerError as error:
             self._child = None
             child.end()
-            return _restored(self._root, request, f"the check {error}")
+            return self._restored(request, f"the check {error}")
         except BaseException:  # we are interrupted, and our child is not
             self._close_child()
             raise
         return Result(reply.result), reply.detail
+
+    def _restored(self, request: RemovalRequest, why: str) -> tuple[Result, str]:
+        restoring = BoundedCall(lambda: _restored(self._root, request, why), name="llmhost-restoring")
+        try:
+            return restoring.result(time.monotonic() + self._most_seconds)
+        except TimeoutError:  # its folder is a user's file system by now, and does not answer
+            return Result.FAILED, f"{why}, and so does its folder; it may be called {request.hidden} now"
 
     def _started(self) -> LineChild:
         if self._root < 0:
