@@ -77,7 +77,7 @@ UNITS = {
 PATTERNS = ("vllm-*.service", "vllm@*.service", "alias.service", "gone.service", "vllm@none.service")
 SHOWN = (
     *("Id", "LoadState", "UnitFileState", "ActiveState", "SubState", "Result", "NRestarts", "InvocationID", "MainPID"),
-    *("ControlPID", "ExecMainCode", "ExecMainStatus", "StateChangeTimestamp", "ActiveEnterTimestamp"),
+    *("ControlPID", "ExecMainCode", "ExecMainStatus", "StateChangeTimestamp", "ActiveEnterTimestampMonotonic"),
     *("InactiveExitTimestampMonotonic", "InactiveEnterTimestampMonotonic", "ActiveExitTimestampMonotonic"),
     *("ConditionTimestampMonotonic", "ExecMainStartTimestampMonotonic", "Type", "Restart", "KillMode"),
     *("SendSIGKILL", "After"),
@@ -135,10 +135,7 @@ def assert_as_shown(unit: Unit, shown: dict[str, str]) -> None:
     assert unit.control_pid == int(shown.get("ControlPID", "0"))
     assert unit.exec_main_status == (int(shown["ExecMainStatus"]) if shown["ExecMainCode"] != "0" else None)
     assert unit.state_change_at == pytest.approx(moment(shown["StateChangeTimestamp"]), abs=1e-6)
-    if unit.active_enter_at is None:
-        assert not shown["ActiveEnterTimestamp"]
-    else:
-        assert unit.active_enter_at == pytest.approx(moment(shown["ActiveEnterTimestamp"]), abs=1e-6)
+    assert unit.active_enter_monotonic == monotonic(shown["ActiveEnterTimestampMonotonic"])
     assert unit.inactive_exit_monotonic == monotonic(shown["InactiveExitTimestampMonotonic"])
     assert unit.inactive_enter_monotonic == monotonic(shown["InactiveEnterTimestampMonotonic"])
     assert unit.active_exit_monotonic == monotonic(shown["ActiveExitTimestampMonotonic"])

@@ -77,7 +77,7 @@ class Unit:
     exec_main_status: int | None = None  # None until a main process of this activation has ended
     state_change_at: float | None = None
     state_change_monotonic: float | None = None
-    active_enter_at: float | None = None
+    active_enter_monotonic: float | None = None
     inactive_exit_monotonic: float | None = None
     inactive_enter_monotonic: float | None = None
     active_exit_monotonic: float | None = None
