@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.fakes.clean_plans import AT, NOW, ROOT, epoch, host, inodes, kept, pids, planned, waiting
 from tests.fakes.orphan_trees import SPAWN, TRACKER, run
-from tests.fakes.values import segment, unit
+from tests.fakes.values import in_service, segment, unit
 
 from llmhost.decide.cleanup.steps import CleanupRequest, Condition
 from llmhost.model.clock_offset import ClockOffset
@@ -96,6 +96,24 @@ def test_any_multiprocessing_of_its_user_may_come_for_it(command: tuple[str, ...
     parent = run(29, "python3 train.py", pipes={4: 900})
     child = run(30, command, 29, start=99_000, pipes={31: 900, 24: 900})
     assert list(kept(planned(host([parent, child], [file(kind=SegmentKind.PYTHON_SHM)])))) == [5]
+
+
+def test_any_python_of_the_unit_that_held_it_may_come_for_it_though_nobody_tracks_it() -> None:
+    """SharedMemory(track=False) has no tracker, and its user need be no child of multiprocessing."""
+    psm = file(kind=SegmentKind.PYTHON_SHM)
+    of_unit = {psm.id: UnitId("train.service")}
+    trainer = run(30, "python3 train.py", start=99_000, placement=in_service("train.service"), uid=1000)
+    assert kept(planned(host([trainer], [psm]), segment_units=of_unit)) == {
+        5: "30 python3 is as old and its unit's, and may come for it by name: can go after that"
+    }
+    others = (
+        replace(trainer, id=ProcessId(30, 100_150)),
+        replace(trainer, placement=in_service("other.service")),
+        run(30, "/bin/sleep 1000", start=99_000, placement=in_service("train.service")),
+    )
+    for other in others:
+        assert inodes(planned(host([other], [psm]), segment_units=of_unit)) == [5]
+    assert inodes(planned(host([trainer], [psm]))) == [5]  # nobody saw who held it
 
 
 def test_it_goes_after_an_older_process_that_the_same_plan_ends() -> None:

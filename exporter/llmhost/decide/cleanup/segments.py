@@ -10,7 +10,7 @@ from llmhost.decide.cleanup.steps import Removal, Skipped
 from llmhost.derive.activation import activation_began, waits_to_restart
 from llmhost.derive.segment_age import CLOCK_SECONDS
 from llmhost.derive.segments import SegmentState
-from llmhost.model.children import is_bare_child
+from llmhost.model.children import is_bare_child, is_python
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Ok
@@ -20,6 +20,7 @@ REPORTED_ONLY: Mapping[SegmentKind, str] = {
     SegmentKind.CUDA: "files of CUDA and MPS are never removed: a driver may come for them",
     SegmentKind.OTHER: "files of unknown names are never removed: shm.kinds in the config says what they are",
 }
+_NOBODY = (math.inf, None)
 _UNHELD = "nobody holds them, and nobody is left who may come for them"
 
 
@@ -124,21 +125,28 @@ class _Rules:
 
 
 class _PossibleOpeners:
-    """Processes that may still open a segment of Python's multiprocessing by its name, which names no creator."""
+    """Processes that may still open a segment of Python's multiprocessing by its name, which names no creator.
+
+    Those of its user are what uses multiprocessing. Those of the unit whose processes held it are all Pythons: nothing
+    shows that one uses SharedMemory(track=False).
+    """
 
     def __init__(self, context: PlanContext, ending: Mapping[ProcessId, bool]) -> None:
         self._unreadable = context.table.unreadable
         self._context = context
-        self._staying: dict[int, tuple[float, Process]] = {}  # by uid, the oldest that stays
+        self._staying: dict[int | UnitId, tuple[float, Process]] = {}  # by user and by unit, the oldest that stays
         self._ending: dict[int, list[tuple[float, ProcessId]]] = {}
         for process in context.table.by_pid.values():
-            if process.zombie or process.uid is None or not _uses_multiprocessing(process):
-                continue
             started = context.started(process)
-            if process.id in ending:
-                self._ending.setdefault(process.uid, []).append((started, process.id))
-            elif process.uid not in self._staying or started < self._staying[process.uid][0]:
-                self._staying[process.uid] = (started, process)
+            user = process.uid if _uses_multiprocessing(process) else None
+            if process.zombie:
+                continue
+            if process.id not in ending:
+                for key in (user, context.unit_of(process) if is_python(process) else None):
+                    if key is not None and (key not in self._staying or started < self._staying[key][0]):
+                        self._staying[key] = (started, process)
+            elif user is not None:
+                self._ending.setdefault(user, []).append((started, process.id))
         for of_user in self._ending.values():
             of_user.sort()
 
@@ -147,12 +155,18 @@ class _PossibleOpeners:
         if self._unreadable:
             return frozenset(), "not every process can be read, and one may come for it by name: root can tell"
         until = self._context.latest_change(segment) + CLOCK_SECONDS
-        started, process = self._staying.get(segment.uid, (math.inf, None))
-        if process is not None and started <= until:
-            certain = started <= self._context.seems_changed(segment) + CLOCK_SECONDS
-            as_old = "is as old and" if certain else "may be as old, as the clock was set or not watched since, is"
-            why = f"{process.name} {as_old} its user's, and may come for it by name: can go after that"
-            return frozenset(), why
+        unit = self._context.view.history.segment_units.get(segment.id)
+        for whose, started, process in (
+            ("user's", *self._staying.get(segment.uid, _NOBODY)),
+            ("unit's", *(self._staying.get(unit, _NOBODY) if unit is not None else _NOBODY)),
+        ):
+            if process is not None and started <= until:
+                certain = started <= self._context.seems_changed(segment) + CLOCK_SECONDS
+                as_old = "is as old and" if certain else "may be as old, as the clock was set or not watched since, is"
+                return (
+                    frozenset(),
+                    f"{process.name} {as_old} its {whose}, and may come for it by name: can go after that",
+                )
         ending = self._ending.get(segment.uid, [])
         count = bisect_right(ending, until, key=lambda entry: entry[0])
         return frozenset(process_id for _, process_id in ending[:count]), ""
