@@ -284,6 +284,34 @@ def test_a_child_that_hangs_in_the_kernel_is_left_and_the_file_has_its_name(
         os.waitpid(child, 0)
 
 
+@pytest.mark.parametrize(
+    ("moment", "first", "second"),
+    [
+        ("open", Result.GONE, Result.DONE),
+        ("take the lease", Result.DONE, Result.SPARED),
+        ("rename", Result.SPARED, Result.SPARED),
+        ("look at the lease", Result.DONE, Result.GONE),
+        ("unlink", Result.DONE, Result.GONE),
+    ],
+)
+def test_of_two_that_remove_a_file_at_once_one_does_or_both_spare_it_whole(
+    moment: str, first: Result, second: Result, shm: Path, stop_before: Stop
+) -> None:
+    stop_before(moment)
+    path = made(shm, content=b"whole")
+    removal = removal_of(path, shm)
+    with removing(shm, removal) as outcome:
+        child = stopped_child()
+        stop_before("nothing")
+        other = removed(shm, removal)
+        go_on(child)
+        assert (outcome.result().result, other.result) == (first, second)
+    if Result.DONE in {first, second}:
+        assert names(shm) == []
+    else:
+        assert (names(shm), path.read_bytes()) == ([path.name], b"whole")
+
+
 def test_a_folder_that_a_user_makes_a_file_system_that_never_answers_is_not_waited_for(shm: Path) -> None:
     path = made(shm, "joblib_memmapping_folder_7_ab_cd/1-2.pkl")
     other = made(shm)
