@@ -72,6 +72,11 @@ def of_another(run: Path) -> None:
     os.chown(run, 65534, 65534)
 
 
+def of_a_group(run: Path) -> None:
+    os.chown(run, 0, 65534)
+    run.chmod(0o775)
+
+
 def lock_of_another(run: Path) -> None:
     (run / NAME).touch(0o600)
     os.chown(run / NAME, 65534, 65534)
@@ -97,7 +102,7 @@ def file_in_its_place(run: Path) -> None:
     [
         (of_another, "the folder is neither root's nor of this user"),
         (lambda run: run.chmod(0o1777), "others can write to the folder"),
-        (lambda run: run.chmod(0o775), "others can write to the folder"),
+        (of_a_group, "others can write to the folder"),
         (lock_of_another, "others can open it, or it is none of ours"),
         (lock_that_all_can_read, "others can open it, or it is none of ours"),
         (lambda run: os.mkfifo(run / NAME, 0o600), "others can open it, or it is none of ours"),

@@ -1,1 +1,3 @@
-"""Our own files: the history in the state directory, guard records and the pause request in the run directory."""
+"""Our own files: the history in the state directory, guard records, the pause request
+and the lock of clean-ups in the run directory.
+"""

@@ -24,7 +24,7 @@ def trusted_directory(folder: Path) -> Iterator[int]:
         found = os.fstat(directory)
         if found.st_uid not in trusted_owners():
             raise PermissionError(1, "the folder is neither root's nor of this user")
-        if found.st_mode & 0o022:
+        if found.st_mode & (0o002 if found.st_gid in {0, os.getegid()} else 0o022):
             raise PermissionError(1, "others can write to the folder")
         yield directory
     finally:
