@@ -1,3 +1,1 @@
-"""Our own files: the history in the state directory, guard records, the pause request
-and the lock of clean-ups in the run directory.
-"""
+"""Our own files: the history in the state directory; guard records, pause request and lock in the run directory."""
