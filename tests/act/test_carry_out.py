@@ -42,3 +42,13 @@ def test_processes_are_ended_where_there_is_no_tmpfs(tmp_path: Path) -> None:
     ending = Ending(process=ended, condition=Condition.ORPHAN, unit=None, gpu_bytes=None, because="")
     report = carry_out(Plan(endings=(ending,)), Paths(shm=tmp_path / "none"), Interrupts())
     assert [outcome.result for outcome in report.outcomes] == [Result.SPARED]
+
+
+def test_files_that_cannot_be_reached_are_reported_and_what_was_ended_before_too(shm: Path, tmp_path: Path) -> None:
+    ended = replace(process(os.getpid()), id=ProcessId(os.getpid(), 1))
+    ending = Ending(process=ended, condition=Condition.ORPHAN, unit=None, gpu_bytes=None, because="")
+    plan = Plan(endings=(ending,), removals=(removal_of(made(shm), shm),))
+    report = carry_out(plan, Paths(shm=tmp_path / "none"), Interrupts())
+    assert [outcome.result for outcome in report.outcomes] == [Result.SPARED, Result.FAILED]
+    assert report.outcomes[1].detail == "cannot check it: No such file or directory"
+    assert not report.complete

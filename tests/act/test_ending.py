@@ -150,7 +150,7 @@ def test_a_lone_survivor_gets_its_signal_after_a_while(tmp_path: Path) -> None:
 def test_what_proc_does_not_show_is_not_touched(tmp_path: Path) -> None:
     child = counting(tmp_path / "count", delay=0)
     (outcome,) = end([ending(child.pid)], procfs=tmp_path)
-    assert (outcome.result, outcome.detail) == (Result.SPARED, "it cannot be identified: /proc does not show it")
+    assert (outcome.result, outcome.detail) == (Result.FAILED, "it cannot be identified: /proc does not show it")
     assert child.poll() is None
     child.kill()
     child.wait()

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.fakes.hung_mount import hung_fuse
 from tests.fakes.needs import needs_root
 from tests.fakes.removals import (
     MOMENTS,
@@ -110,7 +111,7 @@ def test_a_child_that_stops_for_good_costs_an_opener_of_the_file_a_second_at_mos
         else:
             assert float(came) < 2
             assert (float(came) > 0.5) == (moment == "rename")
-        assert outcome.result().result is Result.SPARED
+        assert outcome.result().result is Result.FAILED
         assert outcome.result().detail == "the check took longer than 1 s"
         assert path.stat().st_ino == inode
         assert names(shm) == [path.name]
@@ -201,7 +202,7 @@ def test_a_full_tmpfs_keeps_no_file_from_getting_its_name_back(who: str, tmp_pat
                 fill(folder)
             if who == "child":
                 go_on(child)
-            assert outcome.result().result is Result.SPARED
+            assert outcome.result().result is (Result.SPARED if who == "child" else Result.FAILED)
             float(opener.came())
         assert path.read_bytes()[:1] == b"x"
         assert not list(folder.glob(".llmhost*"))
@@ -277,10 +278,49 @@ def test_a_child_that_hangs_in_the_kernel_is_left_and_the_file_has_its_name(
     with removing(shm, removal_of(path, shm), most_seconds=1.5) as outcome:
         child = stopped_child()
         let_die = keep_from_dying(child)
-        assert outcome.result(10).result is Result.SPARED
+        assert outcome.result(10).result is Result.FAILED
         assert names(shm) == [path.name]
         let_die()
         os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize(
+    ("moment", "first", "second"),
+    [
+        ("open", Result.GONE, Result.DONE),
+        ("take the lease", Result.DONE, Result.SPARED),
+        ("rename", Result.SPARED, Result.SPARED),
+        ("look at the lease", Result.DONE, Result.GONE),
+        ("unlink", Result.DONE, Result.GONE),
+    ],
+)
+def test_of_two_that_remove_a_file_at_once_one_does_or_both_spare_it_whole(
+    moment: str, first: Result, second: Result, shm: Path, stop_before: Stop
+) -> None:
+    stop_before(moment)
+    path = made(shm, content=b"whole")
+    removal = removal_of(path, shm)
+    with removing(shm, removal) as outcome:
+        child = stopped_child()
+        stop_before("nothing")
+        other = removed(shm, removal)
+        go_on(child)
+        assert (outcome.result().result, other.result) == (first, second)
+    if Result.DONE in {first, second}:
+        assert names(shm) == []
+    else:
+        assert (names(shm), path.read_bytes()) == ([path.name], b"whole")
+
+
+def test_a_folder_that_a_user_makes_a_file_system_that_never_answers_is_not_waited_for(shm: Path) -> None:
+    path = made(shm, "joblib_memmapping_folder_7_ab_cd/1-2.pkl")
+    other = made(shm)
+    removals = [removal_of(path, shm), removal_of(other, shm)]
+    with hung_fuse(path.parent), Remover(shm) as remover:
+        outcomes = [remover.remove(removal) for removal in removals]
+    assert [outcome.result for outcome in outcomes] == [Result.FAILED, Result.DONE]
+    assert outcomes[0].detail.startswith("the check took longer than 1 s, and so does its folder; it may be called ")
+    assert [path.name for path in path.parent.iterdir()] == [path.name]
 
 
 def test_where_the_check_cannot_run_nothing_is_removed_and_that_is_reported(
@@ -289,7 +329,7 @@ def test_where_the_check_cannot_run_nothing_is_removed_and_that_is_reported(
     path = made(shm)
     monkeypatch.setattr(lease_program, "__file__", "/nonexistent")
     outcome = removed(shm, removal_of(path, shm))
-    assert (outcome.result, names(shm)) == (Result.DENIED, [path.name])
+    assert (outcome.result, names(shm)) == (Result.FAILED, [path.name])
     assert outcome.detail == f"cannot check it: {sys.executable} was ended by somebody"
     monkeypatch.setattr(sys, "executable", "/nonexistent")
     assert removed(shm, removal_of(path, shm)).detail == "cannot check it: No such file or directory"

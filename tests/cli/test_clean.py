@@ -5,10 +5,12 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,10 +20,13 @@ from tests.fakes.engine_tree import PYTHON, Tree
 from tests.fakes.needs import needs, needs_root
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.shm import Child, Children, ShownProcesses, children, mounted
+from tests.fakes.without_leases import PROGRAM as WITHOUT_LEASES
 
+from llmhost.model.clock_offset import ClockOffset
 from llmhost.model.history.history import History
 from llmhost.model.ids import UnitId
 from llmhost.model.segment import SegmentId
+from llmhost.state.cleanup_lock import cleanup_lock
 from llmhost.state.history_file import HistoryFile
 from llmhost.views.text import columns
 
@@ -241,15 +246,40 @@ def test_a_second_clean_up_at_the_same_time_is_refused(
     children: Children,
 ) -> None:
     segment = abandoned_segment(here, children)
-    other = os.open(here.shm, os.O_RDONLY | os.O_DIRECTORY)
+    with cleanup_lock(here.directory / "run"):
+        done = here.clean("--apply")
+    assert done.returncode == 3
+    said = f"refused: another llmhost (pid {os.getpid()}) is cleaning up: clean again once it has ended"
+    assert unfolded(done.stdout) == said
+    assert (here.shm / segment).exists()
+
+
+def test_a_lock_that_any_user_can_hold_keeps_no_clean_up_from_its_work(here: World, children: Children) -> None:
+    segment = abandoned_segment(here, children)
+    shm = os.open(here.shm, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(other, fcntl.LOCK_EX)
+        fcntl.flock(shm, fcntl.LOCK_EX)
         done = here.clean("--apply")
     finally:
-        os.close(other)
-    assert done.returncode == 3
-    assert unfolded(done.stdout) == f"refused: another llmhost is cleaning {here.shm} up"
-    assert (here.shm / segment).exists()
+        os.close(shm)
+    assert (done.returncode, (here.shm / segment).exists()) == (0, False)
+
+
+def test_where_there_can_be_no_lock_it_says_so_and_cleans_all_the_same(here: World, children: Children) -> None:
+    segment = abandoned_segment(here, children)
+    (here.directory / "run").write_text("no directory")
+    done = here.clean("--apply")
+    assert (done.returncode, (here.shm / segment).exists()) == (0, False)
+    assert "llmhost: no lock keeps other clean-ups out: " in done.stderr
+
+
+def test_where_file_leases_are_off_what_stays_is_a_failure_with_its_cause(here: World, children: Children) -> None:
+    segment = abandoned_segment(here, children)
+    done = here.clean("--apply", prefix=(sys.executable, str(WITHOUT_LEASES)))
+    assert (done.returncode, (here.shm / segment).exists()) == (1, True)
+    assert f"failed {segment} (1.0 MiB): could not be removed (file leases are off" in unfolded(done.stdout)
+    report = json.loads(here.clean("--apply", "--json", prefix=(sys.executable, str(WITHOUT_LEASES))).stdout)
+    assert ([outcome["result"] for outcome in report["outcomes"]], report["complete"]) == (["failed"], False)
 
 
 def test_what_the_exporter_has_watched_for_long_enough_is_a_finding_at_once_if_it_is_selected(here: World) -> None:
@@ -257,21 +287,15 @@ def test_what_the_exporter_has_watched_for_long_enough_is_a_finding_at_once_if_i
     (here.shm / "vllm_offload_x.mmap").write_bytes(b"x")
     found = (here.shm / "nccl-AbCdEf").stat()
     segment = SegmentId(found.st_dev, found.st_ino)
-    state = here.directory / "state"
-    state.mkdir()
-    store = HistoryFile(state)
-    store.save(
-        History(
-            boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-            unheld_since={segment: time.monotonic() - 60},
-            unheld_changed_at={segment: found.st_ctime_ns / 1e9},
-            segment_units={segment: UnitId("vllm-gone.service")},
-        ),
-        durable=False,
+    option, directory = remembering(
+        here,
+        unheld_since={segment: time.monotonic() - 60},
+        unheld_changed_at={segment: found.st_ctime_ns / 1e9},
+        segment_units={segment: UnitId("vllm-gone.service")},
     )
-    store.close()
+    state = Path(directory)
     before = {path.name: path.read_bytes() for path in state.iterdir()}
-    of_unit = ("--state-dir", str(state), "--unit", "vllm-gone.service")
+    of_unit = (option, directory, "--unit", "vllm-gone.service")
     unknown = here.clean("--apply", "--unit", "vllm.service")
     assert (unknown.returncode, unknown.stdout, unknown.stderr) == (2, "", "llmhost: there is no unit vllm.service\n")
     for other in (("--kind", "vllm"), ("--older-than", "1h")):
@@ -283,6 +307,36 @@ def test_what_the_exporter_has_watched_for_long_enough_is_a_finding_at_once_if_i
     assert here.clean(*of_unit, "--apply").returncode == 0
     assert [path.name for path in here.shm.iterdir()] == ["vllm_offload_x.mmap"]
     assert {path.name: path.read_bytes() for path in state.iterdir()} == before
+
+
+def test_a_file_that_only_seems_older_than_an_engine_as_the_clock_was_set_since_stays(
+    here: World, tmp_path: Path
+) -> None:
+    """The exporter saw the clock an hour back until just now: since when the file is there cannot be told."""
+    (here.shm / "psm_0123abcd").write_bytes(b"x")
+    time.sleep(1.2)  # by which a process is younger than a file beyond doubt
+    with Tree(tmp_path / "tree", (), PYTHON) as tree:
+        here.processes.show(*tree.pids)
+        boottime = time.clock_gettime(time.CLOCK_BOOTTIME)
+        offset = time.time() - boottime
+        until_now = (ClockOffset(0.0, offset - 3600), ClockOffset(boottime - 3, offset - 3600))
+        stays = here.clean("--apply", *remembering(here, clock_offsets=until_now))
+        assert (stays.returncode, stays.stdout.splitlines()[0]) == (0, "LEFT ALONE")
+        assert "may be as old, as the clock was set or not watched since" in unfolded(stays.stdout)
+        assert (here.shm / "psm_0123abcd").exists()
+        goes = here.clean("--apply", *remembering(here, clock_offsets=(ClockOffset(0.0, offset),)))
+        assert (goes.returncode, (here.shm / "psm_0123abcd").exists()) == (0, False)
+
+
+def remembering(here: World, **remembered: Any) -> tuple[str, str]:  # noqa: ANN401
+    """Save a history of this boot; give the option that names its directory."""
+    state = here.directory / "state"
+    state.mkdir(exist_ok=True)
+    store = HistoryFile(state)
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    store.save(History(boot_id=boot_id, **remembered), durable=False)
+    store.close()
+    return "--state-dir", str(state)
 
 
 def test_without_root_it_names_the_unknowns_and_does_nothing(here: World) -> None:

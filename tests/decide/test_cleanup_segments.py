@@ -4,11 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fakes.clean_plans import AT, ROOT, epoch, host, inodes, kept, pids, planned, waiting
+from tests.fakes.clean_plans import AT, NOW, ROOT, epoch, host, inodes, kept, pids, planned, waiting
 from tests.fakes.orphan_trees import SPAWN, TRACKER, run
-from tests.fakes.values import segment, unit
+from tests.fakes.values import in_service, segment, unit
 
 from llmhost.decide.cleanup.steps import CleanupRequest, Condition
+from llmhost.model.clock_offset import ClockOffset
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
 from llmhost.model.segment import Segment, SegmentId, SegmentKind
@@ -95,6 +96,24 @@ def test_any_multiprocessing_of_its_user_may_come_for_it(command: tuple[str, ...
     parent = run(29, "python3 train.py", pipes={4: 900})
     child = run(30, command, 29, start=99_000, pipes={31: 900, 24: 900})
     assert list(kept(planned(host([parent, child], [file(kind=SegmentKind.PYTHON_SHM)])))) == [5]
+
+
+def test_any_python_of_the_unit_that_held_it_may_come_for_it_though_nobody_tracks_it() -> None:
+    """SharedMemory(track=False) has no tracker, and its user need be no child of multiprocessing."""
+    psm = file(kind=SegmentKind.PYTHON_SHM)
+    of_unit = {psm.id: UnitId("train.service")}
+    trainer = run(30, "python3 train.py", start=99_000, placement=in_service("train.service"), uid=1000)
+    assert kept(planned(host([trainer], [psm]), segment_units=of_unit)) == {
+        5: "30 python3 is as old and its unit's, and may come for it by name: can go after that"
+    }
+    others = (
+        replace(trainer, id=ProcessId(30, 100_150)),
+        replace(trainer, placement=in_service("other.service")),
+        run(30, "/bin/sleep 1000", start=99_000, placement=in_service("train.service")),
+    )
+    for other in others:
+        assert inodes(planned(host([other], [psm]), segment_units=of_unit)) == [5]
+    assert inodes(planned(host([trainer], [psm]))) == [5]  # nobody saw who held it
 
 
 def test_it_goes_after_an_older_process_that_the_same_plan_ends() -> None:
@@ -219,3 +238,29 @@ def test_a_clock_that_was_set_back_removes_no_python_shm_of_a_living_engine() ->
     server = run(30, "/usr/bin/vllm serve m", start=300_000)
     ahead = file(kind=SegmentKind.PYTHON_SHM, changed_at=AT + 3600)
     assert list(kept(planned(host([server], [ahead])))) == [5]
+
+
+def test_a_clock_that_was_set_forward_makes_no_file_older_than_the_engine_that_made_it() -> None:
+    """By an hour, at 4500 s: a file of 4000 s seems to be of 400 s, and the engine to have begun after it."""
+    server = run(30, "/usr/bin/vllm serve m", start=390_000)
+    of_400 = file(kind=SegmentKind.PYTHON_SHM, changed_at=epoch(400.0))
+    before = (ClockOffset(0.0, epoch(0.0) - 3600), ClockOffset(4480.0, epoch(0.0) - 3600))
+    after = (ClockOffset(4520.0, epoch(0.0)), ClockOffset(NOW, epoch(0.0)))
+    starting = unit("vllm.service", "activating", "start", condition_monotonic=3890.0, inactive_exit_monotonic=3890.0)
+    for known in ((*before, *after), after):  # the exporter, or systemd, knows it; or has begun since
+        why = kept(planned(host([server], [of_400]), clock_offsets=known))[5]
+        assert why.startswith("30 vllm may be as old, as the clock was set or not watched since, is its user's")
+        nccl = replace(of_400, kind=SegmentKind.NCCL)
+        assert list(kept(planned(host(segments=[nccl], units=[starting]), clock_offsets=known))) == [5]
+        older = CleanupRequest(uid=0, older_than_seconds=1200)
+        assert planned(host(segments=[of_400]), older, clock_offsets=known).steps == ()
+        assert inodes(planned(host(segments=[of_400]), clock_offsets=known)) == [5]  # nobody may come for it
+    assert inodes(planned(host([server], [of_400]))) == [5]  # it was never set, and so the file is that old
+
+
+def test_what_was_seen_before_a_process_began_is_no_business_of_its_whatever_the_clock_says() -> None:
+    server = run(30, "/usr/bin/vllm serve m", start=390_000)
+    stale = file(kind=SegmentKind.PYTHON_SHM, changed_at=AT + 7200)
+    seen: dict[str, Any] = {"clock_offsets": (), "unheld_changed_at": {stale.id: AT + 7200}}
+    assert inodes(planned(host([server], [stale]), watched=1200.0, **seen)) == [5]
+    assert list(kept(planned(host([server], [stale]), watched=1000.0, **seen))) == [5]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fakes.clean_plans import NOW, epoch, host
+from tests.fakes.clean_plans import NOW, epoch, host, never_set
 from tests.fakes.orphan_trees import TRACKER, run
 from tests.fakes.values import HOST, in_service, segment, shared_memory, unit
 
@@ -24,6 +24,7 @@ from llmhost.decide.guard.remedies import (
     starting_unit,
     to_ask_for_listeners,
 )
+from llmhost.model.clock_offset import ClockOffset
 from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.model.process import Home, Placement, Process
@@ -57,6 +58,7 @@ def own(*processes: Process, units: Iterable[Any] = (STARTS, BESIDE), **given: A
     process_runs = given.pop("process_runs", {})
     history = given.pop("history", {})
     snapshot = host([ME, *processes], units=units, **given)
+    history = {"clock_offsets": never_set(snapshot), **history}
     return starting_unit(snapshot, History(process_runs=process_runs, **history), UNIT, GUARD)
 
 
@@ -199,9 +201,13 @@ def file(inode: int = 5, kind: SegmentKind = SegmentKind.PYTHON_SHM, **given: An
 
 
 def removed(
-    *files: Segment, units: Mapping[int, UnitId] | None = None, processes: Iterable[Process] = ()
+    *files: Segment,
+    units: Mapping[int, UnitId] | None = None,
+    processes: Iterable[Process] = (),
+    **more: Any,  # noqa: ANN401
 ) -> tuple[list[int], str]:
     history = {
+        **more,
         "unheld_since": {file.id: NOW - 3600 for file in files if file.holders == frozenset()},
         "segment_units": {file.id: (units or {}).get(file.id.inode, UNIT) for file in files},
     }
@@ -228,6 +234,15 @@ def test_files_that_are_not_stale_or_not_older_than_the_activation_stay() -> Non
     assert removals(young, shared_memory(file()), Policy()) == ((), "")
     assert removed(file(changed_at=epoch(3998.0))) == ([5], "")
     assert removed(file(changed_at=epoch(3999.5))) == ([], "")  # the clocks may be a second apart
+
+
+def test_a_file_of_this_activation_stays_though_the_clock_was_stepped_forward_since() -> None:
+    """By an hour, at 4500 s. The file is of 4100 s, and seems to be of 500 s."""
+    at_500 = file(changed_at=epoch(4100.0) - 3600)
+    stepped = tuple(ClockOffset(at, epoch(0.0) - back) for at, back in ((0.0, 3600), (4499.0, 3600), (4501.0, 0)))
+    assert removed(at_500, clock_offsets=(*stepped, ClockOffset(NOW, epoch(0.0)))) == ([], "")
+    assert removed(at_500) == ([5], "")
+    assert removed(at_500, clock_offsets=()) == ([], "")  # nothing is known of the clock
 
 
 def test_while_a_process_of_an_ended_run_lives_or_may_no_file_goes() -> None:

@@ -160,8 +160,8 @@ def answer(cause: Cause | None) -> Ok[EnginesReport]:
 
 
 def test_a_server_that_does_not_answer_is_found_once_it_had_the_time_to_load() -> None:
-    old = unit(settings=SERVE, active_enter_at=1_767_225_600.0 - 1801)  # policy.ready is 1800 s
-    young = replace(old, active_enter_at=1_767_225_600.0 - 1799)
+    old = unit(settings=SERVE, active_enter_monotonic=1000.0 - 1801)  # policy.ready is 1800 s
+    young = replace(old, active_enter_monotonic=1000.0 - 1799)
     ((kind, _, what),) = found(units=[young], engines=answer(Cause.REFUSED))
     assert (kind, what) == ("server", "its server at http://h:1 does not answer (refused)")
     assert [kind for kind, _, _ in found(units=[old], engines=answer(Cause.TIMEOUT))] == ["server"]

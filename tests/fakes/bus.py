@@ -159,6 +159,7 @@ class FakeSystemd:
         self.version = version
         self.calls: list[str] = []
         self.touched: list[str] = []
+        self.boot_times: dict[str, int] = {}  # UserspaceTimestamp, FinishTimestamp, each also …Monotonic; microseconds
         self.answers: dict[str, object] = {}
         self._units: dict[str, dict[str, Any]] = {}
         for unit in units:
@@ -276,6 +277,10 @@ class FakeSystemd:
                 return "a{sv}", [self._properties(call.path, call.body[0])]
             case "Get" if call.path == MANAGER_PATH and call.body[1] == "Version":
                 return "v", [Variant("s", self.version)]
+            case "Get" if call.path == MANAGER_PATH and call.body[1] in self.boot_times:
+                return "v", [Variant("t", self.boot_times[call.body[1]])]
+            case "Get" if call.path == MANAGER_PATH:
+                raise _FailError(Error(f"{BUS}.Error.UnknownProperty", call.body[1]))
             case "Get":
                 properties = self._properties(call.path, call.body[0])
                 if call.body[1] not in properties:

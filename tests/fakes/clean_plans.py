@@ -11,6 +11,7 @@ from llmhost.decide.cleanup.plan import ProcessContext, plan, to_ask_for_listene
 from llmhost.decide.cleanup.steps import CleanupRequest, Plan, Removal
 from llmhost.derive.host_view import HostView, host_view
 from llmhost.derive.orphans import orphan_conditions
+from llmhost.model.clock_offset import ClockOffset
 from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.model.process import Process
@@ -47,6 +48,12 @@ def host(
     )
 
 
+def never_set(taken: Snapshot) -> tuple[ClockOffset, ...]:
+    """Give the offsets of a clock that was not set since the boot."""
+    boottime = NOW + (taken.host.value.boottime_ahead_seconds if isinstance(taken.host, Ok) else 0.0)
+    return tuple(ClockOffset(at, AT - boottime) for at in (0.0, boottime))
+
+
 def view_of(
     taken: Snapshot,
     *,
@@ -54,16 +61,23 @@ def view_of(
     orphans_watched: float | None = None,
     segment_units: Mapping[SegmentId, UnitId] | None = None,
     process_runs: Mapping[ProcessId, RunId] | None = None,
+    clock_offsets: tuple[ClockOffset, ...] | None = None,
+    unheld_changed_at: Mapping[SegmentId, float] | None = None,
 ) -> HostView:
-    """Make the view of a host that has not changed for `watched` seconds, its orphans for `orphans_watched`."""
+    """Make the view of a host that has not changed for `watched` seconds, its orphans for `orphans_watched`.
+
+    Unless `clock_offsets` says otherwise, its clock was never set since the boot.
+    """
     conditions = orphan_conditions(taken)
     shm = taken.shm.value.segments if isinstance(taken.shm, Ok) else ()
     history = History(
+        clock_offsets=never_set(taken) if clock_offsets is None else clock_offsets,
         processes_since=NOW - watched,
         orphan_since=dict.fromkeys(conditions.value, NOW - (watched if orphans_watched is None else orphans_watched))
         if isinstance(conditions, Ok)
         else {},
         unheld_since={segment.id: NOW - watched for segment in shm if segment.holders == frozenset()},
+        unheld_changed_at=unheld_changed_at or {},
         segment_units=segment_units or {},
         process_runs=process_runs or {},
     )

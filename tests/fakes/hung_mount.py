@@ -1,9 +1,11 @@
-"""A directory on a file system that does not answer: an automount point without a server."""
+"""File systems that do not answer: an automount point without a server, and FUSE as any user may mount it."""
 
+import ctypes
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,24 @@ def hung_mount(tmp_path: Path) -> Iterator[Path]:
         missing(f"the right to mount an autofs ({os.strerror(error)})")
     yield where / "below"
     server.communicate()
+
+
+@contextmanager
+def hung_fuse(where: Path) -> Iterator[None]:
+    """Mount on a directory or a file what a user's fusermount(1) does, with a server that never answers a request."""
+    needs_root()
+    if not Path("/dev/fuse").exists():
+        missing("/dev/fuse")
+    mode = "40000" if where.is_dir() else "100000"
+    libc = ctypes.CDLL(None, use_errno=True)
+    server = os.open("/dev/fuse", os.O_RDWR)
+    options = f"fd={server},rootmode={mode},user_id=65534,group_id=65534,allow_other"
+    try:
+        if libc.mount(b"hung", os.fsencode(where), b"fuse", 0, options.encode()):
+            missing(f"the right to mount FUSE ({os.strerror(ctypes.get_errno())})")
+        try:
+            yield
+        finally:
+            libc.umount2(os.fsencode(where), 2)  # MNT_DETACH
+    finally:
+        os.close(server)  # whoever waits gets ENOTCONN

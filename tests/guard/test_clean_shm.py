@@ -139,6 +139,30 @@ def test_while_a_process_of_an_ended_run_lives_they_stay_and_after_it_is_reaped_
     assert re.search(r"ended leftover \d+ sleep, of an ended run: after SIGTERM.*\n.* removed ", host.log("vllm-a"))
 
 
+# Sets back by an hour what the exporter has noted of the clock: to the guard, it was set forward just now.
+STEPS = """
+import json
+path = "/var/lib/llmhost/history.json"
+with open(path) as file: document = json.load(file)
+for offset in document["history"]["clock_offsets"][-2:]: offset["seconds"] -= 3600
+with open(path, "w") as file: json.dump(document, file)
+"""
+
+
+def test_what_was_seen_left_before_this_start_goes_though_the_clock_was_set_since(host: Host, shm: Shm) -> None:
+    with ExporterInside(host.booted, NvmlInside(host.booted), config=CONFIG) as exporter:
+        files = shm.made_by("vllm-a")
+        exporter.knows("vllm-a.service")
+        exporter.series()
+        shm.kill("vllm-a")
+        sees(exporter, stale=2)
+    host.booted.run([sys.executable, "-c", STEPS])
+    host.unit("vllm-a", "0", options="--clean-shm")
+    host.start("vllm-a")
+    host.becomes("vllm-a", "running")
+    assert set(files.values()) & shm.names() == {files["unknown"]}, host.log("vllm-a")
+
+
 def test_without_history_nothing_goes(host: Host, shm: Shm) -> None:
     files = shm.made_by("vllm-a", options="--clean-shm")
     shm.kill("vllm-a")

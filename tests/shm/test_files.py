@@ -2,16 +2,18 @@
 
 import os
 import subprocess
+import threading
 import time
 from pathlib import Path
 
 import pytest
+from tests.fakes.hung_mount import hung_fuse
 from tests.fakes.needs import needs, needs_root
 from tests.fakes.shm import ShownProcesses, by_path, mounted, observe, source
 
 from llmhost.config.schema import SegmentNames
 from llmhost.model.reading import Cause
-from llmhost.model.segment import SegmentId, SegmentKind
+from llmhost.model.segment import SegmentId, SegmentKind, SharedMemory
 from llmhost.sources.base import SourceError
 from llmhost.sources.shm.files import list_files
 from llmhost.sources.shm.source import ShmSource, filesystem_of
@@ -139,6 +141,29 @@ def test_what_is_mounted_below_is_no_part_of_it(tmpfs: Path, processes: ShownPro
         shared = observe(source(tmpfs, processes, most_files=1))
         assert [segment.path for segment in shared.segments] == ["mine"]
         assert shared.unlisted == 0
+
+
+@pytest.mark.parametrize("name", [b"psm_0123abcd", b"psm_ \\\n\xff"])
+@pytest.mark.parametrize("what", ["folder", "file", "file in a folder"])
+def test_a_file_system_that_a_user_mounts_there_and_never_answers_is_not_waited_for(
+    what: str, name: bytes, tmpfs: Path, processes: ShownProcesses
+) -> None:
+    (tmpfs / "nccl-AbCdEf").touch()
+    where = tmpfs / "joblib" / os.fsdecode(name) if what == "file in a folder" else tmpfs / os.fsdecode(name)
+    where.parent.mkdir(exist_ok=True)
+    if what == "folder":
+        where.mkdir()
+    else:
+        where.touch()
+    found: list[SharedMemory] = []
+    reader = threading.Thread(target=lambda: found.append(observe(source(tmpfs, processes))))
+    with hung_fuse(where):
+        reader.start()
+        reader.join(20)
+        is_in_time = not reader.is_alive()
+    reader.join()
+    assert is_in_time
+    assert list(by_path(found[0])) == ["nccl-AbCdEf"]
 
 
 def test_a_file_of_elsewhere_that_is_mounted_over_one_is_no_part_of_it(

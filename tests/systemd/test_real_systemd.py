@@ -77,7 +77,7 @@ UNITS = {
 PATTERNS = ("vllm-*.service", "vllm@*.service", "alias.service", "gone.service", "vllm@none.service")
 SHOWN = (
     *("Id", "LoadState", "UnitFileState", "ActiveState", "SubState", "Result", "NRestarts", "InvocationID", "MainPID"),
-    *("ControlPID", "ExecMainCode", "ExecMainStatus", "StateChangeTimestamp", "ActiveEnterTimestamp"),
+    *("ControlPID", "ExecMainCode", "ExecMainStatus", "StateChangeTimestamp", "ActiveEnterTimestampMonotonic"),
     *("InactiveExitTimestampMonotonic", "InactiveEnterTimestampMonotonic", "ActiveExitTimestampMonotonic"),
     *("ConditionTimestampMonotonic", "ExecMainStartTimestampMonotonic", "Type", "Restart", "KillMode"),
     *("SendSIGKILL", "After"),
@@ -135,10 +135,7 @@ def assert_as_shown(unit: Unit, shown: dict[str, str]) -> None:
     assert unit.control_pid == int(shown.get("ControlPID", "0"))
     assert unit.exec_main_status == (int(shown["ExecMainStatus"]) if shown["ExecMainCode"] != "0" else None)
     assert unit.state_change_at == pytest.approx(moment(shown["StateChangeTimestamp"]), abs=1e-6)
-    if unit.active_enter_at is None:
-        assert not shown["ActiveEnterTimestamp"]
-    else:
-        assert unit.active_enter_at == pytest.approx(moment(shown["ActiveEnterTimestamp"]), abs=1e-6)
+    assert unit.active_enter_monotonic == monotonic(shown["ActiveEnterTimestampMonotonic"])
     assert unit.inactive_exit_monotonic == monotonic(shown["InactiveExitTimestampMonotonic"])
     assert unit.inactive_enter_monotonic == monotonic(shown["InactiveEnterTimestampMonotonic"])
     assert unit.active_exit_monotonic == monotonic(shown["ActiveExitTimestampMonotonic"])
@@ -363,3 +360,13 @@ def test_a_restarted_bus_is_followed_on(host: Booted, source: SystemdSource) -> 
     host.systemctl("restart", INSTANCE)
     after = eventually(source, lambda found: found[INSTANCE].invocation_id != before[INSTANCE].invocation_id)
     assert after[INSTANCE].nrestarts == 0
+
+
+def test_the_boots_times_are_systemds_by_both_clocks(booted_systemd: Booted) -> None:
+    booted_systemd.systemctl("is-system-running", "--wait", check=False)
+    with source_at(booted_systemd.bus_address, *PATTERNS) as source:
+        times = read(source).boot_times
+    for name, (at, monotonic) in zip(("UserspaceTimestamp", "FinishTimestamp"), times, strict=True):
+        shown = booted_systemd.run(["systemctl", "show", "-P", f"{name}Monotonic"]).stdout
+        assert round(monotonic * 1e6) == int(shown)
+        assert abs(at - monotonic - (time.time() - time.monotonic())) < 1

@@ -2,14 +2,13 @@
 
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from types import FrameType, TracebackType
 from typing import Self
 
 from llmhost.act.ending import end
-from llmhost.act.removing import BusyError, Remover
+from llmhost.act.removing import Remover
 from llmhost.config.paths import Paths
-from llmhost.decide.cleanup.steps import CleanupReport, Ending, Outcome, Plan, Removal, Result
+from llmhost.decide.cleanup.steps import CleanupReport, Ending, Outcome, Plan, Result
 
 
 class Interrupted(BaseException):
@@ -46,55 +45,28 @@ class Interrupts:
 def carry_out(plan: Plan, paths: Paths, interrupts: Interrupts) -> CleanupReport:
     """Do the steps of the plan. Once interrupted, no other process gets a signal and no other file is removed.
 
-    Only one clean-up runs at a time, and others are refused: a second one would send a second SIGTERM, which cuts an
-    engine's own clean-up short.
+    The caller keeps other clean-ups out: a second one would send a second SIGTERM.
     """
     if not plan.steps:
         return CleanupReport(plan=plan)
     interrupts.acting = True
-    try:
-        with _exclusive(paths, plan) as remover:
-            outcomes = tuple(_outcomes(plan, paths, remover, interrupts))
-    except BusyError as error:
-        return CleanupReport(plan=Plan(refused=str(error)))
+    outcomes = tuple(_outcomes(plan, paths, interrupts))
     return CleanupReport(plan=plan, outcomes=outcomes, interrupted_by=interrupts.number)
 
 
-@contextmanager
-def _exclusive(paths: Paths, plan: Plan) -> Iterator[Remover | None]:
-    """Hold the lock on the tmpfs. Without a tmpfs there is nothing to remove, and processes are ended all the same."""
-    with ExitStack() as stack:
-        remover = None
-        try:
-            remover = stack.enter_context(Remover(paths.shm))
-        except OSError:
-            if plan.removals:
-                raise
-        yield remover
-
-
-def _outcomes(plan: Plan, paths: Paths, remover: Remover | None, interrupts: Interrupts) -> Iterator[Outcome]:
+def _outcomes(plan: Plan, paths: Paths, interrupts: Interrupts) -> Iterator[Outcome]:
     ended = set()
     for outcome in end(plan.endings, procfs=paths.procfs, interrupted=lambda: bool(interrupts.number)):
         if isinstance(outcome.step, Ending) and outcome.result in {Result.DONE, Result.GONE}:
             ended.add(outcome.step.process.id)
         yield outcome
-    for removal in plan.removals:
-        if interrupts.number:
-            return
-        alive = removal.after - ended
-        if alive:
-            pid = min(alive).pid
-            yield Outcome(
-                step=removal, result=Result.SPARED, detail=f"process {pid} has not ended, and may come for it"
-            )
-        elif remover is not None:
-            yield _removed(removal, remover)
-
-
-def _removed(removal: Removal, remover: Remover) -> Outcome:
-    """Remove a file. A lack of processes or descriptors must not cost the report on the steps before."""
-    try:
-        return remover.remove(removal)
-    except OSError as error:
-        return Outcome(step=removal, result=Result.DENIED, detail=f"cannot check it: {error.strerror}")
+    with Remover(paths.shm) as remover:
+        for removal in plan.removals:
+            if interrupts.number:
+                return
+            alive = removal.after - ended
+            if alive:
+                detail = f"process {min(alive).pid} has not ended, and may come for it"
+                yield Outcome(step=removal, result=Result.SPARED, detail=detail)
+            else:
+                yield remover.remove(removal)

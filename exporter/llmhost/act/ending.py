@@ -105,7 +105,8 @@ class _Batch:
                 yield self._outcome(ending, Result.GONE, "it has ended by itself")
                 continue
             except OSError as error:
-                yield self._outcome(ending, Result.SPARED, f"it cannot be identified: {os.strerror(error.errno or 0)}")
+                detail = f"it cannot be identified: {os.strerror(error.errno or 0)}"
+                yield self._outcome(ending, Result.FAILED, detail)
                 continue
             found = self._stat(wanted.pid)
             if found is not None and found.start_ticks == wanted.start_ticks:
@@ -116,7 +117,8 @@ class _Batch:
             elif _has_ended(descriptor):
                 yield self._outcome(ending, Result.GONE, "it has ended by itself")
             else:
-                yield self._outcome(ending, Result.SPARED, "it cannot be identified: /proc does not show it")
+                detail = "it cannot be identified: /proc does not show it"
+                yield self._outcome(ending, Result.FAILED, detail)
             os.close(descriptor)
 
     def _stat(self, pid: int) -> Stat | None:
@@ -181,6 +183,8 @@ class _Batch:
             pass  # it has just ended, as its descriptor tells
         except PermissionError:
             yield self._finish(process, Result.DENIED, "we may not: it takes its user, or root")
+        except OSError as error:
+            yield self._finish(process, Result.FAILED, os.strerror(error.errno or 0))
 
     def _ended(self, seconds: float) -> Iterator[Outcome]:
         """Wait for the first to end, and yield the outcomes of all that have ended."""

@@ -23,6 +23,8 @@ from typing import NamedTuple
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _ANOTHER = "another file has its name by now"
+_NO_LEASES = "file leases are off (sysctl fs.leases-enable) or unknown to this kernel: who has it open cannot be told"
+_NOT_A_FILE = frozenset({errno.ELOOP, errno.ENOTDIR, errno.ENXIO})  # a symlink, where a folder was, a socket
 
 
 class RemovalRequest(NamedTuple):
@@ -49,10 +51,12 @@ def remove(root: int, request: RemovalRequest) -> Reply:
         return Reply("gone", "it is gone already")
     except PermissionError:
         return Reply("denied", "we may not: it takes its owner, or root")
-    except BlockingIOError:  # somebody else's lease
+    except BlockingIOError:  # somebody has it open, or a lease on it
         return Reply("spared", "it is in use")
     except OSError as error:
-        return Reply("spared", f"it could not be looked at: {os.strerror(error.errno or 0)}")
+        if error.errno in _NOT_A_FILE:
+            return Reply("spared", _ANOTHER)
+        return Reply("failed", os.strerror(error.errno or 0))
     finally:
         if directory is not None:
             os.close(directory)
@@ -97,8 +101,10 @@ def _remove(directory: int, name: bytes, request: RemovalRequest) -> Reply:
             return spared
         try:
             fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-        except BlockingIOError:
-            return Reply("spared", "it is in use")
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return Reply("failed", _NO_LEASES)
         if spared := _difference(file, request):  # somebody came and went, or removed it
             return spared
         os.rename(name, request.hidden, src_dir_fd=directory, dst_dir_fd=directory)

@@ -1,6 +1,5 @@
 """Removal of shared-memory segments that provably nobody has open or mapped, or is about to open."""
 
-import fcntl
 import json
 import os
 import secrets
@@ -15,15 +14,12 @@ from llmhost.act import lease_program
 from llmhost.act.lease_program import RemovalRequest, Reply
 from llmhost.decide.cleanup.steps import Outcome, Removal, Result
 from llmhost.model.segment_names import as_made, hidden_name
+from llmhost.runtime.bounded_call import BoundedCall
 from llmhost.runtime.line_child import ChildEndedError, LineChild
 
 SETTLE_SECONDS = 0.01  # for an opener to arrive who looked the name up before it was hidden
 MOST_SECONDS = 1.0  # that a file takes; an opener waits no longer than that for us, whatever happens to our child
 _START_SECONDS = 10.0  # for the child, from a cold disk on a busy machine: nothing is held meanwhile
-
-
-class BusyError(Exception):
-    """Another clean-up is at work on the same tmpfs. str() is one line."""
 
 
 class _NoAnswerError(Exception):
@@ -33,8 +29,7 @@ class _NoAnswerError(Exception):
 class Remover:
     """Removes file after file below `shm`, one at a time, each wholly or not at all. Use it in a `with`.
 
-    Raises BusyError, and OSError where `shm` cannot be opened. The lock on the directory (flock(2)) needs no file and
-    no privilege; it keeps out other Removers alone. Our child has it too, until it ends.
+    Two at once spare a file for each other, as each sees that somebody has it.
     """
 
     def __init__(
@@ -42,13 +37,9 @@ class Remover:
     ) -> None:
         self._settle_seconds = settle_seconds
         self._most_seconds = most_seconds
-        self._root = os.open(shm, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._shm = shm
+        self._root = -1  # until there is something to remove
         self._child: LineChild | None = None
-        try:
-            fcntl.flock(self._root, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._root)
-            raise BusyError(f"another llmhost is cleaning {shm} up") from None
 
     def remove(self, removal: Removal) -> Outcome:
         """Remove exactly the file that was looked at. The caller has waited for what it is to come after (`after`)."""
@@ -59,7 +50,7 @@ class Remover:
     def _removed(self, removal: Removal) -> tuple[Result, str]:
         segment = removal.segment
         if "\\" in segment.path:  # model.segment: bytes that are no text are escaped, and a backslash looks like that
-            return Result.SPARED, "its name cannot be told for certain"
+            return Result.FAILED, "its name cannot be told for certain"
         request = RemovalRequest(
             path=segment.path,
             hidden=hidden_name(as_made(segment.path).rpartition("/")[2], secrets.token_hex(4)),
@@ -69,19 +60,31 @@ class Remover:
             settle_seconds=self._settle_seconds,
         )
         try:
-            child = self._child = self._child or _started(self._root)
+            child = self._child = self._child or self._started()
         except OSError as error:
-            return Result.DENIED, f"cannot check it: {error.strerror}"
+            return Result.FAILED, f"cannot check it: {error.strerror}"
         try:
             reply = Reply(**json.loads(_answer(child, self._most_seconds, request)))
         except _NoAnswerError as error:
             self._child = None
             child.end()
-            return _restored(self._root, request, f"the check {error}")
+            return self._restored(request, f"the check {error}")
         except BaseException:  # we are interrupted, and our child is not
             self._close_child()
             raise
         return Result(reply.result), reply.detail
+
+    def _restored(self, request: RemovalRequest, why: str) -> tuple[Result, str]:
+        restoring = BoundedCall(lambda: _restored(self._root, request, why), name="llmhost-restoring")
+        try:
+            return restoring.result(time.monotonic() + self._most_seconds)
+        except TimeoutError:  # its folder is a user's file system by now, and does not answer
+            return Result.FAILED, f"{why}, and so does its folder; it may be called {request.hidden} now"
+
+    def _started(self) -> LineChild:
+        if self._root < 0:
+            self._root = os.open(self._shm, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return _started(self._root)
 
     def _close_child(self) -> None:
         child, self._child = self._child, None
@@ -92,7 +95,8 @@ class Remover:
         try:
             self._close_child()
         finally:
-            os.close(self._root)
+            if self._root >= 0:
+                os.close(self._root)
 
     def __enter__(self) -> Self:
         return self
@@ -114,14 +118,14 @@ def _restored(root: int, request: RemovalRequest, why: str) -> tuple[Result, str
     except FileNotFoundError:
         return Result.DONE, why
     except FileExistsError:
-        return Result.SPARED, f"{why}, and another was made of its name meanwhile: it is called {request.hidden} now"
+        return Result.FAILED, f"{why}, and another was made of its name meanwhile: it is called {request.hidden} now"
     except OSError as error:
-        return Result.SPARED, f"{why}; it may be called {request.hidden} now: {os.strerror(error.errno or 0)}"
+        return Result.FAILED, f"{why}; it may be called {request.hidden} now: {os.strerror(error.errno or 0)}"
     finally:
         if directory is not None:
             os.close(directory)
     is_there = (found.st_dev, found.st_ino) == (request.device, request.inode)
-    return (Result.SPARED, why) if is_there else (Result.GONE, f"{why}; another file has its name by now")
+    return (Result.FAILED, why) if is_there else (Result.GONE, f"{why}; another file has its name by now")
 
 
 def _started(root: int) -> LineChild:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import ExitStack
 
 from llmhost.act.carry_out import Interrupted, Interrupts, carry_out
 from llmhost.assemble.host_reader import HostReader
@@ -16,6 +17,7 @@ from llmhost.decide.cleanup.plan import CLEANED, plan, seconds_to_wait, to_ask_f
 from llmhost.decide.cleanup.steps import CleanupReport, CleanupRequest, Plan
 from llmhost.derive.host_view import HostView
 from llmhost.model.reading import Ok
+from llmhost.state.cleanup_lock import BusyError, cleanup_lock
 from llmhost.state.directory import StoreError
 from llmhost.views.clean.as_json import clean_json
 from llmhost.views.clean.text import plan_text, report_text
@@ -61,13 +63,26 @@ def _clean(request: CleanRequest, selected: CleanupRequest, reader: HostReader, 
     _wait(view.snapshot.at_monotonic + wait_seconds, wait_seconds)
     view = reader.read()
     second = plan(view, selected, _context(sources, view), first)
-    report = carry_out(second, request.paths, interrupts)
+    report = _carried_out(second, request, interrupts)
     _show_report(request, report)
     if report.interrupted_by:
         return 128 + report.interrupted_by  # as in a shell
     if not report.plan.steps:
         return _status_of(report.plan)
     return Exit.GOOD if report.complete else Exit.FINDINGS
+
+
+def _carried_out(plan: Plan, request: CleanRequest, interrupts: Interrupts) -> CleanupReport:
+    """Carry a plan out, one clean-up at a time. Where there can be no lock, none keeps the leftovers from going."""
+    with ExitStack() as stack:
+        if plan.steps:
+            try:
+                stack.enter_context(cleanup_lock(request.paths.run))
+            except StoreError as error:
+                complain(str(error))
+            except BusyError as error:
+                return CleanupReport(plan=Plan(refused=f"{error}: clean again once it has ended"))
+        return carry_out(plan, request.paths, interrupts)
 
 
 def _wait(until_monotonic: float, seconds: float) -> None:

@@ -16,6 +16,7 @@ from llmhost.model.reading import Reading
 from llmhost.model.segment import SharedMemory
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import UnitsReport
+from llmhost.runtime.clock_pair import read_together
 
 T = TypeVar("T")
 
@@ -86,16 +87,22 @@ class Observer:
         units_read = self._units.answer(units, deadline)
         self._set_targets(processes_read, units_read)
         engines = self._engines.ask(deadline)
+        host_read = self._host.answer(host, deadline)
+        nvml_read = self._nvml.answer(nvml, deadline)
+        segments_read = self._segments.answer(segments, deadline)
+        engines_read = self._engines.answer(engines, deadline)
+        guard_runs_read = self._guard_runs.answer(guard_runs, deadline)
+        at_monotonic, at = read_together(self._clock.monotonic, self._clock.time)
         snapshot = Snapshot(
-            host=self._host.answer(host, deadline),
-            nvml=self._nvml.answer(nvml, deadline),
+            at=at,
+            at_monotonic=at_monotonic,
+            host=host_read,
+            nvml=nvml_read,
             processes=processes_read,
             units=units_read,
-            shm=self._segments.answer(segments, deadline),
-            engines=self._engines.answer(engines, deadline),
-            guard_runs=self._guard_runs.answer(guard_runs, deadline),
-            at=self._clock.time(),
-            at_monotonic=self._clock.monotonic(),
+            shm=segments_read,
+            engines=engines_read,
+            guard_runs=guard_runs_read,
         )
         history = self._keeper.add_observation(snapshot)
         self._keeper.save()  # before any page shows it

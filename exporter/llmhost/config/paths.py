@@ -14,4 +14,4 @@ class Paths:
 
     procfs: Path = Path("/proc")
     shm: Path = Path("/dev/shm")  # noqa: S108 - the tmpfs that is looked at
-    run: Path = Path("/run/llmhost")  # records of guard runs, and the driver pause
+    run: Path = Path("/run/llmhost")  # records of guard runs, the driver pause, the lock of clean-ups

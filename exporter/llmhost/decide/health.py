@@ -179,10 +179,10 @@ def _is_dead(answer: EngineAnswer, unit: Unit, view: HostView) -> bool:
         return False
     if not is_up(unit) or unit.active_state in {"activating", "deactivating"}:
         return False
-    if answer.samples.cause is Cause.REFUSED or unit.active_enter_at is None:
+    if answer.samples.cause is Cause.REFUSED or unit.active_enter_monotonic is None:
         return True  # of a server that may still load, the source says that it is starting
     readiness = view.history.readiness.get(unit.id)
-    return view.snapshot.at - unit.active_enter_at > ready_budget_seconds(readiness, view.policy)
+    return view.snapshot.at_monotonic - unit.active_enter_monotonic > ready_budget_seconds(readiness, view.policy)
 
 
 def _leftovers(view: HostView) -> Iterator[HealthFinding]:

@@ -7,11 +7,11 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from llmhost.act.ending import end
-from llmhost.act.removing import BusyError, Remover
+from llmhost.act.removing import Remover
 from llmhost.assemble.sources import Sources
 from llmhost.config.schema import Config
 from llmhost.decide.cleanup.steps import Ending, Outcome, Result
@@ -32,7 +32,10 @@ from llmhost.model.process import Process
 from llmhost.model.reading import Ok
 from llmhost.model.segment import SegmentId, SharedMemory
 from llmhost.model.snapshot import Snapshot
+from llmhost.runtime.clock_pair import read_together
 from llmhost.sources.base import SourceError
+from llmhost.state.cleanup_lock import BusyError, cleanup_lock
+from llmhost.state.directory import StoreError
 from llmhost.views.guard.remedies import skipped_line, step_line
 
 log = logging.getLogger(__name__)
@@ -41,6 +44,7 @@ _READ_SECONDS = 5.0  # for processes, and again for shared memory
 _AGAIN_SECONDS = 1.0  # between two passes, after one that has ended something
 _IDLE_SECONDS = 5.0  # and after one that has not
 _BUSY_SECONDS = 0.2  # between two tries while another llmhost cleans up
+_MOST_BUSY_SECONDS = 25.0  # that it is waited for; it has ended processes and trackers by then, unless it is stopped
 _LEAVING_SECONDS = 0.5  # for the step under way, as the guard ends
 
 
@@ -70,6 +74,7 @@ class Remedies:
         self._settled = False  # a pass has found nothing to end
         self._began = sources.clock.monotonic()
         self._acting_since: float | None = None
+        self._busy_since: float | None = None  # another llmhost cleans up
         self._tried: set[ProcessId] = set()
         self._handled: set[SegmentId] = set()
         self._logged: set[object] = set()
@@ -162,7 +167,7 @@ class Remedies:
         found = tuple(removal for removal in found if removal.segment.id not in self._handled)
         if not found:
             return
-        with Remover(self._sources.paths.shm) as remover:
+        with self._alone(), Remover(self._sources.paths.shm) as remover:
             for removal in found:
                 if self._stopping.is_set():
                     return
@@ -170,10 +175,20 @@ class Remedies:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep out others that clean up: a second SIGTERM cuts a process's own clean-up short."""
+        """Keep out others that clean up, and wait for them, but not for ever. Raises BusyError: try again."""
+        now = self._sources.clock.monotonic()
         with ExitStack() as stack:
-            with suppress(OSError):  # without a tmpfs there is no lock
-                stack.enter_context(Remover(self._sources.paths.shm))
+            try:
+                stack.enter_context(cleanup_lock(self._sources.paths.run))
+            except StoreError as error:
+                self._log_once(str(error))
+            except BusyError as error:
+                self._busy_since = now if self._busy_since is None else self._busy_since
+                if now - self._busy_since < _MOST_BUSY_SECONDS:
+                    raise
+                self._log_once(f"waits no longer, though {error}")
+            else:
+                self._busy_since = None
             yield
 
     def _own(self, shared: SharedMemory | None = None) -> StartingUnit:
@@ -184,10 +199,11 @@ class Remedies:
         known = self._snapshot
         if known is None:
             raise UnprovenError("systemd has not told of the unit")
+        at_monotonic, at = read_together(self._sources.clock.monotonic, self._sources.clock.time)
         snapshot = replace(
             known,
-            at=self._sources.clock.time(),
-            at_monotonic=self._sources.clock.monotonic(),
+            at=at,
+            at_monotonic=at_monotonic,
             processes=processes,
             shm=Ok(shared) if shared is not None else known.shm,
         )

@@ -77,7 +77,7 @@ class Unit:
     exec_main_status: int | None = None  # None until a main process of this activation has ended
     state_change_at: float | None = None
     state_change_monotonic: float | None = None
-    active_enter_at: float | None = None
+    active_enter_monotonic: float | None = None
     inactive_exit_monotonic: float | None = None
     inactive_enter_monotonic: float | None = None
     active_exit_monotonic: float | None = None
@@ -92,3 +92,5 @@ class UnitsReport:
     systemd_version: str
     units: tuple[Unit, ...]  # watched ones, by id
     resyncs: tuple[tuple[str, int], ...] = ()  # reason → times, since this exporter started
+    boot_times: tuple[tuple[float, float], ...] = ()
+    """When systemd began, and when the boot was done: each in seconds since the epoch, and on CLOCK_MONOTONIC."""

@@ -8,6 +8,7 @@ import psutil
 
 from llmhost.model.host import Host
 from llmhost.model.reading import Cause
+from llmhost.runtime.clock_pair import read_together
 from llmhost.sources.base import SourceError
 
 
@@ -20,11 +21,11 @@ class HostSource:
     def read(self, deadline: float) -> Host:  # noqa: ARG002  # nothing in here can wait
         """Read once; raises SourceError(NO_PROCFS) where there is no meminfo."""
         total_bytes, available_bytes = self._memory()
-        monotonic_seconds = time.clock_gettime(time.CLOCK_MONOTONIC)
+        monotonic, boottime = read_together(time.monotonic, lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
         return Host(
             boot_id=read_boot_id(self._procfs),
             ticks_per_second=os.sysconf("SC_CLK_TCK"),
-            boottime_ahead_seconds=time.clock_gettime(time.CLOCK_BOOTTIME) - monotonic_seconds,
+            boottime_ahead_seconds=boottime - monotonic,
             memory_total_bytes=total_bytes,
             memory_available_bytes=available_bytes,
         )

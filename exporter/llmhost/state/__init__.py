@@ -1,1 +1,1 @@
-"""Our own files: the history in the state directory, guard records and the pause request in the run directory."""
+"""Our own files: the history in the state directory; guard records, pause request and lock in the run directory."""

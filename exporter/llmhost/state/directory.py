@@ -85,15 +85,9 @@ class OwnDirectory:
             raise
 
     def _take_lock(self) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = os.pread(self._lock, 20, 0).decode("ascii", "replace").strip()
-            holder = f" (pid {pid})" if pid.isdecimal() else ""
-            raise StoreError(f"{self.path} is in use by another llmhost{holder}") from None
-        with contextlib.suppress(OSError):  # no space: the lock is what counts
-            os.ftruncate(self._lock, 0)
-            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        holder = lock_or_holder(self._lock)
+        if holder is not None:
+            raise StoreError(f"{self.path} is in use by another llmhost{holder}")
 
     def _reopen_if_replaced(self) -> None:
         """Open the directory again where it has been removed and made anew, or was not there."""
@@ -119,6 +113,19 @@ class OwnDirectory:
                 os.fsync(fd)
         finally:
             os.close(fd)  # NFS reports a full disk here
+
+
+def lock_or_holder(file: int) -> str | None:
+    """Lock an open file, and write our pid into it. Where another has it, say who: " (pid 4711)", or "" if unknown."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.pread(file, 20, 0).decode("ascii", "replace").strip()
+        return f" (pid {pid})" if pid.isdecimal() else ""
+    with contextlib.suppress(OSError):  # no space: the lock is what counts
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+    return None
 
 
 def sync_copy(directory: int, name: str, copy: str) -> None:

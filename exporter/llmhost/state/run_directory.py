@@ -21,8 +21,11 @@ def trusted_directory(folder: Path) -> Iterator[int]:
     """Open the folder; OSError where other users might change what is in it."""
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        if os.fstat(directory).st_uid not in trusted_owners():
+        found = os.fstat(directory)
+        if found.st_uid not in trusted_owners():
             raise PermissionError(1, "the folder is neither root's nor of this user")
+        if found.st_mode & (0o002 if found.st_gid in {0, os.getegid()} else 0o022):
+            raise PermissionError(1, "others can write to the folder")
         yield directory
     finally:
         os.close(directory)

@@ -8,6 +8,7 @@ from llmhost.decide.cleanup.steps import CleanupRequest, Condition, Ending, Plan
 from llmhost.decide.process_trees import Listening
 from llmhost.derive.host_view import HostView
 from llmhost.derive.orphans import orphan_conditions
+from llmhost.derive.segment_age import latest_change
 from llmhost.derive.unit_membership import UnitMembership, UnitMemberships
 from llmhost.model.host import Host
 from llmhost.model.ids import ProcessId, UnitId
@@ -54,11 +55,21 @@ class PlanContext:
         known = self.view.history.process_runs.get(process.id)
         return known.unit if known is not None else None
 
-    def started_at(self, process: Process) -> float:
-        """Return its start time, in seconds since the epoch, by the clock as it is set now."""
-        snapshot = self.view.snapshot
-        booted_at = snapshot.at - snapshot.at_monotonic - self.host.boottime_ahead_seconds
-        return booted_at + process.id.start_ticks / self.host.ticks_per_second
+    @property
+    def boottime(self) -> float:
+        """Now, in seconds on CLOCK_BOOTTIME."""
+        return self.view.snapshot.at_monotonic + self.host.boottime_ahead_seconds
+
+    def started(self, process: Process) -> float:
+        """Return its start, in seconds on CLOCK_BOOTTIME."""
+        return process.id.start_ticks / self.host.ticks_per_second
+
+    def latest_change(self, segment: Segment) -> float:
+        return latest_change(segment, self.view.history, self.host)
+
+    def seems_changed(self, segment: Segment) -> float:
+        """Return the time of its last change by the wall clock as it is set now, in seconds on CLOCK_BOOTTIME."""
+        return segment.changed_at - self.view.snapshot.at + self.boottime
 
     def wants(self, process: Process, condition: Condition) -> bool:
         if self.request.kinds and condition not in self.request.kinds:
@@ -66,7 +77,7 @@ class PlanContext:
         if self.request.units and self.unit_of(process) not in self.request.units:
             return False
         older = self.request.older_than_seconds
-        return not older or self.view.snapshot.at - self.started_at(process) >= older
+        return not older or self.boottime - self.started(process) >= older
 
     def was_planned(self, process: Process, condition: Condition) -> bool:
         return self.first is None or (process.id, condition) in self.first.processes

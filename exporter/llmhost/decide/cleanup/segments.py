@@ -1,5 +1,6 @@
 """The segments that a clean-up removes: of known kinds, and such that no process can open any more. Pure."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -7,8 +8,9 @@ from dataclasses import dataclass, field
 from llmhost.decide.cleanup.context import PlanContext
 from llmhost.decide.cleanup.steps import Removal, Skipped
 from llmhost.derive.activation import activation_began, waits_to_restart
+from llmhost.derive.segment_age import CLOCK_SECONDS
 from llmhost.derive.segments import SegmentState
-from llmhost.model.children import is_bare_child
+from llmhost.model.children import is_bare_child, is_python
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Ok
@@ -18,7 +20,7 @@ REPORTED_ONLY: Mapping[SegmentKind, str] = {
     SegmentKind.CUDA: "files of CUDA and MPS are never removed: a driver may come for them",
     SegmentKind.OTHER: "files of unknown names are never removed: shm.kinds in the config says what they are",
 }
-_CLOCK_SECONDS = 1.0  # by which the clocks of a process's start and a file's change may differ (ticks, jiffies, NTP)
+_NOBODY = (math.inf, None)
 _UNHELD = "nobody holds them, and nobody is left who may come for them"
 
 
@@ -76,7 +78,7 @@ class _Rules:
         if request.units and self.unit_of(segment) not in request.units:
             return False
         older = request.older_than_seconds
-        return not older or self._context.view.snapshot.at - segment.changed_at >= older
+        return not older or self._context.boottime - self._context.latest_change(segment) >= older
 
     def skipped(self, segment: Segment, because: str) -> Skipped:
         return Skipped(subject=segment, unit=self.unit_of(segment), because=because)
@@ -89,8 +91,9 @@ class _Rules:
         uid = self._context.request.uid
         if uid not in (0, segment.uid):
             return frozenset(), f"user {segment.uid}'s: for root to remove"
-        for name, began_at in self._starting:
-            if segment.changed_at >= began_at:
+        latest = self._context.latest_change(segment)
+        for name, began in self._starting:
+            if latest >= began - CLOCK_SECONDS:
                 return frozenset(), f"{name} is starting, and this is no older: clean once that is up"
         after, why = self._judge_creator(segment)
         if not why and segment.kind is SegmentKind.PYTHON_SHM:
@@ -122,20 +125,28 @@ class _Rules:
 
 
 class _PossibleOpeners:
-    """Processes that may still open a segment of Python's multiprocessing by its name, which names no creator."""
+    """Processes that may still open a segment of Python's multiprocessing by its name, which names no creator.
+
+    Those of its user are what uses multiprocessing. Those of the unit whose processes held it are all Pythons: nothing
+    shows that one uses SharedMemory(track=False).
+    """
 
     def __init__(self, context: PlanContext, ending: Mapping[ProcessId, bool]) -> None:
         self._unreadable = context.table.unreadable
-        self._staying: dict[int, tuple[float, Process]] = {}  # by uid, the oldest that stays
+        self._context = context
+        self._staying: dict[int | UnitId, tuple[float, Process]] = {}  # by user and by unit, the oldest that stays
         self._ending: dict[int, list[tuple[float, ProcessId]]] = {}
         for process in context.table.by_pid.values():
-            if process.zombie or process.uid is None or not _uses_multiprocessing(process):
+            started = context.started(process)
+            user = process.uid if _uses_multiprocessing(process) else None
+            if process.zombie:
                 continue
-            started_at = context.started_at(process)
-            if process.id in ending:
-                self._ending.setdefault(process.uid, []).append((started_at, process.id))
-            elif process.uid not in self._staying or started_at < self._staying[process.uid][0]:
-                self._staying[process.uid] = (started_at, process)
+            if process.id not in ending:
+                for key in (user, context.unit_of(process) if is_python(process) else None):
+                    if key is not None and (key not in self._staying or started < self._staying[key][0]):
+                        self._staying[key] = (started, process)
+            elif user is not None:
+                self._ending.setdefault(user, []).append((started, process.id))
         for of_user in self._ending.values():
             of_user.sort()
 
@@ -143,11 +154,19 @@ class _PossibleOpeners:
         """Return those of the plan that are as old, or the reason why one that stays keeps the segment."""
         if self._unreadable:
             return frozenset(), "not every process can be read, and one may come for it by name: root can tell"
-        until = segment.changed_at + _CLOCK_SECONDS
-        started_at, process = self._staying.get(segment.uid, (until + 1, None))
-        if process is not None and started_at <= until:
-            why = f"{process.name} is as old and its user's, and may come for it by name: can go after that"
-            return frozenset(), why
+        until = self._context.latest_change(segment) + CLOCK_SECONDS
+        unit = self._context.view.history.segment_units.get(segment.id)
+        for whose, started, process in (
+            ("user's", *self._staying.get(segment.uid, _NOBODY)),
+            ("unit's", *(self._staying.get(unit, _NOBODY) if unit is not None else _NOBODY)),
+        ):
+            if process is not None and started <= until:
+                certain = started <= self._context.seems_changed(segment) + CLOCK_SECONDS
+                as_old = "is as old and" if certain else "may be as old, as the clock was set or not watched since, is"
+                return (
+                    frozenset(),
+                    f"{process.name} {as_old} its {whose}, and may come for it by name: can go after that",
+                )
         ending = self._ending.get(segment.uid, [])
         count = bisect_right(ending, until, key=lambda entry: entry[0])
         return frozenset(process_id for _, process_id in ending[:count]), ""
@@ -158,14 +177,12 @@ def _uses_multiprocessing(process: Process) -> bool:
 
 
 def _starting_units(context: PlanContext) -> Iterator[tuple[str, float]]:
-    """Yield the units that are starting, with the earliest time at which they began, in seconds since the epoch.
+    """Yield the units that are starting, with the earliest time at which they began, in seconds on CLOCK_BOOTTIME.
 
-    CLOCK_MONOTONIC stands still while the machine is suspended, which it may have been in between.
+    systemd gives it on CLOCK_MONOTONIC, which stands still while the machine is suspended: they may differ since.
     """
-    snapshot = context.view.snapshot
     for unit in context.units.values():
         if unit.active_state != "activating" or waits_to_restart(unit):
             continue
         began = activation_began(unit)
-        ago = float("inf") if began is None else snapshot.at_monotonic - began + context.host.boottime_ahead_seconds
-        yield unit.id.name, snapshot.at - ago - _CLOCK_SECONDS
+        yield unit.id.name, -math.inf if began is None else began

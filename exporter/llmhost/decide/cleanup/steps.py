@@ -85,6 +85,7 @@ class Result(StrEnum):
     GONE = "gone"  # it ended or disappeared by itself before
     SPARED = "spared"  # it is in use, or another one by now: nothing was done
     DENIED = "denied"  # no permission
+    FAILED = "failed"  # it could not be done, or not be checked: nothing was done
     STUCK = "stuck"  # it does not die: it hangs in the kernel
 
 
@@ -112,7 +113,7 @@ class CleanupReport:
     @property
     def complete(self) -> bool:
         """True if every step was done, or rightly spared: what is in use should stay."""
-        failed = {Result.DENIED, Result.STUCK}
+        failed = {Result.DENIED, Result.FAILED, Result.STUCK}
         return not self.not_begun and not any(outcome.result in failed for outcome in self.outcomes)
 
     @property

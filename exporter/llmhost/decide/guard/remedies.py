@@ -22,6 +22,7 @@ from llmhost.decide.process_trees import (
 )
 from llmhost.derive.activation import activation_began, is_up
 from llmhost.derive.parentage import ancestors
+from llmhost.derive.segment_age import CLOCK_SECONDS, latest_change
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.derive.unit_membership import UnitMemberships
 from llmhost.model.history.history import History
@@ -32,7 +33,6 @@ from llmhost.model.segment import SharedMemory
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit
 
-_CLOCK_SECONDS = 1.0  # between a segment's change and a run's begin, by the error of their clocks
 _OF_ENDED_RUN = "of an ended run"
 _REASONS = KeepReasons(
     above="below it is {}, which stays",
@@ -54,8 +54,6 @@ class StartingUnit:
     unit: Unit
     owners: UnitMemberships
     history: History
-    at: float  # seconds since the epoch
-    at_monotonic: float
     own_pid: int
 
     @property
@@ -92,8 +90,6 @@ def starting_unit(snapshot: Snapshot, history: History, unit: UnitId, own_pid: i
             units=by_id, processes=processes.value, host=host.value, process_runs=history.process_runs
         ),
         history=history,
-        at=snapshot.at,
-        at_monotonic=snapshot.at_monotonic,
         own_pid=own_pid,
     )
 
@@ -140,14 +136,13 @@ def removals(own: StartingUnit, shared: SharedMemory, policy: Policy) -> tuple[t
     began = activation_began(own.unit)
     if not isinstance(states, Ok) or began is None:
         return (), ""
-    ago = own.at_monotonic - began + own.owners.host.boottime_ahead_seconds
     found = tuple(
         Removal(segment=segment, unit=own.unit.id, because="stale, and of an ended run")
         for segment in shared.segments
         if own.history.segment_units.get(segment.id) == own.unit.id
         and states.value[segment.id] is SegmentState.STALE
         and segment.kind not in REPORTED_ONLY
-        and segment.changed_at < own.at - ago - _CLOCK_SECONDS
+        and latest_change(segment, own.history, own.owners.host) < began - CLOCK_SECONDS
     )
     if not found:
         return (), ""

@@ -10,6 +10,7 @@ V = TypeVar("V")
 MAX_UNITS = 1000
 MAX_PROCESSES = 4096
 MAX_SEGMENTS = 10_000
+MAX_CLOCK_OFFSETS = 100
 
 
 def newest(entries: Mapping[K, V], most: int) -> Mapping[K, V]:

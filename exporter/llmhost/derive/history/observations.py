@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from llmhost.config.schema import Policy
 from llmhost.derive.history.changes import with_changed, with_time
+from llmhost.derive.history.clock_offsets import next_clock_offsets
 from llmhost.derive.history.events import state_label
 from llmhost.derive.history.gpu_use import with_gpu_use
 from llmhost.derive.history.processes import next_orphan_since, next_process_runs
@@ -22,6 +23,7 @@ def with_observation(history: History, snapshot: Snapshot, policy: Policy) -> Hi
     """Take in a snapshot. What a source that failed would have changed stays as it was."""
     if isinstance(snapshot.host, Ok) and not history.boot_id:  # another boot is another run of the exporter
         history = replace(history, boot_id=snapshot.host.value.boot_id)
+    history = replace(history, clock_offsets=next_clock_offsets(history.clock_offsets, snapshot))
     history = replace(history, readiness=next_readiness(history.readiness, snapshot))
     history = _with_processes(history, snapshot)
     history = _with_segments(history, snapshot)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from llmhost.model.clock_offset import ClockOffset
 from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.ids import GpuUuid, ProcessId, RunId, UnitId
 from llmhost.model.segment import SegmentId
@@ -57,6 +58,7 @@ class History:
     gpu_sets: Mapping[UnitId, LearntGpus] = field(default_factory=dict)
     readiness: Mapping[UnitId, Readiness] = field(default_factory=dict)  # its past_seconds outlive the boot
     # Of one boot, and dropped with it:
+    clock_offsets: tuple[ClockOffset, ...] = ()  # by time
     holdings: Mapping[UnitId, Holdings] = field(default_factory=dict)
     process_runs: Mapping[ProcessId, RunId] = field(default_factory=dict, metadata={"json": "belongings"})
     segment_units: Mapping[SegmentId, UnitId] = field(default_factory=dict)  # whose processes held it last

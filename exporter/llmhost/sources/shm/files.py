@@ -2,8 +2,9 @@
 
 import errno
 import os
+import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -44,6 +45,8 @@ def list_files(
     overdue: Callable[[], bool],
     before: Mapping[int, File] = _NONE,
     is_known: Callable[[str], bool] = lambda _path: False,
+    *,
+    mount_points: Collection[str] = (),
 ) -> FileListing:
     """List the regular files below `root` that are of its own filesystem; no symlink below it is followed.
 
@@ -51,11 +54,14 @@ def list_files(
     first in the listing, being the newest, and must not hide what was there before. `before` is what was listed the
     last time: what is the same is given again, which spares a new object for each.
 
+    What is mounted at one of the `mount_points`, which are paths below the root, is not touched: any user may mount a
+    FUSE file system that never answers (fusermount(1)).
+
     Raises OSError when the root cannot be listed, TimeoutError when overdue.
     """
     descriptor = os.open(root, _DIRECTORY)
     try:
-        walk = _Walk(os.fstat(descriptor).st_dev, most, overdue, is_known)
+        walk = _Walk(os.fstat(descriptor).st_dev, most, overdue, is_known, mount_points)
         walk.into(descriptor, "", 0)
     finally:
         os.close(descriptor)
@@ -69,7 +75,14 @@ def list_files(
 
 
 class _Walk:
-    def __init__(self, device: int, most: int, overdue: Callable[[], bool], is_known: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        device: int,
+        most: int,
+        overdue: Callable[[], bool],
+        is_known: Callable[[str], bool],
+        mount_points: Collection[str],
+    ) -> None:
         self.device = device
         self.files: list[File] = []
         self.unlisted = 0
@@ -77,6 +90,7 @@ class _Walk:
         self._directories_remaining = _MOST_DIRECTORIES
         self._is_known = is_known
         self._overdue = overdue
+        self._mount_points = mount_points
         self._entries = 0
 
     def into(self, descriptor: int, prefix: str, depth: int) -> None:
@@ -85,6 +99,8 @@ class _Walk:
         with os.scandir(descriptor) as entries:
             for entry in entries:
                 self._check_time()
+                if self._mount_points and prefix + _text(entry.name) in self._mount_points:
+                    continue
                 if entry.is_dir(follow_symlinks=False):
                     directories.append(entry.name)
                 elif entry.is_file(follow_symlinks=False):
@@ -134,6 +150,17 @@ class _Walk:
             self.files.append(
                 File(path, file_stat.st_ino, file_stat.st_size, blocks, file_stat.st_ctime_ns, file_stat.st_uid)
             )
+
+
+def mount_points_below(root: str, mountinfo: bytes) -> frozenset[str]:
+    """Find what is mounted below a directory, by a /proc/PID/mountinfo (proc(5)); gives paths below the directory."""
+    before = os.fsencode(os.path.realpath(root)).rstrip(b"/") + b"/"
+    points = (_unescaped(line.split(b" ", 5)[4]) for line in mountinfo.splitlines())
+    return frozenset(text_of(point.removeprefix(before)) for point in points if point.startswith(before))
+
+
+def _unescaped(field: bytes) -> bytes:
+    return re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), field) if b"\\" in field else field
 
 
 def _text(name: str) -> str:

@@ -18,7 +18,7 @@ from llmhost.model.segment import Segment, SegmentId, SegmentKind, SharedMemory
 from llmhost.model.segment_names import NameRow, kind_of
 from llmhost.sources.base import SourceError
 from llmhost.sources.procfs import INITIAL_PID_NAMESPACE
-from llmhost.sources.shm.files import File, FileListing, list_files
+from llmhost.sources.shm.files import File, FileListing, list_files, mount_points_below
 from llmhost.sources.shm.holders import Claim, Holders
 from llmhost.sources.shm.process import Inspector
 
@@ -135,11 +135,18 @@ class ShmSource:
                 lambda: self._monotonic() > deadline,
                 self._last_files,
                 lambda path: kind_of(path, self._names)[0] is not SegmentKind.OTHER,
+                mount_points=self._mount_points(),
             )
         except TimeoutError as error:
             raise SourceError(Cause.TIMEOUT, f"{self._shm}: {error}") from error
         except OSError as error:
             raise self._unlistable(error) from error
+
+    def _mount_points(self) -> frozenset[str]:
+        try:
+            return mount_points_below(self._shm, (self._procfs / "self/mountinfo").read_bytes())
+        except OSError:  # a reading that depends on it fails by itself
+            return frozenset()
 
     def _unlistable(self, error: OSError) -> SourceError:
         detail = f"{self._shm}: {error.strerror}"

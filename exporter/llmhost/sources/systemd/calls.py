@@ -1,5 +1,6 @@
 """Calls to systemd, and to the bus about it: one per function. Errors are those of BusConnection.call."""
 
+import asyncio
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -77,6 +78,19 @@ class Systemd:
     async def version(self) -> str:
         (version,) = await self.bus.call(self._properties_of(MANAGER_PATH), "Get", "ss", MANAGER, "Version")
         return str(version)
+
+    async def boot_times(self) -> tuple[tuple[float, float], ...]:
+        """When systemd began, and when the boot was done, each in seconds since the epoch and on CLOCK_MONOTONIC."""
+        found = []
+        for name in ("UserspaceTimestamp", "FinishTimestamp"):
+            calls = [
+                self.bus.call(self._properties_of(MANAGER_PATH), "Get", "ss", MANAGER, property_name)
+                for property_name in (name, f"{name}Monotonic")
+            ]
+            (realtime,), (monotonic,) = await asyncio.gather(*calls)
+            if realtime and monotonic:  # microseconds; 0: not yet
+                found.append((realtime / 1e6, monotonic / 1e6))
+        return tuple(found)
 
     async def loaded(self, globs: Collection[str]) -> list[tuple[str, str]]:
         """Name and load state of the loaded units that match; loads none. Aliases are not matched."""

@@ -18,6 +18,7 @@ _RESULTS: Mapping[Result, tuple[str, str, Style]] = {  # the word for an ending,
     Result.GONE: ("gone by itself", "gone by itself", Style.GOOD),
     Result.SPARED: ("spared", "spared", Style.PLAIN),
     Result.DENIED: ("not allowed", "not allowed", Style.BAD),
+    Result.FAILED: ("failed", "failed", Style.BAD),
     Result.STUCK: ("does not die", "stuck", Style.BAD),
 }
 
@@ -139,7 +140,7 @@ def _outcomes(outcomes: Sequence[Outcome], width: int) -> Iterator[Line]:
         if isinstance(outcome.step, Ending):
             word, _, style = _RESULTS[outcome.result]
             took = f" ({span(outcome.seconds)})" if outcome.result is Result.DONE else ""
-            said = f"{outcome.step.process.name}{took}{f': {outcome.detail}' if outcome.detail else ''}"
+            said = f"{outcome.step.process.name}{took}{_why(outcome.result, outcome.detail, 'ended')}"
             first: Line = (("  ", Style.PLAIN), (padded(word, 14), style), (" ", Style.PLAIN))
             yield from folded(said, width=width, first=first, indent=" " * 17)
     of_files = (
@@ -149,7 +150,13 @@ def _outcomes(outcomes: Sequence[Outcome], width: int) -> Iterator[Line]:
         _, word, style = _RESULTS[result]
         first = (("  ", Style.PLAIN), (padded(word, 14), style), (" ", Style.PLAIN))
         said = _files([removal.segment for removal in removals])
-        yield from folded(f"{said}{f': {detail}' if detail else ''}", width=width, first=first, indent=" " * 17)
+        yield from folded(f"{said}{_why(result, detail, 'removed')}", width=width, first=first, indent=" " * 17)
+
+
+def _why(result: Result, detail: str, verb: str) -> str:
+    if result is Result.FAILED:
+        return f": could not be {verb} ({detail})"
+    return f": {detail}" if detail else ""
 
 
 def _not_touched(plan: Plan, width: int) -> Iterator[Line]:

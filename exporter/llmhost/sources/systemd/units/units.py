@@ -1,6 +1,7 @@
 """The watched units of one run of systemd: read once, then kept up to date by signals."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine
@@ -66,12 +67,15 @@ class Units:
         self._reloading = False
         self._syncs = Requests()
         self._version = ""
+        self._boot_times: tuple[tuple[float, float], ...] = ()
         self._warn = OnceLog(log).warning  # each text once for a run of systemd
 
     async def run(self) -> None:
         async with self._tasks:
             await self._systemd.subscribe()
             self._version = await self._systemd.version()
+            with contextlib.suppress(CallFailedError):  # one without these properties
+                self._boot_times = await self._systemd.boot_times()
             self._spawn(self._discovery.run())
             self._running = True  # what came before is in the reads that follow
             self.resync()
@@ -127,7 +131,9 @@ class Units:
         for why in unreadable:
             self._warn(why)
         units.sort(key=lambda unit: unit.id)
-        return UnitsReport(systemd_version=self._version, units=tuple(units), resyncs=resyncs)
+        return UnitsReport(
+            systemd_version=self._version, units=tuple(units), resyncs=resyncs, boot_times=self._boot_times
+        )
 
     # signals
 
