@@ -164,9 +164,11 @@ DRIVER = "install or load the NVIDIA driver (modprobe nvidia), and see dmesg"
         (
             "remedies of which systemd proves nothing",
             [
-                "vllm.service waits for what ended runs have left to be gone (enough is free); 3 s of 100 s",
-                "vllm.service: systemd does not tell of the unit: nothing can be told to be of an ended run",
-                "vllm.service: free after 3.0 s: 40.0 GiB or more free on GPU 0",
+                "vllm.service waits to see what ended runs have left (enough is free): systemd does not tell of the unit "
+                "(no bus (no socket)); 0 s of 100 s",
+                "vllm.service: systemd does not tell of the unit (no bus (no socket)): nothing can be told to be of an "
+                "ended run",
+                "vllm.service: free after 3.2 s: 40.0 GiB or more free on GPU 0",
             ],
         ),
         (

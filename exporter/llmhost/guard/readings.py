@@ -1,4 +1,4 @@
-"""The readings of one run of the guard: memory before every step, all else when it is asked for."""
+"""The readings of one run of the guard: memory before every step, the files once, all else when it is asked for."""
 
 import os
 from typing import Any
@@ -8,27 +8,32 @@ from llmhost.collect.worker import Ticket, Worker
 from llmhost.config.schema import Config
 from llmhost.decide.guard.state import Inputs, Query, RemedyProgress
 from llmhost.decide.guard.target import Target, WaitLimit
+from llmhost.guard.inputs import Files
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.model.unit import UnitsReport
+from llmhost.runtime.bounded_call import BoundedCall
 
 FIRST_SECONDS = 5.0  # for the driver's first answer, and for lists: a machine that boots has much to do
 _MEMORY_SECONDS = 2.0  # for one reading
 _LATE_SECONDS = 1.5  # after which the call that it hangs in is the reading
 _MEMORY_WAIT_SECONDS = 0.1  # in one step; it takes a millisecond
+_SHM_WAIT_SECONDS = 0.1  # in one step; it takes no time, unless something else than a tmpfs is mounted there
 _SECONDS = {Query.HOST: 2.0, Query.UNITS: 2.0, Query.LISTS: FIRST_SECONDS, Query.PROCESSES: FIRST_SECONDS}
 
 
 class GuardReadings:
     """For use by one thread, which nothing in here blocks for longer than _MEMORY_WAIT_SECONDS."""
 
-    def __init__(self, sources: Sources, config: Config, target: Target, limit: WaitLimit, *, needs_shm: bool) -> None:
+    def __init__(self, sources: Sources, files: Files, target: Target, limit: WaitLimit, *, needs_shm: bool) -> None:
         self._sources = sources
-        self._config = config
+        self._files = files
+        self._config = sources.config
         self._timed = (
             target.unit if target.is_own and not limit.may_extend else None
         )  # TimeoutStartSec= limits the wait
         self._needs_shm = needs_shm
+        self._shm: BoundedCall[int | None] | None = None
         self._memory: Ticket[NvmlReport] | None = None
         self._memory_requested_at = 0.0
         self._tickets: dict[Query, tuple[Worker[Any], Ticket[Any]]] = {}
@@ -41,18 +46,25 @@ class GuardReadings:
         """Have systemd report these units from now on."""
         self._sources.configure(guard_config(self._config, units))
 
+    def configure(self, config: Config, units: tuple[str, ...]) -> None:
+        """Go by this config from now on."""
+        self._config = config
+        self.watch(units)
+
     def take(self, remedies: RemedyProgress | None, *, terminated: bool) -> Inputs:
         """Read memory, and take what else has come."""
         memory, units = self._take_memory(), self._take(Query.UNITS)
         return Inputs(
             at=self._sources.clock.time(),
+            config=self._files.config.take(),
+            history=self._files.history.take(),
             memory=memory,
             host=self._take(Query.HOST),
             units=units,
             lists=self._take(Query.LISTS),
             processes=self._take(Query.PROCESSES),
             command_began=self._command_began(units),
-            shm_free_bytes=self._sources.shm_free_bytes() if self._needs_shm else None,
+            shm_free_bytes=self._take_shm() if self._needs_shm else None,
             remedies=remedies,
             terminated=terminated,
         )
@@ -89,6 +101,17 @@ class GuardReadings:
         elif self._sources.clock.monotonic() - self._memory_requested_at >= _LATE_SECONDS:
             return Failed(Cause.TIMEOUT, self._sources.driver.doing(), self._sources.driver.stuck())
         return reading
+
+    def _take_shm(self) -> int | None:
+        """Give the space that is free in /dev/shm; None where that is not known."""
+        if self._shm is None:
+            self._shm = BoundedCall(self._sources.shm_free_bytes, name="llmhost-shm-free")
+        try:
+            free_bytes = self._shm.result(self._sources.clock.monotonic() + _SHM_WAIT_SECONDS)
+        except TimeoutError:
+            return None
+        self._shm = None
+        return free_bytes
 
     def _command_began(self, units: Reading[UnitsReport] | None) -> float | None:
         if self._timed is None or not isinstance(units, Ok):
