@@ -15,6 +15,7 @@ from llmhost.decide.guard.machine import step
 from llmhost.decide.guard.state import (
     Action,
     Ask,
+    Configure,
     Extend,
     Finish,
     GuardState,
@@ -100,6 +101,8 @@ def _shown(action: Action) -> str:
             return f"ask {query.name}"
         case Watch(names):
             return f"watch {' '.join(names)}"
+        case Configure():
+            return "configure"
         case Extend(seconds):
             return "extend" if seconds == 10.0 else f"extend by {seconds} s"
         case Inform():

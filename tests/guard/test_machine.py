@@ -100,6 +100,7 @@ HOLDER = "GPU 0 (9.0 of 40.0 GiB free): 69.0 GiB python3 pid 50 (other, since T)
 NAMELESS = "waits for GPU 0 (9.0 of 40.0 GiB free)"
 END = "end process 50, or give this unit other GPUs"
 STUCK = "process 50 python3 of an ended run does not die, and only a GPU reset or a reboot ends it"
+SILENT = "systemd does not tell of the unit (no bus (no socket))"
 RESET = "reset the GPU (nvidia-smi --gpu-reset), or reboot"
 DRIVER = "install or load the NVIDIA driver (modprobe nvidia), and see dmesg"
 
@@ -164,10 +165,8 @@ DRIVER = "install or load the NVIDIA driver (modprobe nvidia), and see dmesg"
         (
             "remedies of which systemd proves nothing",
             [
-                "vllm.service waits to see what ended runs have left (enough is free): systemd does not tell of the unit "
-                "(no bus (no socket)); 0 s of 100 s",
-                "vllm.service: systemd does not tell of the unit (no bus (no socket)): nothing can be told to be of an "
-                "ended run",
+                f"vllm.service waits to see what ended runs have left (enough is free): {SILENT}; 0 s of 100 s",
+                f"vllm.service: {SILENT}: nothing can be told to be of an ended run",
                 "vllm.service: free after 3.2 s: 40.0 GiB or more free on GPU 0",
             ],
         ),

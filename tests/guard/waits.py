@@ -364,7 +364,11 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
         (
             (0.2, {**FREE, **BUSY, **HOST_READ, "units": FAILS}, "extend, say WAITS, ask UNITS"),
             (3.1, {**FREE, **BUSY}, "extend"),
-            (3.2, {**FREE, **BUSY}, "say REMEDIES_UNPROVEN (systemd does not tell of the unit (no bus (no socket))), say FREE, end free"),
+            (
+                3.2,
+                {**FREE, **BUSY},
+                "say REMEDIES_UNPROVEN (systemd does not tell of the unit (no bus (no socket))), say FREE, end free",
+            ),
         ),
     ),
     "remedies that began late, as the history did not answer": (
