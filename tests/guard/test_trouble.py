@@ -1,4 +1,4 @@
-"""The guard's answer under trouble, cell by cell, and inputs that are stalled in reality."""
+"""The guard's answer under trouble, cell by cell."""
 
 import re
 from itertools import product

@@ -45,6 +45,12 @@ def looks(failed: FailedLook | None = None, **given: Any) -> Mapping[str, Any]: 
     return {"remedies": RemedyProgress(began=0.0, failed=failed, **given)}
 
 
+def need_unknown(timeout: float) -> GuardState:
+    """Give a run in a unit's own start, of which systemd alone knows what it needs."""
+    return state(OWN, timeout=timeout, may_extend=True, gpus=(), free_bytes=None)
+
+
+NEED_UNKNOWN = need_unknown(100.0)
 LOOKS, SETTLED = looks(), looks(settled=True)
 PROCESSES_LATE = looks(FailedLook("processes are late", lasts=False))
 HIDDEN = looks(FailedLook("processes are hidden", lasts=True))
@@ -61,7 +67,6 @@ PASSES = {**HOST_READ, **starting()}
 EMPTY = {"memory": used(0.5)}
 UNLISTED = {"memory": Ok(report([gpu(1)]))}
 GROWING = {"memory": Ok(report([gpu(1), gpu(2)]))}
-NEEDS_UNKNOWN = state(OWN, timeout=100.0, may_extend=True, gpus=(), free_bytes=None)
 ALL_NEED_UNKNOWN = state(SERVICE, timeout=100.0, gpus=(), free_bytes=None)
 
 Key: TypeAlias = tuple[str, str, str]  # row, column, and what follows

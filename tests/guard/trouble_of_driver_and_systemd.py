@@ -1,7 +1,6 @@
 """The guard's answer where the driver or systemd is in trouble."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from tests.guard.steps import (
     FAILS,
@@ -26,7 +25,7 @@ from tests.guard.trouble import (
     GROWING,
     LATE,
     LOOKS,
-    NEEDS_UNKNOWN,
+    NEED_UNKNOWN,
     OFF_THE_BUS,
     PASSES,
     REAPS_BY_OPTIONS,
@@ -34,9 +33,8 @@ from tests.guard.trouble import (
     UNLISTED,
     Key,
     Wait,
+    need_unknown,
 )
-
-from llmhost.decide.guard.target import WaitLimit
 
 DRIVER_AND_SYSTEMD: Mapping[Key, Wait] = {
     ("GPU memory", "late", "the call that it hangs in is told, and memory has to be read again"): (
@@ -129,7 +127,7 @@ DRIVER_AND_SYSTEMD: Mapping[Key, Wait] = {
         ((0.1, {**KNOWN, **FREE}, "extend, say FREE, end free"),),
     ),
     ("systemd", "late", "memory is judged as for an unknown need, on the GPUs that the environment leaves"): (
-        NEEDS_UNKNOWN,
+        NEED_UNKNOWN,
         (
             (0.1, HELD, FIRST_ACTIONS),
             (2.2, {**HELD, **HOST_READ, "units": BUSY}, "extend, say WAITS, ask UNITS, ask LISTS"),
@@ -138,7 +136,7 @@ DRIVER_AND_SYSTEMD: Mapping[Key, Wait] = {
         ),
     ),
     ("systemd", "late", "free memory lets nothing on before systemd has told"): (
-        NEEDS_UNKNOWN,
+        NEED_UNKNOWN,
         (
             (2.2, {**EMPTY, **HOST_READ, "units": BUSY}, "extend, say WAITS, ask UNITS"),
             (40.0, {**EMPTY, "units": LATE}, "extend, say WAITS, ask UNITS"),
@@ -147,7 +145,7 @@ DRIVER_AND_SYSTEMD: Mapping[Key, Wait] = {
         ),
     ),
     ("systemd", "late", "in a service's own start it is being re-executed where it is not on the bus"): (
-        NEEDS_UNKNOWN,
+        NEED_UNKNOWN,
         (
             (0.2, {**HELD, **HOST_READ, "units": OFF_THE_BUS}, "extend, ask UNITS, ask LISTS"),
             (9.0, {**HELD, "units": OFF_THE_BUS}, "extend, say WAITS, ask UNITS"),
@@ -171,7 +169,7 @@ DRIVER_AND_SYSTEMD: Mapping[Key, Wait] = {
         ),
     ),
     ("systemd", "fails for good", "held memory holds the start to the end"): (
-        replace(NEEDS_UNKNOWN, limit=WaitLimit(began=0.0, timeout_seconds=10.0, may_extend=True)),
+        need_unknown(10.0),
         (
             (2.2, {**HELD, **HOST_READ, "units": BUSY}, "extend, say WAITS, ask UNITS, ask LISTS"),
             (9.9, {**HELD, "units": LATE}, "extend, say WAITS, ask UNITS"),
@@ -179,7 +177,7 @@ DRIVER_AND_SYSTEMD: Mapping[Key, Wait] = {
         ),
     ),
     ("systemd", "fails for good", "else it is a fault at the end of the wait"): (
-        replace(NEEDS_UNKNOWN, limit=WaitLimit(began=0.0, timeout_seconds=10.0, may_extend=True)),
+        need_unknown(10.0),
         (
             (2.2, {**EMPTY, **HOST_READ, "units": BUSY}, "extend, say WAITS, ask UNITS"),
             (9.9, {**EMPTY, "units": LATE}, "extend, say WAITS, ask UNITS"),
@@ -187,7 +185,7 @@ DRIVER_AND_SYSTEMD: Mapping[Key, Wait] = {
         ),
     ),
     ("systemd", "fails for good", "its first answer has 4 s, however short the wait"): (
-        replace(NEEDS_UNKNOWN, limit=WaitLimit(began=0.0, timeout_seconds=0.0, may_extend=True)),
+        need_unknown(0.0),
         (
             (2.2, {**HELD, **HOST_READ, "units": BUSY}, "say WAITS, ask UNITS, ask LISTS"),
             (3.9, HELD, ""),

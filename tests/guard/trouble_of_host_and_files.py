@@ -113,7 +113,7 @@ HOST_AND_FILES: Mapping[Key, Wait] = {
             (
                 45.0,
                 {**FREE, **LOOKS},
-                "say REMEDIES_LATE (the host's clocks could not be read (unknown (error))), say FREE, end free",
+                "say REMEDIES_LATE (the host cannot be read (unknown (error))), say FREE, end free",
             ),
         ),
     ),
@@ -125,7 +125,7 @@ HOST_AND_FILES: Mapping[Key, Wait] = {
             (
                 3.1,
                 {**FREE, **LOOKS},
-                "say REMEDIES_UNPROVEN (the host's clocks could not be read (no procfs (no meminfo))), say FREE, end free",
+                "say REMEDIES_UNPROVEN (the host cannot be read (no procfs (no meminfo))), say FREE, end free",
             ),
         ),
     ),

@@ -1,6 +1,8 @@
 """The readings of one run of the guard: memory before every step, the files once, all else when it is asked for."""
 
 import os
+import time
+from collections.abc import Callable
 from typing import Any
 
 from llmhost.assemble.sources import Sources, guard_config
@@ -22,6 +24,25 @@ _SHM_WAIT_SECONDS = 0.1  # in one step; it takes no time, unless something else 
 _SECONDS = {Query.HOST: 2.0, Query.UNITS: 2.0, Query.LISTS: FIRST_SECONDS, Query.PROCESSES: FIRST_SECONDS}
 
 
+class FreeShm:
+    """The space that is free in /dev/shm."""
+
+    def __init__(self, read: Callable[[], int | None]) -> None:
+        self._read = read
+        self._call: BoundedCall[int | None] | None = None
+
+    def take(self) -> int | None:
+        """Give it; None where it is not known, or not yet."""
+        if self._call is None:
+            self._call = BoundedCall(self._read, name="llmhost-shm-free")
+        try:
+            free_bytes = self._call.result(time.monotonic() + _SHM_WAIT_SECONDS)
+        except TimeoutError:
+            return None
+        self._call = None
+        return free_bytes
+
+
 class GuardReadings:
     """For use by one thread, which nothing in here blocks for longer than _MEMORY_WAIT_SECONDS."""
 
@@ -32,8 +53,7 @@ class GuardReadings:
         self._timed = (
             target.unit if target.is_own and not limit.may_extend else None
         )  # TimeoutStartSec= limits the wait
-        self._needs_shm = needs_shm
-        self._shm: BoundedCall[int | None] | None = None
+        self._shm = FreeShm(sources.shm_free_bytes) if needs_shm else None
         self._memory: Ticket[NvmlReport] | None = None
         self._memory_requested_at = 0.0
         self._tickets: dict[Query, tuple[Worker[Any], Ticket[Any]]] = {}
@@ -64,7 +84,7 @@ class GuardReadings:
             lists=self._take(Query.LISTS),
             processes=self._take(Query.PROCESSES),
             command_began=self._command_began(units),
-            shm_free_bytes=self._take_shm() if self._needs_shm else None,
+            shm_free_bytes=self._shm.take() if self._shm is not None else None,
             remedies=remedies,
             terminated=terminated,
         )
@@ -101,17 +121,6 @@ class GuardReadings:
         elif self._sources.clock.monotonic() - self._memory_requested_at >= _LATE_SECONDS:
             return Failed(Cause.TIMEOUT, self._sources.driver.doing(), self._sources.driver.stuck())
         return reading
-
-    def _take_shm(self) -> int | None:
-        """Give the space that is free in /dev/shm; None where that is not known."""
-        if self._shm is None:
-            self._shm = BoundedCall(self._sources.shm_free_bytes, name="llmhost-shm-free")
-        try:
-            free_bytes = self._shm.result(self._sources.clock.monotonic() + _SHM_WAIT_SECONDS)
-        except TimeoutError:
-            return None
-        self._shm = None
-        return free_bytes
 
     def _command_began(self, units: Reading[UnitsReport] | None) -> float | None:
         if self._timed is None or not isinstance(units, Ok):

@@ -23,6 +23,7 @@ _LASTING = frozenset(
         *(Cause.NO_PERMISSION, Cause.PID_NAMESPACE, Cause.DISABLED, Cause.MALFORMED),
     }
 )
+_TOLD: Mapping[File, Topic] = {File.CONFIG: Topic.NO_CONFIG, File.HISTORY: Topic.NO_HISTORY}
 
 
 def lasts(reading: Reading[object]) -> bool:
@@ -84,9 +85,6 @@ def missed_files(state: GuardState) -> tuple[GuardState, tuple[Say, ...]]:
     return state, says
 
 
-_TOLD = {File.CONFIG: Topic.NO_CONFIG, File.HISTORY: Topic.NO_HISTORY}
-
-
 # systemd
 
 
@@ -135,11 +133,11 @@ def failed_look(state: GuardState) -> FailedLook | None:
     if isinstance(state.units, Failed):
         return FailedLook(f"systemd does not tell of the unit ({state.units.words})", systemd_is_absent(state))
     if isinstance(state.host, Failed) and not state.informed:
-        return FailedLook(f"the host's clocks could not be read ({state.host.words})", lasts(state.host))
-    if state.remedies.failed is not None:
-        return state.remedies.failed
-    awaited = _awaited_file(state)
-    return FailedLook(awaited.detail, lasts=False) if awaited is not None else None
+        return FailedLook(f"the host cannot be read ({state.host.words})", lasts(state.host))
+    failed, awaited = state.remedies.failed, _awaited_file(state)
+    if awaited is None:
+        return failed
+    return FailedLook(failed.why if failed is not None else awaited.detail, lasts=False)  # with the file it may do
 
 
 def remedies_pending(state: GuardState) -> bool:

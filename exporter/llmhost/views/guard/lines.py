@@ -18,7 +18,7 @@ _FALLING_BYTES_PER_SECOND = GIB // 10
 _MOST_GPUS = 3  # in one line
 _MOST_HOLDERS = 2  # of one GPU
 _DAY_SECONDS = 86400.0
-_SHOWN = {Topic.WAITS, Topic.FREE, Topic.GIVES_UP, Topic.TERMINATED, Topic.NEED_UNKNOWN}  # by systemctl status
+_SHOWN = frozenset({Topic.WAITS, Topic.FREE, Topic.GIVES_UP, Topic.TERMINATED, Topic.NEED_UNKNOWN})
 
 
 def log_line(say: Say, target: Target) -> str:
@@ -36,7 +36,7 @@ def log_line(say: Say, target: Target) -> str:
 
 def status_line(say: Say) -> str:
     """Give what `systemctl status` shows; "" for nothing new."""
-    return f"guard: {_text(say)}" if say.topic in _SHOWN else ""
+    return f"guard: {_text(say)}" if say.topic in _SHOWN else ""  # it shows no warnings
 
 
 def _text(say: Say) -> str:
