@@ -158,17 +158,18 @@ def test_a_config_and_a_history_that_come_late_still_count(host: Host, shm: Shm)
         exporter.series()
         shm.kill("vllm-a")
         sees(exporter, stale=2)
-    host.booted.run(["sh", "-c", "rm -rf /run/hung; mkdir /run/hung"])
-    late = "--config /run/hung/below/llmhost.yml --state-dir /run/hung/below"
+    host.booted.run(["mkdir", "/run/late"])
+    host.booted.write("/var/lib/llmhost/llmhost.yml", CONFIG)
+    late = "--config /run/late/below/llmhost.yml --state-dir /run/late/below"
     host.unit("vllm-a", "0", options=f"--clean-shm {late}")
-    with HungMount(Path("/run/hung"), ("nsenter", "-t", str(host.booted.pid), "-a")):
+    prefix = ("nsenter", "-t", str(host.booted.pid), "-a")
+    with HungMount(Path("/run/late"), late=Path(ExporterInside.STATE), prefix=prefix):
         host.start("vllm-a")
-        host.says("vllm-a", "ERROR the config does not answer: /run/hung/below/llmhost.yml: it is done without")
-        host.says("vllm-a", "WARNING there is no history: /run/hung/below does not answer")
+        host.says("vllm-a", "ERROR the config does not answer: /run/late/below/llmhost.yml: it is done without")
+        host.says("vllm-a", "WARNING there is no history: /run/late/below does not answer")
         host.says("vllm-a", r"waits to see what ended runs have left \(enough is free\).*; ([6-9]|1\d) s of")
-    host.booted.run(["cp", "-r", "/var/lib/llmhost", "/run/hung/below"])
-    host.booted.write("/run/hung/below/llmhost.yml", CONFIG)
     host.becomes("vllm-a", "running")
+    host.booted.run(["umount", "--lazy", "/run/late/below", "/run/late"])
     assert "the config has been read after" in host.log("vllm-a")
     assert "the history has been read after" in host.log("vllm-a")
     assert shm.names() & set(own.values()) == {own["unknown"]}

@@ -48,7 +48,7 @@ def test_a_history_that_does_not_answer_is_done_without_and_is_no_fault(guards: 
 def test_a_run_directory_that_does_not_answer_holds_no_start(host: Host) -> None:
     host.booted.run(["mkdir", "-p", "/run/hung"])
     host.unit("vllm-a", "0", options="--run-dir /run/hung/below")
-    with HungMount(Path("/run/hung"), ("nsenter", "-t", str(host.booted.pid), "-a")):
+    with HungMount(Path("/run/hung"), prefix=("nsenter", "-t", str(host.booted.pid), "-a")):
         host.start("vllm-a")
         host.becomes("vllm-a", "running")
     log = host.log("vllm-a")

@@ -198,6 +198,20 @@ HOST_AND_FILES: Mapping[Key, Wait] = {
             (3.0, {**FREE, "history": NO_HISTORY}, "extend, say NO_HISTORY (silent history), say FREE, end free"),
         ),
     ),
+    ("history", "late", "what fails as it comes has 3 s as well"): (
+        UNREAD,
+        (
+            (
+                3.0,
+                {**FREE, **LOOKS, **PASSES, "config": Ok(Config()), "history": NO_HISTORY},
+                "configure, extend, inform, say NO_HISTORY (silent history), say WAITS",
+            ),
+            (9.0, {**FREE, **SETTLED, "history": MISTAKE}, "extend, inform, say WAITS, ask UNITS"),
+            (10.1, {**FREE, **SETTLED, "history": MISTAKE}, "extend, inform"),
+            (11.9, {**FREE, **SETTLED}, "extend"),
+            (12.0, {**FREE, **SETTLED}, "say FREE, end free"),
+        ),
+    ),
     ("history", "fails once", "it is read again"): (
         UNREAD,
         (

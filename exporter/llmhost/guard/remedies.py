@@ -55,7 +55,8 @@ class Remedies:
         self._sources = sources
         self._processes, self._shm = sources.processes, sources.shm  # made here, as the wait asks for the first too
         self._known: Inform | None = None  # as of the last step of the wait; the snapshot is without processes
-        self._recorded = self._history = History()  # the second one with what was seen since
+        self._went_by: Inform | None = None  # in the last pass
+        self._history = History()  # the recorded one, with what was observed since
         self._lock = threading.Lock()
         self._due = threading.Event()
         self._stopping = threading.Event()
@@ -117,8 +118,8 @@ class Remedies:
         ended, pause = 0, _AGAIN_SECONDS
         self._failing = None
         try:
-            if self._recorded is not known.recorded:
-                self._recorded = self._history = known.recorded
+            if not known.has_files_of(self._went_by):  # what was observed by another config may be wrong
+                self._went_by, self._history = known, known.recorded
             ended = self._take(self._reaped(known)) if self._reap else 0
             if self._clean_shm:
                 self._take(self._removed(known))

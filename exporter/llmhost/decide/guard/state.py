@@ -128,6 +128,14 @@ class File(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class FileFailure:
+    """The last failure to read a file, and since when it fails like that."""
+
+    failed: Failed
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class FailedLook:
     """A look of the remedies that has proven nothing: neither that there is somebody to end, nor that there is not."""
 
@@ -238,7 +246,7 @@ class GuardState:
     history: History  # with what was observed since
     recorded: History = field(default_factory=History)  # as the exporter has saved it
     unread: frozenset[File] = frozenset()
-    file_failures: Mapping[File, Failed] = field(default_factory=dict)  # of those that are unread
+    file_failures: Mapping[File, FileFailure] = field(default_factory=dict)  # of those that are unread
     # The step's time, on the monotonic clock and since the epoch; the latest readings.
     now: float = NEVER
     at: float = 0.0

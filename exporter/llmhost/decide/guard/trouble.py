@@ -9,7 +9,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from llmhost.config.schema import Config
-from llmhost.decide.guard.state import Action, Configure, FailedLook, File, GuardState, Inform, Inputs, Say, Topic
+from llmhost.decide.guard.state import (
+    Action,
+    Configure,
+    FailedLook,
+    File,
+    FileFailure,
+    GuardState,
+    Inform,
+    Inputs,
+    Say,
+    Topic,
+)
 from llmhost.model.history.history import History
 from llmhost.model.reading import Cause, Failed, Ok, Reading
 
@@ -62,7 +73,10 @@ def with_files(state: GuardState, inputs: Inputs) -> tuple[GuardState, tuple[Act
             if state.remedies is not None:  # what they have found so far, they have found without it
                 state = replace(state, remedies=replace(state.remedies, settled=False))
         elif isinstance(reading, Failed):
-            state = replace(state, file_failures={**state.file_failures, file: reading})
+            before = state.file_failures.get(file)
+            goes_on = before is not None and lasts(before.failed) == lasts(reading)
+            failure = FileFailure(reading, before.since if before is not None and goes_on else state.now)
+            state = replace(state, file_failures={**state.file_failures, file: failure})
     return state, actions
 
 
@@ -80,7 +94,7 @@ def missed_files(state: GuardState) -> tuple[GuardState, tuple[Say, ...]]:
                 topic = _TOLD[file]
                 if topic is Topic.NO_CONFIG and state.refuses_on_fault:
                     topic = Topic.NO_CONFIG_REFUSED
-                state, told = warn(state, Say(topic=topic, why=state.file_failures[file].detail))
+                state, told = warn(state, Say(topic=topic, why=state.file_failures[file].failed.detail))
                 says = (*says, *told)
     return state, says
 
@@ -163,9 +177,16 @@ def remedies_give_up(state: GuardState, until: float) -> Say | None:
 
 
 def _awaited_file(state: GuardState) -> Failed | None:
-    """Give a file that may come yet, and by which the remedies would find more."""
+    """Give the failure of a file that may come yet, and by which the remedies would find more."""
     failures = (state.file_failures.get(file) for file in File if file in state.unread)
-    return next((failed for failed in failures if failed is not None and not lasts(failed)), None)
+    return next(
+        (
+            failure.failed
+            for failure in failures
+            if failure is not None and (not lasts(failure.failed) or state.now - failure.since < SURE_SECONDS)
+        ),
+        None,
+    )
 
 
 def warn(state: GuardState, say: Say) -> tuple[GuardState, tuple[Say, ...]]:
