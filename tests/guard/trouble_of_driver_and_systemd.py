@@ -14,6 +14,7 @@ from tests.guard.steps import (
     PROCESSES,
     starting,
     state,
+    units,
     used,
 )
 from tests.guard.trouble import (
@@ -159,6 +160,15 @@ DRIVER_AND_SYSTEMD: Mapping[Key, Wait] = {
             (2.2, {**FREE, **LOOKS, **HOST_READ, "units": BUSY}, "extend, say WAITS, ask UNITS"),
             (40.0, {**FREE, **LOOKS, **starting()}, "extend, inform, say WAITS"),
             (40.1, {**FREE, **SETTLED}, "say FREE, end free"),
+        ),
+    ),
+    ("systemd", "late", "it knows the unit that this runs in only later, or not any more"): (
+        NEED_UNKNOWN,
+        (
+            (0.1, {**EMPTY, **HOST_READ, **units()}, "extend, say WAITS"),
+            (9.0, {**HELD, **starting(load_state="not-found")}, "extend, say WAITS, ask LISTS"),
+            (9.1, {"memory": used(20), **starting()}, ""),
+            (9.2, EMPTY, "say FREE, end free"),
         ),
     ),
     ("systemd", "fails once", "it is asked again"): (

@@ -42,7 +42,7 @@ _AGAIN_SECONDS = 1.0  # between two passes, after one that has ended something, 
 _IDLE_SECONDS = 5.0  # and after one that has found nothing to end
 _BUSY_SECONDS = 0.2  # between two tries while another llmhost cleans up
 _LEAVING_SECONDS = 0.5  # for the step under way, as the guard ends
-_FAILED = frozenset({Cause.NO_PROCFS, Cause.TIMEOUT, Cause.UNKNOWN})  # to look; all else is an answer
+_NO_ANSWER = frozenset({Cause.NO_PROCFS, Cause.TIMEOUT, Cause.UNKNOWN})  # to who listens
 
 
 class Remedies:
@@ -162,7 +162,7 @@ class Remedies:
         own = self._own(known)
         listening = self._sources.listening(to_ask_for_listeners(own))
         steps = reaping(own, listening, self._tried)
-        unread = [failed for failed in listening.values() if isinstance(failed, Failed) and failed.cause in _FAILED]
+        unread = [failed for failed in listening.values() if isinstance(failed, Failed) and failed.cause in _NO_ANSWER]
         if unread:
             self._failing = FailedLook(f"who listens could not be read: {unread[0].words}", lasts(unread[0]))
         for skipped in steps.skipped:

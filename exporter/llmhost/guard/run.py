@@ -58,8 +58,6 @@ def guarded(request: GuardRequest, sources: Sources, began: float) -> Finish:
         )
         end = Loop(state, readings, Notifier(), remedies).run()
         if end.no_such_unit and target.unit is not None:
-            if target.is_own:
-                raise LookupError(f"systemd does not know {target.unit.name}, which this runs in")
             raise WrongUseError(f"systemd has no unit {target.unit.name}")
         _record(request.run_directory, target.unit, end, began, sources)
         return end

@@ -42,6 +42,7 @@ from llmhost.decide.guard.trouble import (
     inform,
     may_be_listed_yet,
     missed_files,
+    need_unknown,
     remedies_give_up,
     remedies_pending,
     since,
@@ -51,7 +52,7 @@ from llmhost.decide.guard.trouble import (
     with_files,
 )
 from llmhost.model.guard_run import GuardVerdict
-from llmhost.model.reading import Failed, Ok
+from llmhost.model.reading import Ok
 from llmhost.model.unit import Unit, UnitSettings, UnitsReport
 
 FIRST_SECONDS = 4.0  # however short the limit, the first answers are waited for
@@ -163,7 +164,8 @@ def _decide(state: GuardState) -> Step:
     if any(say.topic is Topic.NO_CONFIG_REFUSED for say in warnings):
         return state, (*warnings, Finish(verdict=GuardVerdict.FAULT))
     found = _found(state)
-    if found is None and state.target.unit is not None and isinstance(state.units, Ok):
+    asks_for_another = state.target.unit is not None and not state.target.is_own
+    if found is None and asks_for_another and isinstance(state.units, Ok):
         return state, (*warnings, Finish(verdict=GuardVerdict.FAULT, no_such_unit=True))
     if found is not None and found.load_state == "stub":
         state, told = warn(state, Say(topic=Topic.NOT_LOADED, why=found.id.name))
@@ -177,10 +179,10 @@ def _judge(state: GuardState, unit: Unit | None) -> Step:
     command_began = state.limit.began if state.command_began is None else state.command_began
     until, limit = state.limit.until(unit, command_began, is_own=state.target.is_own)
     until_first = max(until, state.limit.began + FIRST_SECONDS) if limit == OWN_LIMIT else until
-    need_unknown = ""
+    why_unknown = need_unknown(state) if unit is None else ""
     judged = unit
-    if unit is None and isinstance(state.units, Failed) and not systemd_is_absent(state):
-        judged, until, need_unknown = state.target.stand_in, until_first, state.units.words
+    if why_unknown:
+        judged, until = state.target.stand_in, until_first
     awaits = state.memory is None or state.host is None or (awaits_files(state) and state.now < until)
     if judged is None or awaits:
         return state, () if state.now < until_first else _give_up(state, limit, answered=False)
@@ -191,14 +193,14 @@ def _judge(state: GuardState, unit: Unit | None) -> Step:
         options=state.options,
         holders=state.holders,
         trends=state.trends,
-        need_unknown=need_unknown,
+        need_unknown=why_unknown,
         stuck=state.remedies.stuck if state.remedies is not None else (),
         at=state.at,
     )
     state = replace(state, status=status)
     if status.decision.verdict is not GuardVerdict.FREE:
         return _hold(state, status, until, limit)
-    if need_unknown:
+    if why_unknown:
         return _tell(state, status, until) if state.now < until else (state, _end_by_fault(state, systemd_fault(state)))
     return _let_on(state, status, until)
 

@@ -113,9 +113,18 @@ def systemd_is_absent(state: GuardState) -> bool:
     return lasts(units)
 
 
+def need_unknown(state: GuardState) -> str:
+    """Say why systemd has not told what is needed, though it may yet; "" where there is none, or no answer yet."""
+    if isinstance(state.units, Failed):
+        return "" if systemd_is_absent(state) else state.units.words
+    return "it does not tell of the unit" if isinstance(state.units, Ok) and state.target.is_own else ""
+
+
 def systemd_fault(state: GuardState) -> str:
-    """Say why systemd cannot be asked what is needed."""
-    return f"systemd cannot be asked: {state.units.words}" if isinstance(state.units, Failed) else ""
+    """Say why systemd could not be asked what is needed."""
+    if isinstance(state.units, Failed):
+        return f"systemd cannot be asked: {state.units.words}"
+    return "systemd does not tell of the unit that this runs in"
 
 
 # The driver
