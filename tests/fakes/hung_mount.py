@@ -4,45 +4,69 @@ import ctypes
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import pytest
 from tests.fakes.needs import missing, needs_root
 
-# The kernel asks by the pipe for what is looked up below, and its reader, which is in another process group, never
-# answers (Documentation/filesystems/autofs.rst). It ends with its parent's end of the pipe.
+# The kernel asks by the pipe for what is looked up below, and its reader, which is in another process group, answers
+# only at the end of its stdin (Documentation/filesystems/autofs.rst): ENOENT, or with what it has mounted by then.
 _SERVES = """
-import ctypes, os, sys
+import ctypes, fcntl, os, struct, sys
+READY, CATATONIC = 0x9360, 0x9362  # linux/auto_fs.h: AUTOFS_IOC_*; all that waits for the second gets ENOENT
+BIND, DETACH = 4096, 2
 libc = ctypes.CDLL(None, use_errno=True)
 reading, writing = os.pipe()
+os.setpgid(0, 0)  # of its own PID namespace
 options = f"fd={writing},pgrp={os.getpgrp()},minproto=5,maxproto=5,indirect".encode()
-failed = libc.mount(b"hung", sys.argv[1].encode(), b"autofs", 0, options)
+where, late = sys.argv[1:]
+failed = libc.mount(b"hung", where.encode(), b"autofs", 0, options)
 print(ctypes.get_errno() if failed else 0, flush=True)
 sys.stdin.read()
-libc.umount2(sys.argv[1].encode(), 2)  # MNT_DETACH
-os.close(writing)
-os.close(reading)  # whoever waits gets ENOENT
+root = os.open(where, os.O_RDONLY)
+if late:
+    os.mkdir(f"{where}/below")
+    assert libc.mount(late.encode(), f"{where}/below".encode(), None, BIND, None) == 0
+    (token,) = struct.unpack_from("=8xI", os.read(reading, 4096))  # one for all that wait for the same name
+    fcntl.ioctl(root, READY, token)
+else:
+    fcntl.ioctl(root, CATATONIC)
+    libc.umount2(where.encode(), DETACH)
 """
+
+
+class HungMount:
+    """Until the end of its `with`, each lookup below `path` waits. Then there is nothing there, or what comes late."""
+
+    def __init__(self, folder: Path, *, late: Path | None = None, prefix: Sequence[str] = ()) -> None:
+        """`prefix` is a command that enters other namespaces; `folder` and `late` are folders there."""
+        self.path = folder / "below"
+        self._command = [*prefix, sys.executable, "-c", _SERVES, str(folder), str(late or "")]
+
+    def __enter__(self) -> Self:
+        self._server = subprocess.Popen(self._command, stdin=-1, stdout=-1, text=True, process_group=0)
+        assert self._server.stdout is not None
+        error = int(self._server.stdout.readline())
+        if error:
+            self._server.communicate()
+            missing(f"the right to mount an autofs ({os.strerror(error)})")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.communicate()
+        assert self._server.returncode == 0
 
 
 @pytest.fixture
 def hung_mount(tmp_path: Path) -> Iterator[Path]:
     """Give a path in which each lookup waits until the end of the test."""
     needs_root()
-    where = tmp_path / "hung"
-    where.mkdir()
-    server = subprocess.Popen(
-        [sys.executable, "-c", _SERVES, str(where)], stdin=-1, stdout=-1, text=True, process_group=0
-    )
-    assert server.stdout is not None
-    error = int(server.stdout.readline())
-    if error:
-        server.communicate()
-        missing(f"the right to mount an autofs ({os.strerror(error)})")
-    yield where / "below"
-    server.communicate()
+    (tmp_path / "hung").mkdir()
+    with HungMount(tmp_path / "hung") as mount:
+        yield mount.path
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 The guard began at 0.0. It waits for GPU 0 of 80 GiB, 1 GiB of it reserved, of which 40 GiB must be free.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from llmhost.decide.guard.machine import step
 from llmhost.decide.guard.state import (
     Action,
     Ask,
+    Configure,
     Extend,
     Finish,
     GuardState,
@@ -29,6 +31,7 @@ from llmhost.model.history.history import History
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import Unit, UnitSettings, UnitsReport
+from llmhost.views.guard.lines import log_line
 
 Row: TypeAlias = tuple[float, Mapping[str, Any], str]
 
@@ -100,6 +103,8 @@ def _shown(action: Action) -> str:
             return f"ask {query.name}"
         case Watch(names):
             return f"watch {' '.join(names)}"
+        case Configure():
+            return "configure"
         case Extend(seconds):
             return "extend" if seconds == 10.0 else f"extend by {seconds} s"
         case Inform():
@@ -109,6 +114,15 @@ def _shown(action: Action) -> str:
         case Finish():
             flags = ("no_such_unit", "terminated", "unit_is_stopping")
             return " ".join(("end", action.verdict, *(flag for flag in flags if getattr(action, flag))))
+
+
+def lines_of(begin: GuardState, rows: Iterable[Row]) -> list[str]:
+    """Give all lines of a wait, without times of day."""
+    reached, found = begin, list[str]()
+    for now, inputs, _ in rows:
+        reached, actions = step(reached, Inputs(at=1e9 + now, **inputs), now)
+        found += [log_line(action, reached.target) for action in actions if isinstance(action, Say)]
+    return [re.sub(", since [0-9:]+", ", since T", line) for line in found]
 
 
 def played(begin: GuardState, rows: Iterable[Row]) -> GuardState:

@@ -5,9 +5,11 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.fakes.booted import booted_systemd
+from tests.fakes.hung_mount import HungMount
 from tests.fakes.inside import ExporterInside, NvmlInside, of
 from tests.guard.test_on_systemd import Host, host
 
@@ -170,3 +172,28 @@ def test_without_history_nothing_goes(host: Host, shm: Shm) -> None:
     host.becomes("vllm-a", "running")
     assert set(files.values()) <= shm.names()
     assert "no history of this boot: no file of shared memory can be told to be stale" in host.log("vllm-a")
+
+
+def test_a_config_and_a_history_that_come_late_still_count(host: Host, shm: Shm) -> None:
+    """Without this config nothing is known of processes in here, and without the history nothing of files."""
+    with ExporterInside(host.booted, NvmlInside(host.booted), config=CONFIG) as exporter:
+        own = shm.made_by("vllm-a")
+        exporter.knows("vllm-a.service")
+        exporter.series()
+        shm.kill("vllm-a")
+        sees(exporter, stale=2)
+    host.booted.run(["mkdir", "/run/late"])
+    host.booted.write("/var/lib/llmhost/llmhost.yml", CONFIG)
+    late = "--config /run/late/below/llmhost.yml --state-dir /run/late/below"
+    host.unit("vllm-a", "0", options=f"--clean-shm {late}")
+    prefix = ("nsenter", "-t", str(host.booted.pid), "-a")
+    with HungMount(Path("/run/late"), late=Path(ExporterInside.STATE), prefix=prefix):
+        host.start("vllm-a")
+        host.says("vllm-a", "ERROR the config does not answer: /run/late/below/llmhost.yml: it is done without")
+        host.says("vllm-a", "WARNING there is no history: /run/late/below does not answer")
+        host.says("vllm-a", r"waits to see what ended runs have left \(enough is free\).*; ([6-9]|1\d) s of")
+    host.becomes("vllm-a", "running")
+    host.booted.run(["umount", "--lazy", "/run/late/below", "/run/late"])
+    assert "the config has been read after" in host.log("vllm-a")
+    assert "the history has been read after" in host.log("vllm-a")
+    assert shm.names() & set(own.values()) == {own["unknown"]}

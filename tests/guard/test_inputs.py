@@ -5,10 +5,13 @@ import time
 from pathlib import Path
 
 from tests.fakes.booted import booted_systemd
-from tests.fakes.hung_mount import hung_mount
+from tests.fakes.hung_mount import HungMount, hung_mount
 from tests.fakes.nvml import fake_nvml
 from tests.guard.test_command import AT_ONCE, FREE, Guards, guards
 from tests.guard.test_on_systemd import Host, host
+
+from llmhost.guard.readings import FreeShm
+from llmhost.sources.host import read_free_bytes
 
 __all__ = ["booted_systemd", "fake_nvml", "guards", "host", "hung_mount"]
 
@@ -40,6 +43,27 @@ def test_a_history_that_does_not_answer_is_done_without_and_is_no_fault(guards: 
     code, _, lines = guards.run(*NEED, "--state-dir", str(hung_mount), "--on-fault", "refuse")
     assert code == 0
     assert f"WARNING there is no history: {hung_mount} does not answer" in lines
+
+
+def test_a_run_directory_that_does_not_answer_holds_no_start(host: Host) -> None:
+    host.booted.run(["mkdir", "-p", "/run/hung"])
+    host.unit("vllm-a", "0", options="--run-dir /run/hung/below")
+    with HungMount(Path("/run/hung"), prefix=("nsenter", "-t", str(host.booted.pid), "-a")):
+        host.start("vllm-a")
+        host.becomes("vllm-a", "running")
+    log = host.log("vllm-a")
+    assert "whether the guard is switched off is not known: /run/hung/below does not answer" in log
+    assert "free after" in log
+    assert "this run is not recorded: /run/hung/below does not answer" in log
+
+
+def test_shared_memory_that_does_not_answer_is_not_known_to_be_free_and_holds_up_nobody(
+    hung_mount: Path,
+) -> None:
+    hung = FreeShm(lambda: read_free_bytes(hung_mount))
+    assert (hung.take(), hung.take()) == (None, None)
+    answers = FreeShm(lambda: read_free_bytes(Path("/proc/self")))  # proc(5) has no space
+    assert (answers.take(), answers.take()) == (0, 0)
 
 
 def test_run_by_hand_a_broken_config_is_wrong_use(guards: Guards, tmp_path: Path) -> None:

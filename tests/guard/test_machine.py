@@ -1,12 +1,11 @@
 """The guard's state machine, by the tables of waits.py."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from tests.fakes.values import GIB, gpu, memory, report
-from tests.guard.steps import FAILS, HOST_READ, KNOWN, OWN, played, shown, starting, state, used
+from tests.guard.steps import FAILS, HOST_READ, KNOWN, OWN, lines_of, played, shown, starting, state, used
 from tests.guard.waits import TABLES
 
 from llmhost.decide.guard.machine import step
@@ -86,20 +85,11 @@ def test_a_command_by_hand_is_what_starts() -> None:
     played(begin, [(0.1, {**KNOWN, "memory": used(8)}, "extend, ask LISTS")])
 
 
-def lines(name: str) -> Sequence[str]:
-    """Give all lines of a wait, without times of day."""
-    state, rows = TABLES[name]
-    found = []
-    for now, inputs, _ in rows:
-        state, actions = step(state, Inputs(at=1e9 + now, **inputs), now)
-        found += [log_line(action, state.target) for action in actions if isinstance(action, Say)]
-    return [re.sub(", since [0-9:]+", ", since T", line) for line in found]
-
-
 HOLDER = "GPU 0 (9.0 of 40.0 GiB free): 69.0 GiB python3 pid 50 (other, since T), 1.0 GiB with no visible owner"
 NAMELESS = "waits for GPU 0 (9.0 of 40.0 GiB free)"
 END = "end process 50, or give this unit other GPUs"
 STUCK = "process 50 python3 of an ended run does not die, and only a GPU reset or a reboot ends it"
+SILENT = "systemd does not tell of the unit (no bus (no socket))"
 RESET = "reset the GPU (nvidia-smi --gpu-reset), or reboot"
 DRIVER = "install or load the NVIDIA driver (modprobe nvidia), and see dmesg"
 
@@ -164,9 +154,9 @@ DRIVER = "install or load the NVIDIA driver (modprobe nvidia), and see dmesg"
         (
             "remedies of which systemd proves nothing",
             [
-                "vllm.service waits for what ended runs have left to be gone (enough is free); 3 s of 100 s",
-                "vllm.service: systemd does not tell of the unit: nothing can be told to be of an ended run",
-                "vllm.service: free after 3.0 s: 40.0 GiB or more free on GPU 0",
+                f"vllm.service waits to see what ended runs have left (enough is free): {SILENT}; 0 s of 100 s",
+                f"vllm.service: {SILENT}: nothing can be told to be of an ended run",
+                "vllm.service: free after 3.2 s: 40.0 GiB or more free on GPU 0",
             ],
         ),
         (
@@ -178,7 +168,7 @@ DRIVER = "install or load the NVIDIA driver (modprobe nvidia), and see dmesg"
     ],
 )
 def test_the_lines_of_a_wait(name: str, expected: Sequence[str]) -> None:
-    assert lines(name) == expected
+    assert lines_of(*TABLES[name]) == expected
 
 
 def test_systemctl_status_shows_what_is_waited_for_and_no_warning() -> None:

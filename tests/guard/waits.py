@@ -356,15 +356,19 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
         state(OWN, timeout=2.0, may_extend=True),
         (
             (0.2, {**FREE, **BUSY, **HOST_READ, **starting()}, "extend, inform"),
-            (2.0, {**FREE, **BUSY}, "say FREE, end free"),
+            (2.0, {**FREE, **BUSY}, "say REMEDIES_LATE, say FREE, end free"),
         ),
     ),
     "remedies of which systemd proves nothing": (
         state(replace(OWN, needs_systemd=False), timeout=100.0, may_extend=True),
         (
-            (0.2, {**FREE, **BUSY, **HOST_READ, "units": FAILS}, "extend, ask UNITS"),
-            (2.9, {**FREE, **BUSY}, "extend, say WAITS"),
-            (3.0, {**FREE, **BUSY}, "say REMEDIES_UNPROVEN, say FREE, end free"),
+            (0.2, {**FREE, **BUSY, **HOST_READ, "units": FAILS}, "extend, say WAITS, ask UNITS"),
+            (3.1, {**FREE, **BUSY}, "extend"),
+            (
+                3.2,
+                {**FREE, **BUSY},
+                "say REMEDIES_UNPROVEN (systemd does not tell of the unit (no bus (no socket))), say FREE, end free",
+            ),
         ),
     ),
     "remedies that began late, as the history did not answer": (

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import socket
 import threading
 import time
 from pathlib import Path
@@ -61,6 +62,17 @@ def test_1_a_peer_that_is_silent_during_authentication_is_given_up_after_the_tim
 
     with raw_bus(Connection.wait_for_end) as address:
         asyncio.run(run(address))
+
+
+def test_a_bus_that_accepts_no_more_connections_is_busy_and_not_gone(tmp_path: Path) -> None:
+    """A Unix socket says EAGAIN then, which asyncio takes for a connection that is being made."""
+    path = str(tmp_path / "bus")
+    with socket.socket(socket.AF_UNIX) as full, socket.socket(socket.AF_UNIX) as first:
+        full.bind(path)
+        full.listen(0)
+        first.connect(path)
+        with pytest.raises(CallTimeoutError, match=r"no answer in 0\.3 s"):
+            asyncio.run(BusConnection.connect(f"unix:path={path}", call_timeout_seconds=0.3))
 
 
 def test_2_a_full_socket_makes_calls_wait_and_loses_none() -> None:

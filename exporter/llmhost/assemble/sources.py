@@ -244,15 +244,19 @@ class Sources:
     # for all of them
 
     def configure(self, config: Config) -> None:
-        """Take a config. Of sources that are made already, titles, units, segment names and grace times change."""
+        """Take a config. Of sources that are made already, what they read changes, and not whether there are any."""
         self.config = config
+        trusted = config.pid_namespace is PidNamespace.TRUST
         made = vars(self)
         if "_procfs" in made:
             from llmhost.model.titles import Titles
 
-            self._procfs.configure(titles=Titles((row.pattern, row.engine, row.role) for row in config.titles))
+            titles = Titles((row.pattern, row.engine, row.role) for row in config.titles)
+            self._procfs.configure(titles=titles)
+            self._procfs.trust_pid_namespace(trusted=trusted)
         if "shm" in made:
             self.shm.configure(names=config.shm.kinds, grace_seconds=config.policy.segment_grace_seconds)
+            self.shm.trust_pid_namespace(trusted=trusted)
         if "systemd" in made:
             self.systemd.configure(patterns=config.units.patterns, discover=config.units.discover)
 
@@ -284,6 +288,8 @@ class DisabledSource:
     def watch(self, names: Iterable[str]) -> None: ...
 
     def configure(self, **settings: object) -> None: ...
+
+    def trust_pid_namespace(self, *, trusted: bool) -> None: ...
 
     def set_servers(self, servers: tuple[EngineServer, ...]) -> None: ...
 

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from llmhost.cli.exits import Exit
 from llmhost.guard.request import GuardRequest
+from llmhost.runtime.bounded_call import BoundedCall
 
 log = logging.getLogger(__name__)
 
 SWITCH = "guard.off"  # in the run directory
 _VARIABLE = "LLMHOST_GUARD"
+_SWITCH_SECONDS = 1.0
 _FIRST_SECONDS = 5.0  # for the driver's first answer: a machine that boots has much to do
 _TERMINATED = 128 + 15  # as a shell has it for SIGTERM
 
@@ -92,8 +94,12 @@ def _switched_off(run_directory: Path) -> str:
     if os.environ.get(_VARIABLE, "").strip().lower() == "off":
         return f"{_VARIABLE}=off"
     switch = run_directory / SWITCH
+    looking = BoundedCall(lambda: switch.lstat().st_uid, name="llmhost-switch")
     try:
-        owner = switch.lstat().st_uid
+        owner = looking.result(time.monotonic() + _SWITCH_SECONDS)
+    except TimeoutError:
+        log.warning("whether the guard is switched off is not known: %s does not answer", run_directory)
+        return ""
     except OSError:
         return ""
     return str(switch) if owner in {0, os.geteuid()} else ""

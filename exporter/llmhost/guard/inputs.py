@@ -1,60 +1,97 @@
 """The files that a run of the guard begins with: the config, and the exporter's history.
 
-Both may lie where nothing answers (a network file system, a disk that fails), and a guard that hangs starts nothing.
+Both may lie where nothing answers (a network file system, a disk that fails), and a guard that hangs starts nothing. So
+each is read in a thread of its own, and read again a second after it has failed, until it is there.
 """
 
-import logging
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from llmhost.assemble.sources import Sources
 from llmhost.config.paths import DEFAULT_CONFIG, DEFAULT_STATE
 from llmhost.config.schema import Config
+from llmhost.decide.guard.trouble import FILE_SECONDS
 from llmhost.guard.request import GuardRequest
 from llmhost.model.history.history import History
+from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.runtime.bounded_call import BoundedCall
 
-log = logging.getLogger(__name__)
+_AGAIN_SECONDS = 1.0  # between two tries
 
-_READ_SECONDS = 3.0  # for both together
+T = TypeVar("T")
 
 
 class WrongUseError(Exception):
     """str() is one line, fit for a terminal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReading(Generic[T]):
+    """One file, from now on."""
+
+    def __init__(self, read: Callable[[], T], *, name: str, silent: str, strict: bool) -> None:
+        """`silent` tells people that it does not answer. `strict` raises what is wrong with it: a person can fix it.
+
+        In a service's start that must not keep a fleet from starting.
+        """
+        self._read = read
+        self._name = name
+        self._silent = silent
+        self._strict = strict
+        self._call: BoundedCall[T] | None = None
+        self._began = time.monotonic()
+        self._again_at = self._began
+        self._told_silent = False
+        self._is_read = False
+        self._begin_when_due()
+
+    def take(self) -> Reading[T] | None:
+        """Give what has come since the last time; None: nothing has. Raises WrongUseError if it is strict."""
+        if self._is_read:
+            return None
+        call = self._begin_when_due()
+        if call is None:
+            return None
+        if not call.is_done:
+            return self._late()
+        try:
+            value = call.result(time.monotonic())
+        except WrongUseError as error:
+            if self._strict:
+                raise
+            self._call, self._again_at = None, time.monotonic() + _AGAIN_SECONDS
+            return Failed(Cause.MALFORMED, str(error))
+        self._is_read = True
+        return Ok(value)
+
+    def _begin_when_due(self) -> BoundedCall[T] | None:
+        if self._call is None and time.monotonic() >= self._again_at:
+            self._call = BoundedCall(self._read, name=f"llmhost-{self._name}")
+        return self._call
+
+    def _late(self) -> Failed | None:
+        if self._told_silent or time.monotonic() - self._began < FILE_SECONDS:
+            return None
+        self._told_silent = True
+        return Failed(Cause.TIMEOUT, self._silent)
+
+
 class Files:
-    config: Config
-    history: History
-    fault: str = ""  # why the config is not used
+    """Both, from now on."""
 
-
-def read_files(request: GuardRequest, sources: Sources, *, strict: bool) -> Files:
-    """Read both, within _READ_SECONDS; without, there are defaults and no history.
-
-    Raises WrongUseError for what is wrong with either if `strict`: a person sees it, and can fix it. In a
-    service's start it must not keep a fleet from starting.
-    """
-    until = time.monotonic() + _READ_SECONDS
-    reading_config = BoundedCall(lambda: _config(request), name="llmhost-config")
-    reading_history = BoundedCall(lambda: _history(request, sources), name="llmhost-history")
-    config, history, fault = Config(), History(), ""
-    try:
-        config = reading_config.result(until)
-    except (WrongUseError, TimeoutError) as error:
-        if strict and isinstance(error, WrongUseError):
-            raise
-        fault = str(error) or f"the config does not answer: {request.config or DEFAULT_CONFIG}"
-    try:
-        history = reading_history.result(until)
-    except (WrongUseError, TimeoutError) as error:
-        if strict and isinstance(error, WrongUseError):
-            raise
-        where = request.state_directory or DEFAULT_STATE
-        log.warning("there is no history: %s", str(error) or f"{where} does not answer")
-    return Files(config=config, history=history, fault=fault)
+    def __init__(self, request: GuardRequest, sources: Sources, *, strict: bool) -> None:
+        config = request.config or DEFAULT_CONFIG
+        self.config = FileReading(
+            lambda: _config(request), name="config", silent=f"the config does not answer: {config}", strict=strict
+        )
+        state = request.state_directory or DEFAULT_STATE
+        self.history = FileReading(
+            lambda: _history(request, sources, strict=strict),
+            name="history",
+            silent=f"{state} does not answer",
+            strict=strict,
+        )
 
 
 def _config(request: GuardRequest) -> Config:
@@ -68,17 +105,20 @@ def _config(request: GuardRequest) -> Config:
         raise WrongUseError(str(error)) from None
 
 
-def _history(request: GuardRequest, sources: Sources) -> History:
+def _history(request: GuardRequest, sources: Sources, *, strict: bool) -> History:
     """Read the exporter's history. $STATE_DIRECTORY is the guarded service's, not the exporter's."""
     if request.state_directory is None and not DEFAULT_STATE.is_dir():
         return History(boot_id=sources.boot_id)
     from llmhost.state.directory import StoreError, trusted_owners  # takes time
+    from llmhost.state.history_file import HISTORY
     from llmhost.state.saved_history import read_history
 
+    if request.state_directory is None and not os.access(DEFAULT_STATE / HISTORY, os.R_OK):
+        return History(boot_id=sources.boot_id)  # there is none yet, or it is not for us
     try:
         saved = read_history(request.state_directory, sources.boot_id, {}, owners=trusted_owners())
     except StoreError as error:
         raise WrongUseError(str(error)) from None
-    if saved.fault and request.state_directory is not None:
+    if saved.fault and (request.state_directory is not None or not strict):
         raise WrongUseError(saved.fault)
     return saved.history

@@ -8,7 +8,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from llmhost.decide.guard.machine import step
-from llmhost.decide.guard.state import Ask, Extend, Finish, GuardState, Inform, Say, Topic, Watch
+from llmhost.decide.guard.state import Ask, Configure, Extend, Finish, GuardState, Inform, Say, Topic, Watch
 from llmhost.guard.readings import GuardReadings
 from llmhost.sources.sd_notify import Notifier
 from llmhost.views.guard.lines import log_line, status_line
@@ -25,6 +25,9 @@ _LEVELS: Mapping[Topic, int] = {
     Topic.FREE: logging.INFO,
     Topic.GIVES_UP: logging.ERROR,
     Topic.NEED_UNKNOWN: logging.ERROR,
+    Topic.NO_CONFIG: logging.ERROR,
+    Topic.NO_CONFIG_REFUSED: logging.ERROR,
+    Topic.FILE_CAME: logging.INFO,
 }
 
 
@@ -92,17 +95,19 @@ class Loop:
                 self._perform(action)
             time.sleep(_PENDING_SECONDS if self._state.awaits_answers else _POLL_SECONDS)
 
-    def _perform(self, action: Ask | Watch | Extend | Inform | Say) -> None:
+    def _perform(self, action: Ask | Watch | Configure | Extend | Inform | Say) -> None:
         match action:
             case Ask(query):
                 self._readings.ask(query)
             case Watch(units):
                 self._readings.watch(units)
+            case Configure(config, units):
+                self._readings.configure(config, units)
             case Extend(seconds):
                 self._notifier.send(EXTEND_TIMEOUT_USEC=str(int(seconds * 1e6)))
-            case Inform(snapshot):
+            case Inform():
                 if self._remedies is not None:
-                    self._remedies.take_in(snapshot)
+                    self._remedies.take_in(action)
             case Say():
                 log.log(_LEVELS.get(action.topic, logging.WARNING), "%s", log_line(action, self._state.target))
                 if status := status_line(action):

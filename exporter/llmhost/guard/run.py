@@ -1,21 +1,25 @@
-"""One run of the guard: find the unit, read the files, wait, record."""
+"""One run of the guard: find the unit, wait, record."""
 
 import logging
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmhost.assemble.sources import Sources, guard_config
+from llmhost.config.schema import Config
 from llmhost.decide.guard.decision import GuardOptions
-from llmhost.decide.guard.state import Finish, GuardState
+from llmhost.decide.guard.state import File, Finish, GuardState
 from llmhost.decide.guard.target import Target, WaitLimit
-from llmhost.guard.inputs import Files, WrongUseError, read_files
+from llmhost.decide.guard.trouble import SURE_SECONDS
+from llmhost.guard.inputs import Files, WrongUseError
 from llmhost.guard.loop import Loop
 from llmhost.guard.readings import GuardReadings
 from llmhost.guard.request import GuardRequest
-from llmhost.model.guard_run import GuardVerdict
+from llmhost.model.history.history import History
 from llmhost.model.ids import SYSTEM_MANAGER, UnitId
-from llmhost.model.process import Home
+from llmhost.model.process import Home, Placement
+from llmhost.runtime.bounded_call import BoundedCall
 from llmhost.sources.sd_notify import Notifier
 
 if TYPE_CHECKING:
@@ -23,42 +27,37 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_AGAIN_SECONDS = 0.1  # between two tries to read what is there as a rule
+_RECORD_SECONDS = 1.0
+
 
 def guarded(request: GuardRequest, sources: Sources, began: float) -> Finish:
     """Wait, and explain the end in the log; `began` is on the monotonic clock. Raises WrongUseError."""
     target = _target(request, sources)
-    files = read_files(request, sources, strict=not target.is_own)
-    if files.fault and request.refuse_on_fault:
-        log.error("%s", files.fault)
-        end = Finish(verdict=GuardVerdict.FAULT)
-        _record(request.run_directory, target.unit, end, began, sources)
-        sources.close()
-        return end
-    if files.fault:
-        log.error("%s: it is done without, by the defaults", files.fault)
+    files = Files(request, sources, strict=not target.is_own)
     limit = WaitLimit(
         began=began, timeout_seconds=request.timeout_seconds, may_extend=bool(os.environ.get("NOTIFY_SOCKET"))
     )
     remedies = None
     try:
         watched = (target.unit.name,) if target.unit is not None else ()
-        sources.configure(guard_config(files.config, watched))
+        sources.configure(guard_config(Config(), watched))
         if watched:
             sources.systemd.start()
-        remedies = _remedies(request, target, sources, files)
-        readings = GuardReadings(sources, files.config, target, limit, needs_shm=request.need_shm_bytes is not None)
+        remedies = _remedies(request, target, sources)
+        readings = GuardReadings(sources, files, target, limit, needs_shm=request.need_shm_bytes is not None)
         state = GuardState(
             target=target,
             options=_options(request),
             limit=limit,
-            config=files.config,
-            history=files.history,
+            refuses_on_fault=request.refuse_on_fault,
             watched=watched,
+            config=Config(),
+            history=History(),
+            unread=frozenset(File),
         )
         end = Loop(state, readings, Notifier(), remedies).run()
         if end.no_such_unit and target.unit is not None:
-            if target.is_own:
-                raise LookupError(f"systemd does not know {target.unit.name}, which this runs in")
             raise WrongUseError(f"systemd has no unit {target.unit.name}")
         _record(request.run_directory, target.unit, end, began, sources)
         return end
@@ -72,7 +71,7 @@ def _target(request: GuardRequest, sources: Sources) -> Target:
     """Find out which unit is meant, and whether this runs in it."""
     fault = ""
     try:
-        placement = sources.own_placement()
+        placement = _own_placement(sources)
     except OSError as error:
         placement, fault = None, f"/proc/self/cgroup cannot be read: {error.strerror}"
     own = placement.unit if placement is not None and placement.home is Home.SERVICE else None
@@ -95,6 +94,18 @@ def _target(request: GuardRequest, sources: Sources) -> Target:
     )
 
 
+def _own_placement(sources: Sources) -> Placement:
+    """Find the unit that this runs in; what fails is tried again for a while. Raises OSError."""
+    until = time.monotonic() + SURE_SECONDS
+    while True:
+        try:
+            return sources.own_placement()
+        except OSError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(_AGAIN_SECONDS)
+
+
 def _options(request: GuardRequest) -> GuardOptions:
     return GuardOptions(
         gpus=request.gpus,
@@ -106,7 +117,7 @@ def _options(request: GuardRequest) -> GuardOptions:
     )
 
 
-def _remedies(request: GuardRequest, target: Target, sources: Sources, files: Files) -> "Remedies | None":
+def _remedies(request: GuardRequest, target: Target, sources: Sources) -> "Remedies | None":
     """Start --reap and --clean-shm. What goes wrong with that keeps the guard from nothing."""
     if not (request.reap or request.clean_shm):
         return None
@@ -116,14 +127,7 @@ def _remedies(request: GuardRequest, target: Target, sources: Sources, files: Fi
     try:
         from llmhost.guard.remedies import Remedies  # takes time, and is seldom asked for
 
-        return Remedies(
-            target.unit,
-            reap=request.reap,
-            clean_shm=request.clean_shm,
-            sources=sources,
-            config=files.config,
-            recorded=files.history,
-        )
+        return Remedies(target.unit, reap=request.reap, clean_shm=request.clean_shm, sources=sources)
     except Exception:  # it is the remedies' alone
         log.exception("--reap and --clean-shm do nothing: this is a bug in llmhost")
         return None
@@ -136,8 +140,13 @@ def _record(run_directory: Path, unit: UnitId | None, end: Finish, began: float,
     from llmhost.state.guard_record import record
 
     at, seconds = sources.clock.time(), sources.clock.monotonic() - began
+    recording = BoundedCall(
+        lambda: record(run_directory, unit, end.verdict, at=at, wait_seconds=seconds), name="llmhost-record"
+    )
     try:
-        record(run_directory, unit, end.verdict, at=at, wait_seconds=seconds)
+        recording.result(time.monotonic() + _RECORD_SECONDS)
+    except TimeoutError:
+        log.warning("this run is not recorded: %s does not answer", run_directory)
     except StoreError as error:
         log.warning("this run is not recorded: %s", error)
     except Exception:  # what was found about the GPUs stands

@@ -24,6 +24,11 @@ class BoundedCall(Generic[T]):
         except Exception as error:  # noqa: BLE001 - `result` raises it
             self._error = error
 
+    @property
+    def is_done(self) -> bool:
+        """True once the call has come back, with a result or an error."""
+        return not self._thread.is_alive()
+
     def result(self, until: float) -> T:
         """Wait for the result until then on the monotonic clock. Raises what the call raised, or TimeoutError."""
         self._thread.join(max(0.0, until - time.monotonic()))

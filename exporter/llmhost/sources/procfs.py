@@ -100,6 +100,10 @@ class ProcfsSource:
         """Classify by other titles from the next read on; called from another thread."""
         self._titles = titles
 
+    def trust_pid_namespace(self, *, trusted: bool) -> None:
+        """Trust ours, or not, from the next read on; called from another thread."""
+        self._trust_pid_namespace = trusted
+
     def doing(self) -> str:
         doing = self._doing
         return doing if isinstance(doing, str) else f"reading process {doing}"

@@ -67,6 +67,7 @@ class Decision:
     shm: ShmLack | None = None
     moving: tuple[Gpu, ...] = ()  # enough is free there, but memory does not stand still yet
     failure: Failed | None = None  # of UNKNOWN
+    is_unlisted: bool = False  # the failure is that the driver does not list a GPU that it should
 
     @property
     def is_hopeless(self) -> bool:
@@ -121,7 +122,8 @@ def decide(
         detail = f"the library on disk is {on_disk}, the loaded driver {loaded}: no program can start"
         return _unknown(Failed(Cause.DRIVER_MISMATCH, detail))
     if not isinstance(rule.gpus, Ok):
-        return _unknown(rule.gpus if isinstance(rule.gpus, Failed) else Failed(Cause.UNKNOWN, rule.gpus.why))
+        failed = rule.gpus if isinstance(rule.gpus, Failed) else Failed(Cause.UNKNOWN, rule.gpus.why)
+        return replace(_unknown(failed), is_unlisted=failed.cause is Cause.LOST)
     by_uuid = {gpu.uuid: gpu for gpu in report.value.gpus}
     gpus = tuple(by_uuid[uuid] for uuid in rule.gpus.value)
     failure = next((found for gpu in gpus if (found := _failure(gpu)) is not None), None)

@@ -7,6 +7,8 @@
 - Every run ends: by SIGTERM at once; otherwise by its limit, with two allowances: the first answers are waited for
   until FIRST_SECONDS of the run, and the names of the holders until NAMES_SECONDS. It ends before the limit where
   waiting is no use: a fault that only a reset or reboot ends, or no systemd to ask, for SURE_SECONDS on end.
+- What fails is asked again (trouble.py). While systemd has yet to say what is needed, the need is unknown: such memory
+  as an unknown need does not allow holds the start to the end, and without it only the limit lets the start go on.
 - While the run is within its own timeout, systemd is asked for more time every EXTEND_SECONDS.
 - Each source has one reading under way at most. Process lists are read only while the start is held, once a
   second at most: live engines wait for the lock that a list takes.
@@ -18,41 +20,49 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from llmhost.decide.guard.decision import decide, rule_of
-from llmhost.decide.guard.memory_stability import STILL_BYTES, advance
+from llmhost.decide.guard.holder_listing import name_holders, with_lists
+from llmhost.decide.guard.memory_stability import advance
 from llmhost.decide.guard.state import (
-    NEVER,
     Action,
     Ask,
     Extend,
     Finish,
     GuardState,
-    HolderListing,
-    Inform,
     Inputs,
     Query,
     Say,
     Topic,
     WaitStatus,
-    Watch,
 )
 from llmhost.decide.guard.target import OWN_LIMIT
+from llmhost.decide.guard.trouble import (
+    SURE_SECONDS,
+    awaits_files,
+    failed_look,
+    inform,
+    may_be_listed_yet,
+    missed_files,
+    need_unknown,
+    remedies_give_up,
+    remedies_pending,
+    since,
+    systemd_fault,
+    systemd_is_absent,
+    warn,
+    with_files,
+)
 from llmhost.model.guard_run import GuardVerdict
-from llmhost.model.reading import Failed, Ok
+from llmhost.model.reading import Ok
 from llmhost.model.unit import Unit, UnitSettings, UnitsReport
 
 FIRST_SECONDS = 4.0  # however short the limit, the first answers are waited for
 NAMES_SECONDS = 1.0  # and, for that long, the names of the holders
-SURE_SECONDS = 3.0  # that a hopeless fault, or a missing systemd, has to last
 STOPPING_SECONDS = 0.3  # after SIGTERM, until systemd confirms that it is stopping the unit
 REPEAT_SECONDS = 5.0  # between two lines that say the same
 CHANGE_SECONDS = 1.0  # between two lines
 EXTEND_SECONDS = 1.0
 EXTENSION_SECONDS = 10.0
 UNITS_SECONDS = 1.0  # between two readings of the units
-LISTS_SOON_SECONDS = 1.0  # between two readings of the lists where there is news
-LISTS_SECONDS = 5.0  # and where there is none
-REMEDIES_SECONDS = 45.0  # that remedies alone hold back a start
-UNPROVEN_SECONDS = 3.0  # until systemd must have reported the unit, for remedies
 _START_GOES_ON = frozenset(
     {"condition", "start-pre"}
 )  # sub-states in which a start goes on when the guard exits with 0
@@ -63,13 +73,13 @@ Step: TypeAlias = tuple[GuardState, tuple[Action, ...]]
 
 def step(state: GuardState, inputs: Inputs, now: float) -> Step:
     """Take in what has come by `now`, a time on the monotonic clock."""
-    state = _with_readings(state, inputs, now)
+    state, configured = with_files(_with_readings(state, inputs, now), inputs)
     if inputs.terminated or state.terminated_at is not None:
         return _leave(state, inputs)
     state, extended = _extend(state)
-    state, informed = _inform(state, inputs)
-    state, decided = _decide(state)
-    actions = (*extended, *informed, *decided)
+    state, informed = inform(state, inputs)
+    state, decided = _decide(_with_trouble(state))
+    actions = (*configured, *extended, *informed, *decided)
     if any(isinstance(action, Finish) for action in actions):
         return state, actions
     state, asks = _ask(state)
@@ -102,20 +112,8 @@ def _with_readings(state: GuardState, inputs: Inputs, now: float) -> GuardState:
         shm_free_bytes=inputs.shm_free_bytes,
         remedies=inputs.remedies,
         pending=state.pending - answered,
-        listing=_listing(state.listing, inputs, now) if answered else state.listing,
+        listing=with_lists(state.listing, inputs, now) if answered else state.listing,
         trends=trends,
-    )
-
-
-def _listing(listing: HolderListing, inputs: Inputs, now: float) -> HolderListing:
-    if isinstance(inputs.lists, Ok):
-        listing = replace(listing, all_read=True, used_bytes=inputs.lists.value.used_bytes)
-    return replace(
-        listing,
-        lists=inputs.lists or listing.lists,
-        processes=inputs.processes or listing.processes,
-        read_at=now if inputs.processes is not None else listing.read_at,
-        awaits_units=listing.awaits_units and inputs.units is None,
     )
 
 
@@ -147,72 +145,89 @@ def _extend(state: GuardState) -> Step:
     return replace(state, extended_at=state.now), (Extend(EXTENSION_SECONDS),)
 
 
-def _inform(state: GuardState, inputs: Inputs) -> Step:
-    if state.remedies is None:
-        return state, ()
-    if not isinstance(state.units, Ok) or not isinstance(state.host, Ok):
-        late = not state.informed and state.now - state.remedies.began >= UNPROVEN_SECONDS
-        return _warn(state, Say(topic=Topic.REMEDIES_UNPROVEN)) if late else (state, ())
-    if state.informed and inputs.units is None and inputs.host is None:
-        return state, ()
-    return replace(state, informed=True), (Inform(state.snapshot),)
+def _with_trouble(state: GuardState) -> GuardState:
+    """Count for how long on end nothing can be known, by causes that last."""
+    failed = failed_look(state)
+    return replace(
+        state,
+        no_systemd_since=since(state.no_systemd_since, state.now, holds=systemd_is_absent(state)),
+        unseen_since=since(state.unseen_since, state.now, holds=failed is not None and failed.lasts),
+    )
 
 
 def _decide(state: GuardState) -> Step:
     """Say whether the wait goes on, by what was read last."""
-    state, fault = _fault(state)
+    fault = _fault(state)
     if fault:
-        say = Say(topic=Topic.NEED_UNKNOWN, why=fault, seconds=state.seconds)
-        return state, (say, Finish(verdict=GuardVerdict.FAULT))
+        return state, _end_by_fault(state, fault)
+    state, warnings = missed_files(state)
+    if any(say.topic is Topic.NO_CONFIG_REFUSED for say in warnings):
+        return state, (*warnings, Finish(verdict=GuardVerdict.FAULT))
     found = _found(state)
-    if found is None and state.target.unit is not None and isinstance(state.units, Ok):
-        return state, (Finish(verdict=GuardVerdict.FAULT, no_such_unit=True),)
-    warnings: tuple[Action, ...] = ()
+    asks_for_another = state.target.unit is not None and not state.target.is_own
+    if found is None and asks_for_another and isinstance(state.units, Ok):
+        return state, (*warnings, Finish(verdict=GuardVerdict.FAULT, no_such_unit=True))
     if found is not None and found.load_state == "stub":
-        state, warnings = _warn(state, Say(topic=Topic.NOT_LOADED, why=found.id.name))
-    unit = _unit(state, found)
+        state, told = warn(state, Say(topic=Topic.NOT_LOADED, why=found.id.name))
+        warnings = (*warnings, *told)
+    state, actions = _judge(state, _unit(state, found))
+    return state, (*warnings, *actions)
+
+
+def _judge(state: GuardState, unit: Unit | None) -> Step:
+    """Judge the memory by what the unit needs; without it, by what an unknown need allows."""
     command_began = state.limit.began if state.command_began is None else state.command_began
     until, limit = state.limit.until(unit, command_began, is_own=state.target.is_own)
-    if unit is None or state.memory is None or state.host is None:
-        if state.now < until or (limit == OWN_LIMIT and state.seconds < FIRST_SECONDS):
-            return state, warnings
-        return state, (*warnings, *_give_up(state, limit, answered=False))
-    rule = rule_of(unit, state.options, state.snapshot, state.config, state.history)
+    until_first = max(until, state.limit.began + FIRST_SECONDS) if limit == OWN_LIMIT else until
+    why_unknown = need_unknown(state) if unit is None else ""
+    judged = unit
+    if why_unknown:
+        judged, until = state.target.stand_in, until_first
+    awaits = state.memory is None or state.host is None or (awaits_files(state) and state.now < until)
+    if judged is None or awaits:
+        return state, () if state.now < until_first else _give_up(state, limit, answered=False)
+    rule = rule_of(judged, state.options, state.snapshot, state.config, state.history)
     status = WaitStatus(
         decision=decide(rule, state.options, state.snapshot, state.trends, shm_free_bytes=state.shm_free_bytes),
         rule=rule,
         options=state.options,
         holders=state.holders,
         trends=state.trends,
+        need_unknown=why_unknown,
         stuck=state.remedies.stuck if state.remedies is not None else (),
         at=state.at,
     )
     state = replace(state, status=status)
-    if status.decision.verdict is GuardVerdict.FREE:
-        state, actions = _let_on(state, status, until)
-    else:
-        state, actions = _hold(state, status, until, limit)
-    return state, (*warnings, *actions)
+    if status.decision.verdict is not GuardVerdict.FREE:
+        return _hold(state, status, until, limit)
+    if why_unknown:
+        return _tell(state, status, until) if state.now < until else (state, _end_by_fault(state, systemd_fault(state)))
+    return _let_on(state, status, until)
 
 
 def _let_on(state: GuardState, status: WaitStatus, until: float) -> Step:
-    """Finish, as all is free, unless a remedy is at work."""
-    state, warnings, pending = _remedies_pending(state)
-    if pending and state.now < until:
-        return _tell(state, status, until)
+    """Finish, as all is free, unless a remedy is at work or cannot see yet whether there is work."""
+    warnings: tuple[Action, ...] = ()
+    if remedies_pending(state):
+        failed, gives_up = failed_look(state), remedies_give_up(state, until)
+        if gives_up is None:
+            status = replace(status, unseen=failed.why if failed is not None else "")
+            return _tell(replace(state, status=status), status, until)
+        state, warnings = warn(state, gives_up)
     say = Say(topic=Topic.FREE, seconds=state.seconds, status=status)
     return state, (*warnings, say, Finish(verdict=GuardVerdict.FREE))
 
 
 def _hold(state: GuardState, status: WaitStatus, until: float, limit: str) -> Step:
     """Name the holders of the memory, and wait on, unless that is no use or has lasted too long."""
-    state, watches = _name_holders(state, status)
+    state, watches = name_holders(state, status)
     status = replace(status, holders=state.holders)
-    since = None
-    if status.decision.is_hopeless:
-        since = state.now if state.hopeless_since is None else state.hopeless_since
-    state = replace(state, status=status, hopeless_since=since)
-    if since is not None and state.now - since >= SURE_SECONDS:
+    decision, listed = status.decision, frozenset(gpu.uuid for gpu in state.snapshot.gpus)
+    grows = decision.is_unlisted and listed != state.listed
+    hopeless = decision.is_hopeless and not (decision.is_unlisted and may_be_listed_yet(state))
+    hopeless_since = since(None if grows else state.hopeless_since, state.now, holds=hopeless)
+    state = replace(state, status=status, listed=listed, hopeless_since=hopeless_since)
+    if hopeless_since is not None and state.now - hopeless_since >= SURE_SECONDS:
         return state, _give_up(state, "no waiting mends that")
     if state.now >= until and not _will_know_more(state, status):
         return state, _give_up(state, limit)
@@ -220,19 +235,17 @@ def _hold(state: GuardState, status: WaitStatus, until: float, limit: str) -> St
     return state, (*watches, *says)
 
 
-def _fault(state: GuardState) -> tuple[GuardState, str]:
-    """Give what keeps the guard from knowing what is needed; "" for nothing."""
+def _fault(state: GuardState) -> str:
+    """Give what keeps the guard from knowing what is needed, for good; "" for nothing."""
     if state.target.fault:
-        return state, state.target.fault
-    units = state.units
-    if not state.target.needs_systemd or not isinstance(units, Failed):
-        return state, ""  # once systemd has answered, it has not failed any more
-    since = state.now if state.no_systemd_since is None else state.no_systemd_since
-    state = replace(state, no_systemd_since=since)
-    if state.now - since < SURE_SECONDS:
-        return state, ""
-    detail = f" ({units.detail})" if units.detail else ""
-    return state, f"systemd cannot be asked: {units.cause.words}{detail}"
+        return state.target.fault
+    if not state.target.needs_systemd or state.no_systemd_since is None:
+        return ""
+    return systemd_fault(state) if state.now - state.no_systemd_since >= SURE_SECONDS else ""
+
+
+def _end_by_fault(state: GuardState, why: str) -> tuple[Action, ...]:
+    return Say(topic=Topic.NEED_UNKNOWN, why=why, seconds=state.seconds), Finish(verdict=GuardVerdict.FAULT)
 
 
 def _found(state: GuardState) -> Unit | None:
@@ -257,52 +270,6 @@ def _unit(state: GuardState, found: Unit | None) -> Unit | None:
     return replace(found, settings=settings)
 
 
-def _remedies_pending(state: GuardState) -> tuple[GuardState, tuple[Action, ...], bool]:
-    """Say whether a start has to wait for the remedies: no pass has been made, or processes are being ended."""
-    progress = state.remedies
-    if progress is None or (progress.settled and progress.acting_since is None):
-        return state, (), False
-    waited = state.now - (progress.began if progress.acting_since is None else progress.acting_since)
-    if waited >= REMEDIES_SECONDS:
-        return *_warn(state, Say(topic=Topic.REMEDIES_LATE, limit_seconds=REMEDIES_SECONDS)), False
-    return state, (), state.informed or waited < UNPROVEN_SECONDS
-
-
-def _name_holders(state: GuardState, status: WaitStatus) -> Step:
-    """Begin to read lists and processes when they are due; when both are there, name the holders."""
-    listing = state.listing
-    if not listing.begun:
-        if isinstance(state.memory, Ok) and state.now - listing.read_at >= _lists_due_seconds(state, status):
-            state = replace(state, listing=replace(listing, begun=True, lists=None, processes=None))
-        return state, ()
-    if listing.lists is None or listing.processes is None or listing.awaits_units:
-        return state, ()
-    from llmhost.decide.guard.holders import attribute, units_of_interest  # takes time, and a verdict does not need it
-
-    new = units_of_interest(listing.lists, listing.processes) - {*state.watched}
-    watches: tuple[Action, ...] = ()
-    if new:
-        state = replace(state, watched=(*state.watched, *sorted(new)))
-        watches = (Watch(state.watched),)
-    if new and isinstance(state.units, Ok):
-        return replace(state, listing=replace(listing, awaits_units=True), units_at=NEVER), watches
-    snapshot = replace(state.snapshot, nvml=listing.lists, processes=listing.processes)
-    history, holders = attribute(snapshot, state.config, state.history)
-    return replace(state, history=history, holders=holders, listing=replace(listing, begun=False)), watches
-
-
-def _lists_due_seconds(state: GuardState, status: WaitStatus) -> float:
-    """News are: nothing was listed yet, memory has moved, a fabric may have become ready."""
-    used = state.memory.value.used_bytes if isinstance(state.memory, Ok) else {}
-    listed = state.listing.used_bytes
-    news = (
-        not state.listing.all_read
-        or any(lack.why for lack in status.decision.lacks)
-        or any(abs(used.get(gpu.uuid, 0) - listed.get(gpu.uuid, 0)) > STILL_BYTES for gpu in status.decision.gpus)
-    )
-    return LISTS_SOON_SECONDS if news else LISTS_SECONDS
-
-
 def _will_know_more(state: GuardState, status: WaitStatus) -> bool:
     """Say whether the holders of the memory are known in a moment."""
     return bool(status.decision.lacks) and not status.holders and state.seconds < NAMES_SECONDS
@@ -310,7 +277,7 @@ def _will_know_more(state: GuardState, status: WaitStatus) -> bool:
 
 def _tell(state: GuardState, status: WaitStatus, until: float) -> Step:
     """Say what is waited for: at once, when it changes, and now and then."""
-    if status.enough_is_free and state.seconds < state.options.settle_seconds + CHANGE_SECONDS:
+    if status.is_about_to_end and state.seconds < state.options.settle_seconds + CHANGE_SECONDS:
         return state, ()  # every wait ends like that
     if state.said is None and _will_know_more(state, status):
         return state, ()
@@ -335,20 +302,13 @@ def _give_up(state: GuardState, why: str, *, answered: bool = True) -> tuple[Act
     return say, Finish(verdict=verdict)
 
 
-def _warn(state: GuardState, say: Say) -> Step:
-    """Say it once in a run."""
-    if say.topic in state.warned:
-        return state, ()
-    return replace(state, warned=state.warned | {say.topic}), (say,)
-
-
 def _ask(state: GuardState) -> Step:
     """Ask for what is due and not under way."""
     report = state.memory
     host_moves = isinstance(report, Ok) and any(gpu.unified_memory for gpu in report.value.gpus)
     listing = state.listing
     due = {
-        Query.HOST: state.host is None or host_moves,
+        Query.HOST: not isinstance(state.host, Ok) or host_moves,
         Query.UNITS: not isinstance(state.units, Ok) or state.now - state.units_at >= UNITS_SECONDS,
         Query.LISTS: listing.begun and listing.lists is None,
         Query.PROCESSES: listing.begun and listing.lists is not None and listing.processes is None,

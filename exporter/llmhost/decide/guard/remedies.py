@@ -12,6 +12,7 @@ from llmhost.decide import process_trees
 from llmhost.decide.cleanup.context import unread
 from llmhost.decide.cleanup.segments import REPORTED_ONLY
 from llmhost.decide.cleanup.steps import Condition, Ending, Removal, Skipped
+from llmhost.decide.guard.trouble import lasts
 from llmhost.decide.process_trees import (
     KeepReasons,
     Listening,
@@ -46,6 +47,11 @@ _REASONS = KeepReasons(
 class UnprovenError(Exception):
     """Nothing can be proven to be of an ended run. str() is the reason, for people."""
 
+    def __init__(self, why: str, *, lasts: bool) -> None:
+        """`lasts`: the next look will prove nothing either, by the cause of this."""
+        super().__init__(why)
+        self.lasts = lasts
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingUnit:
@@ -75,15 +81,15 @@ def starting_unit(snapshot: Snapshot, history: History, unit: UnitId, own_pid: i
     """
     host, processes, units = snapshot.host, snapshot.processes, snapshot.units
     if not isinstance(processes, Ok):
-        raise UnprovenError(unread("processes", processes))
+        raise UnprovenError(unread("processes", processes), lasts=lasts(processes))
     if not isinstance(host, Ok):
-        raise UnprovenError(unread("the host's clocks", host))
+        raise UnprovenError(unread("the host's clocks", host), lasts=lasts(host))
     if not isinstance(units, Ok):
-        raise UnprovenError(unread("systemd's units", units))
+        raise UnprovenError(unread("systemd's units", units), lasts=lasts(units))
     by_id = {each.id: each for each in units.value.units}
     found = by_id.get(unit)
     if found is None or not is_up(found) or found.active_state == "deactivating":
-        raise UnprovenError("systemd does not say that a start is under way")
+        raise UnprovenError("systemd does not say that a start is under way", lasts=True)
     return StartingUnit(
         unit=found,
         owners=UnitMemberships(

@@ -16,7 +16,7 @@ from llmhost.model.history.history import History
 from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.process import Process, ProcessTable
-from llmhost.model.reading import NotApplicable, Reading
+from llmhost.model.reading import Failed, NotApplicable, Reading
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import UnitsReport
 
@@ -53,14 +53,18 @@ class WaitStatus:
     options: GuardOptions
     holders: Mapping[GpuUuid, GpuHolders] = field(default_factory=dict)  # as of the last lists
     trends: UsageTrends = field(default_factory=dict)
+    need_unknown: str = ""  # why systemd has not said yet what the unit needs; "" where it has, or is not asked
+    unseen: str = ""  # why the remedies cannot see yet what ended runs have left
     stuck: tuple[Process, ...] = ()  # of ended runs, and SIGKILL does not end them
     at: float = 0.0  # seconds since the epoch
     zone: tzinfo | None = None
 
     @property
-    def enough_is_free(self) -> bool:
+    def is_about_to_end(self) -> bool:
+        """True where enough is free, and nothing is known that would last."""
         decision = self.decision
-        return decision.failure is None and not decision.lacks and decision.shm is None
+        in_the_way = decision.failure is not None or decision.lacks or decision.shm is not None
+        return not (in_the_way or self.need_unknown or self.unseen)
 
     @property
     def subjects(self) -> tuple[object, ...]:
@@ -72,6 +76,8 @@ class WaitStatus:
             tuple(lack.gpu.uuid for lack in decision.lacks),
             tuple(frozenset(holder.pid for holder in gpu.holders) if gpu is not None else None for gpu in held),
             decision.shm is not None,
+            bool(self.need_unknown),
+            bool(self.unseen),
         )
 
 
@@ -83,7 +89,11 @@ class Topic(Enum):
     GIVES_UP = auto()
     TERMINATED = auto()
     NEED_UNKNOWN = auto()
+    NO_CONFIG_REFUSED = auto()
     NOT_LOADED = auto()  # from here on warnings
+    NO_CONFIG = auto()
+    NO_HISTORY = auto()
+    FILE_CAME = auto()
     REMEDIES_LATE = auto()
     REMEDIES_UNPROVEN = auto()
 
@@ -98,7 +108,7 @@ class Say:
     verdict: GuardVerdict = GuardVerdict.UNKNOWN  # of GIVES_UP
     status: WaitStatus | None = None  # None before the first decision
     answered: bool = True  # of GIVES_UP: False where the driver or systemd never answered
-    why: str = ""  # of GIVES_UP: the limit; of NEED_UNKNOWN: the fault; of NOT_LOADED: the unit
+    why: str = ""  # of GIVES_UP: the limit; of NOT_LOADED: the unit; of FILE_CAME: the file; of others: the fault
 
 
 class Query(Enum):
@@ -110,10 +120,34 @@ class Query(Enum):
     PROCESSES = auto()
 
 
+class File(Enum):
+    """A file that a run begins with. Values are its names for people."""
+
+    CONFIG = "config"
+    HISTORY = "history"
+
+
+@dataclass(frozen=True, slots=True)
+class FileFailure:
+    """The last failure to read a file, and since when it fails like that."""
+
+    failed: Failed
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLook:
+    """A look of the remedies that has proven nothing: neither that there is somebody to end, nor that there is not."""
+
+    why: str
+    lasts: bool  # by its cause; else the next look may well succeed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemedyProgress:
     began: float  # on the monotonic clock, as the next
-    settled: bool = False  # a pass has found nothing to end
+    settled: bool = False  # a pass has looked, and has found nothing to end
+    failed: FailedLook | None = None  # the last look, if it has failed
     acting_since: float | None = None  # processes are being ended
     stuck: tuple[Process, ...] = ()  # of ended runs, and SIGKILL does not end them
 
@@ -123,6 +157,8 @@ class Inputs:
     """Everything that has come since the step before. None: nothing has."""
 
     at: float = 0.0  # seconds since the epoch
+    config: Reading[Config] | None = None
+    history: Reading[History] | None = None
     memory: Reading[NvmlReport] | None = None
     host: Reading[Host] | None = None
     units: Reading[UnitsReport] | None = None
@@ -154,10 +190,23 @@ class Extend:
 
 
 @dataclass(frozen=True, slots=True)
+class Configure:
+    """Have the sources go by this config from now on."""
+
+    config: Config
+    units: tuple[str, ...]  # that systemd reports
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inform:
-    """Let the remedies go by these readings of the host and the units."""
+    """Let the remedies go by these readings of the host and the units, and by these files."""
 
     snapshot: Snapshot
+    config: Config
+    recorded: History
+
+    def has_files_of(self, other: "Inform | None") -> bool:
+        return other is not None and self.config is other.config and self.recorded is other.recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +217,7 @@ class Finish:
     unit_is_stopping: bool = False  # systemd is stopping the unit: nothing starts, whatever the exit code
 
 
-Action: TypeAlias = Ask | Watch | Extend | Inform | Say | Finish
+Action: TypeAlias = Ask | Watch | Configure | Extend | Inform | Say | Finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,9 +239,14 @@ class GuardState:
     target: Target
     options: GuardOptions
     limit: WaitLimit
-    config: Config
-    history: History
+    refuses_on_fault: bool = False
     watched: tuple[str, ...] = ()  # units that systemd reports
+    # The files: defaults as long as they are unread.
+    config: Config
+    history: History  # with what was observed since
+    recorded: History = field(default_factory=History)  # as the exporter has saved it
+    unread: frozenset[File] = frozenset()
+    file_failures: Mapping[File, FileFailure] = field(default_factory=dict)  # of those that are unread
     # The step's time, on the monotonic clock and since the epoch; the latest readings.
     now: float = NEVER
     at: float = 0.0
@@ -210,7 +264,9 @@ class GuardState:
     holders: Mapping[GpuUuid, GpuHolders] = field(default_factory=dict)
     status: WaitStatus | None = None  # of the last decision
     hopeless_since: float | None = None
+    listed: frozenset[GpuUuid] = frozenset()  # GPUs
     no_systemd_since: float | None = None
+    unseen_since: float | None = None  # that the remedies see nothing, for a cause that lasts
     terminated_at: float | None = None
     # What was done.
     extended_at: float = NEVER
@@ -222,7 +278,10 @@ class GuardState:
     @property
     def awaits_answers(self) -> bool:
         """True while a reading that a decision or a name needs is under way: the next step is due in a moment."""
-        return self.memory is None or self.units is None or self.listing.begun or self.terminated_at is not None
+        unread = self.unread - self.file_failures.keys()
+        return bool(unread) or (
+            self.memory is None or self.units is None or self.listing.begun or self.terminated_at is not None
+        )
 
     @property
     def verdict_so_far(self) -> GuardVerdict:

@@ -22,14 +22,15 @@ class Target:
 
     @property
     def stand_in(self) -> Unit:
-        """The command as if it were a unit."""
+        """The command as if it were a unit; a unit of which systemd has not told, with what is known without it."""
+        environment = self.environment if self.unit is None or self.is_own else ()
         return Unit(
-            id=UnitId(""),
+            id=self.unit or UnitId(""),
             load_state="",
             unit_file_state="",
             active_state="inactive",
             sub_state="dead",
-            settings=UnitSettings(exec_start=(self.command,) if self.command else (), environment=self.environment),
+            settings=UnitSettings(exec_start=(self.command,) if self.command else (), environment=environment),
         )
 
 

@@ -64,6 +64,10 @@ class ShmSource:
         """Take other names and another grace time from the next read on; may be called from another thread."""
         self._configured = (names, grace_seconds)
 
+    def trust_pid_namespace(self, *, trusted: bool) -> None:
+        """Trust ours, or not, from the next read on; called from another thread."""
+        self._trust_pid_namespace = trusted
+
     def read(self, deadline: float) -> SharedMemory:
         """List all files and scan for their holders.
 

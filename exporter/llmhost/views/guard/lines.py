@@ -18,6 +18,7 @@ _FALLING_BYTES_PER_SECOND = GIB // 10
 _MOST_GPUS = 3  # in one line
 _MOST_HOLDERS = 2  # of one GPU
 _DAY_SECONDS = 86400.0
+_SHOWN = frozenset({Topic.WAITS, Topic.FREE, Topic.GIVES_UP, Topic.TERMINATED, Topic.NEED_UNKNOWN})
 
 
 def log_line(say: Say, target: Target) -> str:
@@ -25,6 +26,8 @@ def log_line(say: Say, target: Target) -> str:
     match say.topic:
         case Topic.WAITS:
             return f"{subject} {_text(say)}; {say.seconds:.0f} s of {say.limit_seconds:.0f} s"
+        case Topic.NO_CONFIG | Topic.NO_CONFIG_REFUSED | Topic.NO_HISTORY | Topic.FILE_CAME:
+            return _about_file(say)
         case Topic.NOT_LOADED:
             return f"systemd has not loaded {say.why}, so what it runs is not known (systemctl show loads it)"
         case _:
@@ -33,8 +36,7 @@ def log_line(say: Say, target: Target) -> str:
 
 def status_line(say: Say) -> str:
     """Give what `systemctl status` shows; "" for nothing new."""
-    warnings = {Topic.NOT_LOADED, Topic.REMEDIES_LATE, Topic.REMEDIES_UNPROVEN}
-    return "" if say.topic in warnings else f"guard: {_text(say)}"
+    return f"guard: {_text(say)}" if say.topic in _SHOWN else ""  # it shows no warnings
 
 
 def _text(say: Say) -> str:
@@ -49,11 +51,24 @@ def _text(say: Say) -> str:
             what = f"it waited {_waits_for(say.status)}" if say.status is not None else "nothing was known yet"
             return f"ended by SIGTERM after {say.seconds:.1f} s: {what}"
         case Topic.REMEDIES_LATE:
-            return f"not done with what earlier runs have left after {say.limit_seconds:.0f} s"
+            why = f": {clean(say.why)}" if say.why else ""
+            return f"not done with what earlier runs have left after {say.limit_seconds:.0f} s{why}"
         case Topic.REMEDIES_UNPROVEN:
-            return "systemd does not tell of the unit: nothing can be told to be of an ended run"
+            return f"{clean(say.why)}: nothing can be told to be of an ended run"
         case _:
             return f"cannot tell what is needed: {say.why}"
+
+
+def _about_file(say: Say) -> str:
+    match say.topic:
+        case Topic.NO_CONFIG:
+            return f"{clean(say.why)}: it is done without, by the defaults"
+        case Topic.NO_HISTORY:
+            return f"there is no history: {clean(say.why)}"
+        case Topic.FILE_CAME:
+            return f"the {say.why} has been read after {say.seconds:.1f} s, and counts from now on"
+        case _:
+            return clean(say.why)
 
 
 def _gives_up(say: Say) -> str:
@@ -68,9 +83,14 @@ def _gives_up(say: Say) -> str:
 
 def _waits_for(status: WaitStatus) -> str:
     """Name what is waited for: which GPU, how much is free and needed, who holds it, since when."""
-    if status.decision.verdict is GuardVerdict.FREE:
+    is_free = status.decision.verdict is GuardVerdict.FREE
+    if is_free and status.unseen:
+        return f"to see what ended runs have left (enough is free): {clean(status.unseen)}"
+    if is_free and not status.need_unknown:
         return "for what ended runs have left to be gone (enough is free)"
-    return "; ".join((_lacking(status), *(_stuck(process) for process in status.stuck)))
+    systemd = (f"for systemd to say what is needed: {clean(status.need_unknown)}",) if status.need_unknown else ()
+    lacking = () if is_free else (_lacking(status),)
+    return "; ".join((*systemd, *lacking, *(_stuck(process) for process in status.stuck)))
 
 
 def _lacking(status: WaitStatus) -> str:

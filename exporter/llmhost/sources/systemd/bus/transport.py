@@ -1,6 +1,7 @@
 """A connection to a bus before its first message: the address, the socket, the authentication."""
 
 import asyncio
+import contextlib
 import os
 import re
 import socket
@@ -11,6 +12,7 @@ SYSTEM_BUS_VARIABLE = "DBUS_SYSTEM_BUS_ADDRESS"
 DEFAULT_SYSTEM_BUS = (
     "unix:path=/var/run/dbus/system_bus_socket"  # D-Bus specification, "Well-known Message Bus Instances"
 )
+_FULL_SECONDS = 0.1  # between two tries to connect to a bus whose queue of connections is full
 _OPTION = re.compile(r"([^=]+)=([-0-9A-Za-z_/.\\*%]*)")  # all other bytes of a value are escaped
 
 
@@ -68,7 +70,11 @@ async def open_socket(address: Address) -> tuple[asyncio.StreamReader, asyncio.S
         raise ValueError("a unix address needs path= or abstract=")
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
-        await asyncio.get_running_loop().sock_connect(sock, where)
+        while True:
+            with contextlib.suppress(BlockingIOError):  # its queue is full (unix(7)): it is there and busy
+                sock.connect(where)
+                break
+            await asyncio.sleep(_FULL_SECONDS)
         return await asyncio.open_unix_connection(sock=sock)
     except BaseException:
         sock.close()
