@@ -32,6 +32,8 @@ from llmhost.model.unit import Unit, UnitSettings, UnitsReport
 
 Row: TypeAlias = tuple[float, Mapping[str, Any], str]
 
+PID = 7  # the guard's
+
 NOTHING: Mapping[str, Any] = {}
 FAILS: Reading[Any] = Failed(Cause.NO_BUS, "no socket")
 
@@ -61,7 +63,7 @@ def state(
     target: Target | None = None,
     *,
     timeout: float = 10.0,
-    may_extend: bool = False,
+    may_notify: bool = False,
     **options: Any,  # noqa: ANN401
 ) -> GuardState:
     """Give the state that a run begins with."""
@@ -70,7 +72,7 @@ def state(
     return GuardState(
         target=target,
         options=GuardOptions(**(given | options)),
-        limit=WaitLimit(began=0.0, timeout_seconds=timeout, may_extend=may_extend),
+        limit=WaitLimit(began=0.0, timeout_seconds=timeout, may_notify=may_notify, pid=PID),
         config=Config(),
         history=History(),
         watched=(target.unit.name,) if target.unit is not None else (),
@@ -83,7 +85,7 @@ OWN = replace(SERVICE, is_own=True, environment=(("CUDA_VISIBLE_DEVICES", "0"),)
 
 def starting(sub_state: str = "start-pre", timeout: float | None = 30.0, **given: Any) -> Mapping[str, Any]:  # noqa: ANN401
     settings = UnitSettings(exec_start=(("/opt/vllm", "serve", "m"),), start_timeout_seconds=timeout)
-    return units(unit("vllm.service", "activating", sub_state, **{"settings": settings, **given}))
+    return units(unit("vllm.service", "activating", sub_state, **{"settings": settings, "control_pid": PID, **given}))
 
 
 def by_systemd(margin: float, limit: int) -> str:

@@ -7,7 +7,7 @@ from llmhost.assemble.sources import Sources, guard_config
 from llmhost.collect.worker import Ticket, Worker
 from llmhost.config.schema import Config
 from llmhost.decide.guard.state import Inputs, Query, RemedyProgress
-from llmhost.decide.guard.target import Target, WaitLimit
+from llmhost.decide.guard.target import Target
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.model.unit import UnitsReport
@@ -22,12 +22,10 @@ _SECONDS = {Query.HOST: 2.0, Query.UNITS: 2.0, Query.LISTS: FIRST_SECONDS, Query
 class GuardReadings:
     """For use by one thread, which nothing in here blocks for longer than _MEMORY_WAIT_SECONDS."""
 
-    def __init__(self, sources: Sources, config: Config, target: Target, limit: WaitLimit, *, needs_shm: bool) -> None:
+    def __init__(self, sources: Sources, config: Config, target: Target, *, needs_shm: bool) -> None:
         self._sources = sources
         self._config = config
-        self._timed = (
-            target.unit if target.is_own and not limit.may_extend else None
-        )  # TimeoutStartSec= limits the wait
+        self._timed = target.unit if target.is_own else None  # TimeoutStartSec= may limit its wait
         self._needs_shm = needs_shm
         self._memory: Ticket[NvmlReport] | None = None
         self._memory_requested_at = 0.0
@@ -41,7 +39,7 @@ class GuardReadings:
         """Have systemd report these units from now on."""
         self._sources.configure(guard_config(self._config, units))
 
-    def take(self, remedies: RemedyProgress | None, *, terminated: bool) -> Inputs:
+    def take(self, remedies: RemedyProgress | None, *, ended_by: str) -> Inputs:
         """Read memory, and take what else has come."""
         memory, units = self._take_memory(), self._take(Query.UNITS)
         return Inputs(
@@ -54,7 +52,7 @@ class GuardReadings:
             command_began=self._command_began(units),
             shm_free_bytes=self._sources.shm_free_bytes() if self._needs_shm else None,
             remedies=remedies,
-            terminated=terminated,
+            ended_by=ended_by,
         )
 
     def _worker(self, query: Query) -> Worker[Any]:

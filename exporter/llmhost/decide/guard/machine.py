@@ -4,9 +4,10 @@
 
 - A run ends by one Finish. It is FREE only by memory that was read in time, is enough, and has stood still for
   the settle time, on every GPU of the rule; and only once the remedies, if asked for, are through with a first pass.
-- Every run ends: by SIGTERM at once; otherwise by its limit, with two allowances: the first answers are waited for
-  until FIRST_SECONDS of the run, and the names of the holders until NAMES_SECONDS. It ends before the limit where
-  waiting is no use: a fault that only a reset or reboot ends, or no systemd to ask, for SURE_SECONDS on end.
+- Every run ends: by a signal or a stop of its unit at once; otherwise by its limit, with two allowances: the first
+  answers are waited for until FIRST_SECONDS of the run, and the names of the holders until NAMES_SECONDS. It ends
+  before the limit where waiting is no use: a fault that only a reset or reboot ends, or no systemd to ask, for
+  SURE_SECONDS on end.
 - While the run is within its own timeout, systemd is asked for more time every EXTEND_SECONDS.
 - Each source has one reading under way at most. Process lists are read only while the start is held, once a
   second at most: live engines wait for the lock that a list takes.
@@ -35,15 +36,15 @@ from llmhost.decide.guard.state import (
     WaitStatus,
     Watch,
 )
-from llmhost.decide.guard.target import OWN_LIMIT
+from llmhost.decide.guard.target import OWN_LIMIT, is_being_stopped
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.reading import Failed, Ok
-from llmhost.model.unit import Unit, UnitSettings, UnitsReport
+from llmhost.model.unit import Unit, UnitSettings
 
 FIRST_SECONDS = 4.0  # however short the limit, the first answers are waited for
 NAMES_SECONDS = 1.0  # and, for that long, the names of the holders
 SURE_SECONDS = 3.0  # that a hopeless fault, or a missing systemd, has to last
-STOPPING_SECONDS = 0.3  # after SIGTERM, until systemd confirms that it is stopping the unit
+STOPPING_SECONDS = 3.0  # after a signal, until systemd has confirmed that it is stopping the unit
 REPEAT_SECONDS = 5.0  # between two lines that say the same
 CHANGE_SECONDS = 1.0  # between two lines
 EXTEND_SECONDS = 1.0
@@ -53,9 +54,6 @@ LISTS_SOON_SECONDS = 1.0  # between two readings of the lists where there is new
 LISTS_SECONDS = 5.0  # and where there is none
 REMEDIES_SECONDS = 45.0  # that remedies alone hold back a start
 UNPROVEN_SECONDS = 3.0  # until systemd must have reported the unit, for remedies
-_START_GOES_ON = frozenset(
-    {"condition", "start-pre"}
-)  # sub-states in which a start goes on when the guard exits with 0
 
 
 Step: TypeAlias = tuple[GuardState, tuple[Action, ...]]
@@ -64,7 +62,7 @@ Step: TypeAlias = tuple[GuardState, tuple[Action, ...]]
 def step(state: GuardState, inputs: Inputs, now: float) -> Step:
     """Take in what has come by `now`, a time on the monotonic clock."""
     state = _with_readings(state, inputs, now)
-    if inputs.terminated or state.terminated_at is not None:
+    if inputs.ended_by or state.terminated_at is not None or _is_being_stopped(state, inputs):
         return _leave(state, inputs)
     state, extended = _extend(state)
     state, informed = _inform(state, inputs)
@@ -120,25 +118,32 @@ def _listing(listing: HolderListing, inputs: Inputs, now: float) -> HolderListin
 
 
 def _leave(state: GuardState, inputs: Inputs) -> Step:
-    """End by SIGTERM; in the unit's own start, once it is known whether systemd is stopping the unit."""
+    """End by a signal; in the unit's own start, once it is known whether systemd is stopping the unit.
+
+    Also without a signal, where systemd is stopping the unit: KillSignal= may be one that nobody notices.
+    """
     end = Finish(verdict=state.verdict_so_far, terminated=True)
     says: tuple[Action, ...] = ()
-    if state.terminated_at is None:
-        state = replace(state, terminated_at=state.now)
-        says = (Say(topic=Topic.TERMINATED, seconds=state.seconds, status=state.status),)
+    since = state.terminated_at
+    if since is None:
+        since = state.now
+        state = replace(state, terminated_at=since)
+        why = inputs.ended_by or "the stop of its unit"
+        says = (Say(topic=Topic.TERMINATED, seconds=state.seconds, status=state.status, why=why),)
         if not state.target.is_own:
             return state, (*says, end)
-    elif isinstance(inputs.units, Ok) and _is_stopping(state, inputs.units.value):
-        return state, (replace(end, unit_is_stopping=True),)
-    elif state.now - state.terminated_at >= STOPPING_SECONDS:
+    if _is_being_stopped(state, inputs):
+        return state, (*says, replace(end, unit_is_stopping=True))
+    if state.now - since >= STOPPING_SECONDS:
         return state, (end,)
     if Query.UNITS in state.pending:
         return state, says
     return replace(state, pending=state.pending | {Query.UNITS}), (*says, Ask(Query.UNITS))
 
 
-def _is_stopping(state: GuardState, report: UnitsReport) -> bool:
-    return any(unit.id == state.target.unit and unit.sub_state not in _START_GOES_ON for unit in report.units)
+def _is_being_stopped(state: GuardState, inputs: Inputs) -> bool:
+    units = inputs.units.value.units if state.target.is_own and isinstance(inputs.units, Ok) else ()
+    return any(unit.id == state.target.unit and is_being_stopped(unit) for unit in units)
 
 
 def _extend(state: GuardState) -> Step:

@@ -98,7 +98,7 @@ class Say:
     verdict: GuardVerdict = GuardVerdict.UNKNOWN  # of GIVES_UP
     status: WaitStatus | None = None  # None before the first decision
     answered: bool = True  # of GIVES_UP: False where the driver or systemd never answered
-    why: str = ""  # of GIVES_UP: the limit; of NEED_UNKNOWN: the fault; of NOT_LOADED: the unit
+    why: str = ""  # of GIVES_UP: the limit; of NEED_UNKNOWN: the fault; of NOT_LOADED: the unit; of TERMINATED: by what
 
 
 class Query(Enum):
@@ -131,7 +131,7 @@ class Inputs:
     command_began: float | None = None  # start of the process that TimeoutStartSec= counts for, on the monotonic clock
     shm_free_bytes: int | None = None  # None where it cannot be read
     remedies: RemedyProgress | None = None  # None where none are asked for
-    terminated: bool = False  # SIGTERM came
+    ended_by: str = ""  # the name of the signal that came to end this run
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def _text(say: Say) -> str:
             return _gives_up(say)
         case Topic.TERMINATED:
             what = f"it waited {_waits_for(say.status)}" if say.status is not None else "nothing was known yet"
-            return f"ended by SIGTERM after {say.seconds:.1f} s: {what}"
+            return f"ended by {say.why} after {say.seconds:.1f} s: {what}"
         case Topic.REMEDIES_LATE:
             return f"not done with what earlier runs have left after {say.limit_seconds:.0f} s"
         case Topic.REMEDIES_UNPROVEN:
