@@ -143,7 +143,7 @@ def test_sigterm_that_comes_with_the_last_line_starts_nothing(noted: EndingSigna
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
-        end = Loop(state(timeout=1e9), _FreeReadings(), Notifier({}), None, noted).run()
+        end = Loop(state(timeout=1e9), _FreeReadings(), Notifier({}), None, signals=noted).run()
     finally:
         log.removeHandler(handler)
         log.setLevel(logging.NOTSET)
@@ -165,8 +165,8 @@ class _BrokenReadings(_FreeReadings):
 
 def test_a_bug_lets_no_start_on_after_a_signal(noted: EndingSignals) -> None:
     with pytest.raises(RuntimeError):
-        Loop(state(), _BrokenReadings(), Notifier({}), None, noted).run()
-    end = Loop(state(), _BrokenReadings(signal.SIGINT), Notifier({}), None, noted).run()
+        Loop(state(), _BrokenReadings(), Notifier({}), None, signals=noted).run()
+    end = Loop(state(), _BrokenReadings(signal.SIGINT), Notifier({}), None, signals=noted).run()
     assert end == Finish(verdict=GuardVerdict.UNKNOWN, terminated=True)
 
 

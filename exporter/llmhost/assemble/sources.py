@@ -213,6 +213,12 @@ class Sources:
         boottime_seconds = time.clock_gettime(time.CLOCK_BOOTTIME)
         return read_age_seconds(self.paths.procfs, pid, boottime_seconds)
 
+    def start_ticks(self, pid: int) -> int | None:
+        """Return when a process started, in ticks since boot; None where there is none."""
+        from llmhost.sources.procfs_files import read_start_ticks
+
+        return read_start_ticks(self.paths.procfs, pid)
+
     def shm_free_bytes(self) -> int | None:
         from llmhost.sources.host import read_free_bytes
 

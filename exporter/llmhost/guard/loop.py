@@ -3,10 +3,12 @@
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmhost.decide.guard.machine import step
-from llmhost.decide.guard.state import Ask, Extend, Finish, GuardState, Inform, Say, Topic, Watch
+from llmhost.decide.guard.state import Admit, Ask, Extend, Finish, GuardState, Inform, Say, Topic, Watch
+from llmhost.guard.admitting import Admitting
 from llmhost.guard.ending_signals import EndingSignals
 from llmhost.guard.readings import GuardReadings
 from llmhost.model.reading import Ok
@@ -36,13 +38,16 @@ class Loop:
         readings: GuardReadings,
         notifier: Notifier,
         remedies: "Remedies | None",
+        *,
         signals: EndingSignals,
+        admitting: Admitting | None = None,
     ) -> None:
         self._state = state
         self._readings = readings
         self._notifier = notifier
         self._remedies = remedies
         self._signals = signals
+        self._admitting = admitting
 
     def run(self) -> Finish:
         """Step until the run ends. A signal ends it also if it comes during the last step: nothing is let on then."""
@@ -67,12 +72,16 @@ class Loop:
     def _run(self) -> Finish:
         while True:
             progress = self._remedies.progress if self._remedies is not None else None
+            admissions = self._admitting.others() if self._admitting is not None else ()
             inputs = self._readings.take(progress, ended_by=self._signals.name)
-            self._state, actions = step(self._state, inputs, time.monotonic())
+            self._state, actions = step(self._state, replace(inputs, admissions=admissions), time.monotonic())
             for action in actions:
                 if isinstance(action, Finish):
                     return action
-                self._perform(action)
+                if not isinstance(action, Admit):
+                    self._perform(action)
+                elif self._admitting is not None and not self._admitting.admit(action):
+                    break  # another guard was faster
             time.sleep(_PENDING_SECONDS if self._state.awaits_answers else _POLL_SECONDS)
 
     def _perform(self, action: Ask | Watch | Extend | Inform | Say) -> None:

@@ -9,6 +9,7 @@ from llmhost.assemble.sources import Sources, guard_config
 from llmhost.decide.guard.decision import GuardOptions
 from llmhost.decide.guard.state import Finish, GuardState
 from llmhost.decide.guard.target import DEFAULT_START_SECONDS, Target, WaitLimit
+from llmhost.guard.admitting import Admitting
 from llmhost.guard.ending_signals import ENDING_SIGNALS, is_systemds_own_process
 from llmhost.guard.inputs import Files, WrongUseError, read_files
 from llmhost.guard.loop import Loop
@@ -61,7 +62,8 @@ def guarded(request: GuardRequest, sources: Sources, began: float) -> tuple[Fini
             history=files.history,
             watched=watched,
         )
-        loop = Loop(state, readings, Notifier(), remedies, ENDING_SIGNALS)
+        admitting = Admitting(request, target, sources)
+        loop = Loop(state, readings, Notifier(), remedies, signals=ENDING_SIGNALS, admitting=admitting)
         end = loop.run()
         if end.no_such_unit and target.unit is not None:
             if target.is_own:

@@ -18,6 +18,7 @@
 from dataclasses import replace
 from typing import TypeAlias
 
+from llmhost.decide.guard.admitting import admit, awaited_by, watch_admitted
 from llmhost.decide.guard.decision import decide, rule_of
 from llmhost.decide.guard.memory_stability import STILL_BYTES, advance
 from llmhost.decide.guard.state import (
@@ -99,6 +100,7 @@ def _with_readings(state: GuardState, inputs: Inputs, now: float) -> GuardState:
         command_began=state.command_began if inputs.command_began is None else inputs.command_began,
         shm_free_bytes=inputs.shm_free_bytes,
         remedies=inputs.remedies,
+        admissions=inputs.admissions,
         pending=state.pending - answered,
         listing=_listing(state.listing, inputs, now) if answered else state.listing,
         trends=trends,
@@ -184,7 +186,14 @@ def _decide(state: GuardState) -> Step:
         return state, (*warnings, *_give_up(state, limit, answered=False))
     rule = rule_of(unit, state.options, state.snapshot, state.config, state.history)
     status = WaitStatus(
-        decision=decide(rule, state.options, state.snapshot, state.trends, shm_free_bytes=state.shm_free_bytes),
+        decision=decide(
+            rule,
+            state.options,
+            state.snapshot,
+            state.trends,
+            shm_free_bytes=state.shm_free_bytes,
+            awaited=awaited_by(state),
+        ),
         rule=rule,
         options=state.options,
         holders=state.holders,
@@ -206,11 +215,12 @@ def _let_on(state: GuardState, status: WaitStatus, until: float) -> Step:
     if pending and state.now < until:
         return _tell(state, status, until)
     say = Say(topic=Topic.FREE, seconds=state.seconds, status=status)
-    return state, (*warnings, say, Finish(verdict=GuardVerdict.FREE))
+    return state, (*admit(state, status.rule), *warnings, say, Finish(verdict=GuardVerdict.FREE))
 
 
 def _hold(state: GuardState, status: WaitStatus, until: float, limit: str) -> Step:
     """Name the holders of the memory, and wait on, unless that is no use or has lasted too long."""
+    state, admitted = watch_admitted(state, status)
     state, watches = _name_holders(state, status)
     status = replace(status, holders=state.holders)
     since = None
@@ -222,7 +232,7 @@ def _hold(state: GuardState, status: WaitStatus, until: float, limit: str) -> St
     if state.now >= until and not _will_know_more(state, status):
         return state, _give_up(state, limit)
     state, says = _tell(state, status, until)
-    return state, (*watches, *says)
+    return state, (*admitted, *watches, *says)
 
 
 def _fault(state: GuardState) -> tuple[GuardState, str]:
