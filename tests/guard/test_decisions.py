@@ -11,7 +11,7 @@ from tests.fakes.values import GIB, MIB, memory
 from llmhost.config.schema import Config, GpusConfig
 from llmhost.decide.guard.decision import Decision, GuardOptions, Rule, decide, rule_of
 from llmhost.decide.guard.memory_stability import STILL_BYTES, UsageTrend, UsageTrends, advance
-from llmhost.decide.guard.refusal import refusal_code
+from llmhost.decide.guard.refusal import refusal_code, success_note
 from llmhost.decide.guard.target import WaitLimit
 from llmhost.model.gpu import Gpu, NvmlReport
 from llmhost.model.guard_run import GuardVerdict
@@ -280,3 +280,13 @@ def test_a_users_own_manager_is_taken_to_have_systemds_default() -> None:
         84.0,
         "5 s before TimeoutStartSec=90s would end it; NotifyAccess=exec lets the guard extend it",
     )
+
+
+@pytest.mark.parametrize(
+    ("shown", "listed"), [("", ""), ("75 6 TERM RTMIN+2", ""), ("1 75 143 KILL", "1 143 KILL"), ("11 31 4", "4")]
+)
+def test_install_says_what_the_unit_counts_as_success(shown: str, listed: str) -> None:
+    """As systemctl shows `SuccessExitStatus=1 TEMPFAIL 143 SIGKILL`."""
+    note = success_note(shown)
+    assert (f"counts {listed} as success" in note) is bool(listed)
+    assert bool(note) is bool(listed)
