@@ -134,3 +134,30 @@ def test_devices_that_the_unit_may_not_open_are_found_whatever_stands_before_its
     for entry in ("/dev/nvidiactl", "char-nvidia*", "char-nvidia-uvm", "char-*", "char-195"):
         assert drop_ins(Sandbox(device_policy="closed", device_allow=(entry,))) == ()
     assert found("hidden-devices", unit(active="failed", settings=settings("/usr/bin/other"))) == ()
+
+
+@pytest.mark.parametrize(
+    ("statuses", "signals", "what", "why", "lines"),
+    [
+        ((1,), (), "1", "with 5 in place of 1", ("SuccessExitStatus=",)),
+        ((3, 5, 143), (), "3 143", "with 6, 6 in place of 3, 143", ("SuccessExitStatus=", "SuccessExitStatus=5")),
+        ((), (9,), "SIGKILL", "if it is killed", ("SuccessExitStatus=",)),
+        ((2,), (9, 10), "2 SIGKILL", "with 5 in place of 2", None),  # 10 would be an exit status
+    ],
+)
+def test_a_refusal_that_counts_as_success_is_found(
+    statuses: tuple[int, ...], signals: tuple[int, ...], what: str, why: str, lines: tuple[str, ...] | None
+) -> None:
+    given = settings(exec_start_pre=GUARD, success_exit_statuses=statuses, success_signals=signals)
+    (finding,) = of("guard-refusals", given)
+    assert finding.what == f"SuccessExitStatus={what} counts for its guard too"
+    assert why in finding.why
+    assert finding.drop_in == (("[Service]", *lines) if lines is not None else ())
+    assert of("guard-refusals", replace(given, exec_start_pre=())) == (), "it has no guard"
+    assert of("guard-refusals", replace(given, success_exit_statuses=(0, 75), success_signals=(15,))) == ()
+
+
+def test_a_restart_that_leaves_refused_starts_alone_is_found() -> None:
+    for restart, count in (("on-abnormal", 1), ("on-abort", 1), ("on-failure", 0), ("always", 0), ("no", 0)):
+        assert len(of("guard-restart", settings(exec_start_pre=GUARD, restart=restart))) == count
+    assert of("guard-restart", settings(restart="on-abnormal")) == ()

@@ -54,6 +54,7 @@ SERVICE_SIGNATURES = {
     **dict.fromkeys(("ReadWritePaths", "InaccessiblePaths"), "as"),
     **dict.fromkeys(("BindPaths", "BindReadOnlyPaths"), "a(ssbt)"),
     "RestrictAddressFamilies": "(bas)",
+    "SuccessExitStatus": "(aiai)",
     **dict.fromkeys(("CapabilityBoundingSet", "AmbientCapabilities"), "t"),
     **dict.fromkeys(("LimitNOFILE", "MemoryMax"), "t"),
 }
@@ -72,6 +73,7 @@ _EMPTY: dict[str, Any] = {
     "a(ssbt)": [],
     "a(sasasttttuii)": [],
     "(bas)": [False, []],
+    "(aiai)": [[], []],
     _EXEC: [],
 }
 _SUB_STATES = {"active": "running", "inactive": "dead", "activating": "start", "deactivating": "stop-sigterm"}

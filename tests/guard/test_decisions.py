@@ -1,5 +1,6 @@
 """The guard's decisions, by numbers worked out by hand."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,8 @@ from tests.fakes.values import GIB, MIB, memory
 from llmhost.config.schema import Config, GpusConfig
 from llmhost.decide.guard.decision import Decision, GuardOptions, Rule, decide, rule_of
 from llmhost.decide.guard.memory_stability import STILL_BYTES, UsageTrend, UsageTrends, advance
+from llmhost.decide.guard.refusal import refusal_code, success_note
+from llmhost.decide.guard.target import WaitLimit
 from llmhost.model.gpu import Gpu, NvmlReport
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.history import History
@@ -227,3 +230,63 @@ def test_shared_memory_counts_where_it_is_asked_for() -> None:
     ):
         decision = decide(rule, options, snapshot, still(found), shm_free_bytes=free)
         assert decision.verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("code", "listed", "expected"),
+    [
+        (1, (), 1),
+        (1, (2, 143), 1),
+        (1, (1,), 5),
+        (143, (143, 5, 6), 7),
+        (3, range(1, 126), 193),  # neither a shell's codes nor systemd's, as long as there is another
+        (4, (*range(1, 126), *range(193, 200)), 126),
+        (1, range(1, 256), 1),  # nothing is left
+    ],
+)
+def test_a_refusal_has_its_documented_code_or_the_next_that_the_unit_does_not_list(
+    code: int, listed: Collection[int], expected: int
+) -> None:
+    assert refusal_code(code, listed) == expected
+
+
+@pytest.mark.parametrize(
+    ("may_notify", "access", "control_pid", "until"),
+    [
+        (True, "exec", 7, 150.0),
+        (True, "exec", 6, 27.0),  # below a shell: 30 s less a tenth
+        (True, "all", 6, 150.0),
+        (True, "main", 6, 27.0),
+        (False, "main", 7, 27.0),
+    ],
+)
+def test_a_wait_is_extended_only_by_a_process_that_systemd_listens_to(
+    may_notify: bool, access: str, control_pid: int, until: float
+) -> None:
+    starting = values.unit(
+        "vllm.service",
+        "activating",
+        "start-pre",
+        control_pid=control_pid,
+        settings=UnitSettings(notify_access=access, start_timeout_seconds=30.0),
+    )
+    limit = WaitLimit(began=0.0, timeout_seconds=150.0, may_notify=may_notify, pid=7)
+    assert limit.until(starting, 0.0, is_own=True)[0] == until
+
+
+def test_a_users_own_manager_is_taken_to_have_systemds_default() -> None:
+    limit = WaitLimit(began=0.0, timeout_seconds=150.0, may_notify=False, pid=7, start_seconds=90.0)
+    assert limit.until(None, -1.0, is_own=False) == (
+        84.0,
+        "5 s before TimeoutStartSec=90s would end it; NotifyAccess=exec lets the guard extend it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("shown", "listed"), [("", ""), ("75 6 TERM RTMIN+2", ""), ("1 75 143 KILL", "1 143 KILL"), ("11 31 4", "4")]
+)
+def test_install_says_what_the_unit_counts_as_success(shown: str, listed: str) -> None:
+    """As systemctl shows `SuccessExitStatus=1 TEMPFAIL 143 SIGKILL`."""
+    note = success_note(shown)
+    assert (f"counts {listed} as success" in note) is bool(listed)
+    assert bool(note) is bool(listed)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from tests.fakes.values import HOST
 from tests.guard.steps import state, used
 
 from llmhost.decide.guard.state import Finish, Inputs, RemedyProgress
-from llmhost.guard.loop import Loop, Signals
+from llmhost.guard.ending_signals import EndingSignals
+from llmhost.guard.loop import Loop
 from llmhost.guard.readings import GuardReadings
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.reading import Ok
@@ -94,12 +96,34 @@ class _TerminatesUs:
         pass
 
 
-def test_sigterm_that_comes_while_a_line_is_written_is_not_lost() -> None:
+@pytest.fixture
+def noted() -> Iterator[EndingSignals]:
+    signals = EndingSignals()
+    signals.note()
+    yield signals
+    signals.release()
+
+
+def test_sigterm_that_comes_while_a_line_is_written_is_not_lost(noted: EndingSignals) -> None:
     log = logging.Logger("of this test")  # noqa: LOG001 - nobody else's
     log.addHandler(logging.StreamHandler(_TerminatesUs()))
-    with Signals() as signals:
-        log.warning("it waits")
-    assert signals.terminated()
+    log.warning("it waits")
+    assert noted.name == "SIGTERM"
+
+
+def test_the_first_signal_counts_and_none_that_is_ignored(noted: EndingSignals) -> None:
+    noted.release()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        noted.note()
+        for number in (signal.SIGHUP, signal.SIGRTMIN + 3, signal.SIGQUIT):
+            os.kill(os.getpid(), number)
+        assert noted.name == "SIGRTMIN+3"
+    finally:
+        noted.release()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 class _FreeReadings(GuardReadings):
@@ -108,18 +132,18 @@ class _FreeReadings(GuardReadings):
     def __init__(self) -> None:
         """Read nothing."""
 
-    def take(self, remedies: RemedyProgress | None, *, terminated: bool) -> Inputs:
-        return Inputs(host=Ok(HOST), memory=used(39), remedies=remedies, terminated=terminated)
+    def take(self, remedies: RemedyProgress | None, *, ended_by: str) -> Inputs:
+        return Inputs(host=Ok(HOST), memory=used(39), remedies=remedies, ended_by=ended_by)
 
 
-def test_sigterm_that_comes_with_the_last_line_starts_nothing() -> None:
+def test_sigterm_that_comes_with_the_last_line_starts_nothing(noted: EndingSignals) -> None:
     log = logging.getLogger("llmhost.guard.loop")
     stream = _TerminatesUs()
     handler = logging.StreamHandler(stream)
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
-        end = Loop(state(timeout=1e9), _FreeReadings(), Notifier({}), None).run()
+        end = Loop(state(timeout=1e9), _FreeReadings(), Notifier({}), None, signals=noted).run()
     finally:
         log.removeHandler(handler)
         log.setLevel(logging.NOTSET)
@@ -133,27 +157,17 @@ class _BrokenReadings(_FreeReadings):
     def __init__(self, *numbers: int) -> None:
         self._numbers = numbers
 
-    def take(self, remedies: RemedyProgress | None, *, terminated: bool) -> Inputs:  # noqa: ARG002 - as all have it
+    def take(self, remedies: RemedyProgress | None, *, ended_by: str) -> Inputs:  # noqa: ARG002 - as all have it
         for number in self._numbers:
             os.kill(os.getpid(), number)
         raise RuntimeError
 
 
-def test_a_bug_lets_no_start_on_after_sigterm() -> None:
-    end = Loop(state(), _BrokenReadings(signal.SIGTERM), Notifier({}), None).run()
-    assert end == Finish(verdict=GuardVerdict.UNKNOWN, terminated=True)
+def test_a_bug_lets_no_start_on_after_a_signal(noted: EndingSignals) -> None:
     with pytest.raises(RuntimeError):
-        Loop(state(), _BrokenReadings(), Notifier({}), None).run()
-    with pytest.raises(KeyboardInterrupt):
-        Loop(state(), _BrokenReadings(signal.SIGINT), Notifier({}), None).run()
-
-
-def test_ctrl_c_is_one_between_two_steps() -> None:
-    with Signals() as signals:
-        os.kill(os.getpid(), signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            signals.terminated()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        Loop(state(), _BrokenReadings(), Notifier({}), None, signals=noted).run()
+    end = Loop(state(), _BrokenReadings(signal.SIGINT), Notifier({}), None, signals=noted).run()
+    assert end == Finish(verdict=GuardVerdict.UNKNOWN, terminated=True)
 
 
 def test_free_gpus_are_free_without_a_list_of_processes_but_not_without_their_fabric(

@@ -25,11 +25,11 @@ PREFIXES = [(name, length) for name, (_, rows) in TABLES.items() for length in r
 
 
 @pytest.mark.parametrize(("name", "length"), PREFIXES)
-def test_sigterm_ends_every_prefix_of_a_wait_and_starts_nothing(name: str, length: int) -> None:
+def test_a_signal_ends_every_prefix_of_a_wait_and_starts_nothing(name: str, length: int) -> None:
     begin, rows = TABLES[name]
     before = played(begin, rows[:length])
     now, inputs, _ = rows[length]
-    after, actions = step(before, Inputs(at=1e9 + now, **{**inputs, "terminated": True}), now)
+    after, actions = step(before, Inputs(at=1e9 + now, **{**inputs, "ended_by": "SIGTERM"}), now)
     say, *more = actions
     assert isinstance(say, Say)
     assert (say.topic, say.status) == (Topic.TERMINATED, before.status)
@@ -38,22 +38,30 @@ def test_sigterm_ends_every_prefix_of_a_wait_and_starts_nothing(name: str, lengt
     if not begin.target.is_own:
         assert more == [end]
         return
-    # In a unit's own start systemd has 0.3 s to confirm that it is stopping the unit.
+    # In a unit's own start systemd has 3 s to confirm that it is stopping the unit.
     assert shown(more) in {"ask UNITS", ""}
     waiting, actions = step(after, Inputs(**starting()), now + 0.1)
     assert shown(actions) == "ask UNITS"
     _, actions = step(waiting, Inputs(**starting("stop-sigterm")), now + 0.2)
     assert actions == (replace(end, unit_is_stopping=True),)
-    waiting, actions = step(waiting, Inputs(units=FAILS), now + 0.299)
+    waiting, actions = step(waiting, Inputs(units=FAILS), now + 2.99)
     assert shown(actions) == "ask UNITS"
-    _, actions = step(waiting, Inputs(), now + 0.31)
+    _, actions = step(waiting, Inputs(), now + 3.01)
     assert actions == (end,)
 
 
-def test_sigterm_that_comes_as_the_start_is_let_on_starts_nothing() -> None:
+@pytest.mark.parametrize("sub_state", ["stop", "stop-sigterm", "stop-sigkill", "final-sigterm", "final-watchdog"])
+def test_a_stop_of_its_unit_ends_it_without_a_signal_too(sub_state: str) -> None:
+    """KillSignal=SIGCONT, for one, ends nobody."""
+    waiting = played(state(OWN), [(0.1, {"memory": used(70), **HOST_READ, **starting()}, "extend, ask LISTS")])
+    _, actions = step(waiting, Inputs(**starting(sub_state)), 1.2)
+    assert shown(actions) == "say TERMINATED (the stop of its unit), end held terminated unit_is_stopping"
+
+
+def test_a_signal_that_comes_as_the_start_is_let_on_starts_nothing() -> None:
     after = played(*TABLES["free at once"])
-    _, actions = step(after, Inputs(terminated=True), 0.3)
-    assert shown(actions) == "say TERMINATED, end held terminated"
+    _, actions = step(after, Inputs(ended_by="SIGHUP"), 0.3)
+    assert shown(actions) == "say TERMINATED (SIGHUP), end held terminated"
 
 
 def test_it_asks_for_no_reading_that_is_under_way() -> None:
@@ -73,7 +81,7 @@ def test_in_its_own_start_the_guards_environment_says_what_the_unit_gets() -> No
     inputs = {"memory": two, **HOST_READ, **starting()}
     for number, expected in (("0", "extend, say FREE, end free"), ("1", "extend, ask LISTS")):
         own = replace(OWN, environment=(("CUDA_VISIBLE_DEVICES", number),))
-        played(state(own, gpus=(), may_extend=True), [(0.1, inputs, expected)])
+        played(state(own, gpus=(), may_notify=True), [(0.1, inputs, expected)])
 
 
 def test_a_command_by_hand_is_what_starts() -> None:
@@ -178,6 +186,6 @@ def test_systemctl_status_shows_what_is_waited_for_and_no_warning() -> None:
     assert isinstance(say, Say)
     assert status_line(say) == "guard: waits for the driver: no driver"
     assert status_line(Say(topic=Topic.NOT_LOADED)) == ""
-    assert log_line(Say(topic=Topic.TERMINATED, seconds=2.04), OWN) == (
+    assert log_line(Say(topic=Topic.TERMINATED, seconds=2.04, why="SIGTERM"), OWN) == (
         "vllm.service: ended by SIGTERM after 2.0 s: nothing was known yet"
     )

@@ -45,6 +45,11 @@ class Host:
         booted.run(["chmod", "755", "/opt/test/vllm"])
         booted.write("/etc/llmhost-guard.yml", "host: {pid_namespace: trust}\n")
 
+    def holds(self, *processes: str) -> None:
+        """Have these processes hold memory, and no others."""
+        self._processes.clear()
+        self.use({}, *processes)
+
     def use(self, used: dict[int, str], *processes: str) -> None:
         self._used.update(used)
         self._processes += processes

@@ -324,7 +324,7 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
         ),
     ),
     "a start that is extended": (
-        state(OWN, timeout=60.0, may_extend=True),
+        state(OWN, timeout=60.0, may_notify=True),
         (
             (0.1, {**HELD, **HOST_READ, **starting()}, "extend, ask LISTS"),
             (1.0, HELD, "say WAITS"),  # not yet a second after the last extension
@@ -334,7 +334,7 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
         ),
     ),
     "free, but remedies are at work": (
-        state(OWN, timeout=100.0, may_extend=True),
+        state(OWN, timeout=100.0, may_notify=True),
         (
             (0.1, {**FREE, **BUSY}, FIRST_ACTIONS),
             (0.2, {**FREE, **BUSY, **HOST_READ, **starting()}, "inform"),
@@ -345,7 +345,7 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
         ),
     ),
     "remedies that are not done after 45 s": (
-        state(OWN, timeout=100.0, may_extend=True),
+        state(OWN, timeout=100.0, may_notify=True),
         (
             (0.2, {**FREE, **BUSY, **HOST_READ, **starting()}, "extend, inform"),
             (45.4, {**FREE, **ENDING}, "extend, say WAITS, ask UNITS"),
@@ -353,14 +353,14 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
         ),
     ),
     "remedies that last longer than the limit": (
-        state(OWN, timeout=2.0, may_extend=True),
+        state(OWN, timeout=2.0, may_notify=True),
         (
             (0.2, {**FREE, **BUSY, **HOST_READ, **starting()}, "extend, inform"),
             (2.0, {**FREE, **BUSY}, "say REMEDIES_LATE, say FREE, end free"),
         ),
     ),
     "remedies of which systemd proves nothing": (
-        state(replace(OWN, needs_systemd=False), timeout=100.0, may_extend=True),
+        state(replace(OWN, needs_systemd=False), timeout=100.0, may_notify=True),
         (
             (0.2, {**FREE, **BUSY, **HOST_READ, "units": FAILS}, "extend, say WAITS, ask UNITS"),
             (3.1, {**FREE, **BUSY}, "extend"),
@@ -372,7 +372,7 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
         ),
     ),
     "remedies that began late, as the history did not answer": (
-        state(replace(OWN, needs_systemd=False), timeout=100.0, may_extend=True),
+        state(replace(OWN, needs_systemd=False), timeout=100.0, may_notify=True),
         (
             (3.1, {**FREE, **LATE, **HOST_READ}, "extend, say WAITS, ask UNITS"),
             (5.9, {**FREE, **LATE, **starting()}, "extend, inform"),
@@ -381,7 +381,7 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
         ),
     ),
     "one that does not die": (
-        state(OWN, timeout=2.0, may_extend=True),
+        state(OWN, timeout=2.0, may_notify=True),
         (
             (0.2, {**HELD, **STUCK, **HOST_READ, **starting()}, "extend, inform, ask LISTS"),
             (2.0, {**HELD, **STUCK}, "say GIVES_UP (--timeout), end held"),

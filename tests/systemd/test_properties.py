@@ -166,6 +166,11 @@ def test_the_prefixes_of_commands_are_given_as_they_are_written() -> None:
     assert settings(ExecStartPreEx=commands).exec_start_pre_prefixes == ("", "+", "-+", "!", "")
 
 
+def test_exit_statuses_and_signals_that_count_as_success_are_kept_apart() -> None:
+    read = settings(SuccessExitStatus=[[1, 75], [9]])
+    assert (read.success_exit_statuses, read.success_signals) == ((1, 75), (9,))
+
+
 def test_what_an_old_systemd_does_not_have_is_absent() -> None:
     parsed = parse_unit(MINIMAL)
     assert parsed.wrong == ()
@@ -223,6 +228,11 @@ def test_the_exit_status_means_nothing_until_a_main_process_has_ended() -> None:
         ("BindPaths", [["/a"]], "BindPaths: not a list of structs with a str each"),
         ("RestrictAddressFamilies", [["AF_UNIX"]], "RestrictAddressFamilies: not a list of what is allowed"),
         ("LimitNOFILE", "infinity", "LimitNOFILE: str instead of int"),
+        (
+            "SuccessExitStatus",
+            [[1, "TEMPFAIL"], []],
+            "SuccessExitStatus: not a list of exit statuses and one of signals",
+        ),
     ],
 )
 def test_a_value_of_a_wrong_type_is_absent_and_named(name: str, value: object, complaint: str) -> None:

@@ -213,6 +213,12 @@ class Sources:
         boottime_seconds = time.clock_gettime(time.CLOCK_BOOTTIME)
         return read_age_seconds(self.paths.procfs, pid, boottime_seconds)
 
+    def start_ticks(self, pid: int) -> int | None:
+        """Return when a process started, in ticks since boot; None where there is none."""
+        from llmhost.sources.procfs_files import read_start_ticks
+
+        return read_start_ticks(self.paths.procfs, pid)
+
     def shm_free_bytes(self) -> int | None:
         from llmhost.sources.host import read_free_bytes
 
@@ -260,13 +266,14 @@ class Sources:
         if "systemd" in made:
             self.systemd.configure(patterns=config.units.patterns, discover=config.units.discover)
 
-    def close(self) -> None:
-        """Close all that was made, also what hangs; all at once, so that it takes no longer than the slowest."""
+    def close(self, within_seconds: float = _CLOSE_SECONDS) -> None:
+        """Close all that was made, also what hangs, all at once; what takes longer than this ends with us."""
+        until = time.monotonic() + within_seconds
         closing = [threading.Thread(target=close, daemon=True) for close in self._closing]
         for thread in closing:
             thread.start()
         for thread in closing:
-            thread.join(_CLOSE_SECONDS)
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _worker(self, collector: str, source: Source[T] | DisabledSource) -> Worker[T]:
         if isinstance(source, DisabledSource):

@@ -10,10 +10,16 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llmhost.cli.exits import Exit
+from llmhost.guard.ending_signals import ENDING_SIGNALS
 from llmhost.guard.request import GuardRequest
 from llmhost.runtime.bounded_call import BoundedCall
+
+if TYPE_CHECKING:
+    from llmhost.decide.guard.state import Finish
+    from llmhost.model.unit import Unit
 
 log = logging.getLogger(__name__)
 
@@ -21,20 +27,39 @@ SWITCH = "guard.off"  # in the run directory
 _VARIABLE = "LLMHOST_GUARD"
 _SWITCH_SECONDS = 1.0
 _FIRST_SECONDS = 5.0  # for the driver's first answer: a machine that boots has much to do
-_TERMINATED = 128 + 15  # as a shell has it for SIGTERM
+_SIGNALLED = 128  # a shell adds the signal's number
 
 
 def run(request: GuardRequest) -> int:
     """Wait; return the exit code, or become the command."""
+    ENDING_SIGNALS.note()
+    code, unit = _waited(request)
+    return refused(code, unit) if code else code
+
+
+def refused(code: int, unit: "Unit | None" = None) -> int:
+    """Give the code to leave with in place of `code`; `unit` is the one that this runs in, if that is known."""
+    if "INVOCATION_ID" not in os.environ:
+        return code  # in no unit
+    try:
+        from llmhost.guard.refusing import refusing
+
+        return refusing(code, unit)
+    except Exception:
+        log.exception("this is a bug in llmhost")
+        return code
+
+
+def _waited(request: GuardRequest) -> "tuple[int, Unit | None]":
     began = time.monotonic()
     logging.getLogger("llmhost.collect").setLevel(logging.ERROR)  # the guard's own lines tell of failed readings
     if request.command and shutil.which(request.command[0]) is None:
         sys.stderr.write(f"llmhost: there is no program {request.command[0]}\n")
-        return Exit.WRONG_USE
+        return Exit.WRONG_USE, None
     off = _switched_off(request.run_directory)
     if off:
         log.warning("the guard is switched off by %s: the start goes on, whatever is on the GPUs", off)
-        return _admitted(request)
+        return _admitted(request), None
     try:
         from llmhost.assemble.sources import GUARD_DRIVER_BACKOFF_SECONDS, Sources
 
@@ -43,20 +68,25 @@ def run(request: GuardRequest) -> int:
 
         from llmhost.guard.inputs import WrongUseError
         from llmhost.guard.run import guarded
-        from llmhost.model.guard_run import GuardVerdict
     except Exception:
         log.exception("this is a bug in llmhost")
-        return _after_fault(request)
+        return _after_fault(request), None
     try:
-        end = guarded(request, sources, began)
+        end, unit = guarded(request, sources, began)
     except WrongUseError as error:
         sys.stderr.write(f"llmhost: {error}\n")
-        return Exit.WRONG_USE
+        return Exit.WRONG_USE, None
     except Exception:
         log.exception("this is a bug in llmhost")
-        return _after_fault(request)
+        return _after_fault(request), None
+    return _exit_code(request, end), unit
+
+
+def _exit_code(request: GuardRequest, end: "Finish") -> int:
+    from llmhost.model.guard_run import GuardVerdict
+
     if end.terminated:
-        return Exit.GOOD if end.unit_is_stopping else _TERMINATED
+        return Exit.GOOD if end.unit_is_stopping else _SIGNALLED + ENDING_SIGNALS.first
     if end.verdict is GuardVerdict.HELD:
         return Exit.FINDINGS
     if end.verdict is GuardVerdict.UNKNOWN and not request.admit_on_unknown:
@@ -77,9 +107,12 @@ def _after_fault(request: GuardRequest) -> int:
 def _admitted(request: GuardRequest) -> int:
     if not request.command:
         return Exit.GOOD
+    if ENDING_SIGNALS.first:
+        return _SIGNALLED + ENDING_SIGNALS.first
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
+    ENDING_SIGNALS.release()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # Python ignores them, and what is executed would inherit that
     try:

@@ -13,10 +13,14 @@ from llmhost.act.drop_ins import SYSTEM, drop_in_of, is_as_written, signed
 from llmhost.cli.exits import Exit
 from llmhost.cli.output import complain, write_out
 from llmhost.decide.guard.drop_in import UnfitError, guard_drop_in_text
+from llmhost.decide.guard.refusal import success_note
 from llmhost.derive.command import is_guard
 
 _SYSTEMCTL_SECONDS = 30.0  # a daemon-reload of a busy machine takes seconds
-_PROPERTIES = "Id,LoadState,LoadError,NotifyAccess,TimeoutStartUSec,RestartUSec,ExecStartPre,DefaultDependencies,After"
+_PROPERTIES = (
+    "Id,LoadState,LoadError,NotifyAccess,TimeoutStartUSec,RestartUSec,ExecStartPre,DefaultDependencies,After,"
+    "SuccessExitStatus"
+)
 _ARGV = re.compile(r"argv\[\]=(.*?) ;")  # as `systemctl show` writes a command
 _AFTER_BUS = frozenset({"basic.target", "sockets.target", "dbus.socket", "dbus.service"})
 
@@ -122,6 +126,8 @@ def _notes(settings: Mapping[str, str]) -> Iterator[str]:
             "the service may start before D-Bus does (DefaultDependencies=no), and then the guard lets it start "
             "without knowing what it needs; After=dbus.socket mends that"
         )
+    if note := success_note(settings.get("SuccessExitStatus", "")):
+        yield note
     for path in (Path(sys.executable), Path(llmhost.__file__)):
         found = path.stat()
         if found.st_uid != 0 or found.st_mode & 0o022:

@@ -1,15 +1,18 @@
-"""The guard's loop: read, step, act. SIGTERM and SIGINT are noticed between two steps."""
+"""The guard's loop: read, step, act. Signals are acted on between two steps."""
 
 import logging
-import signal
 import time
 from collections.abc import Mapping
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from llmhost.decide.guard.machine import step
-from llmhost.decide.guard.state import Ask, Configure, Extend, Finish, GuardState, Inform, Say, Topic, Watch
+from llmhost.decide.guard.state import Admit, Ask, Configure, Extend, Finish, GuardState, Inform, Say, Topic, Watch
+from llmhost.guard.admitting import Admitting
+from llmhost.guard.ending_signals import EndingSignals
 from llmhost.guard.readings import GuardReadings
+from llmhost.model.reading import Ok
+from llmhost.model.unit import Unit
 from llmhost.sources.sd_notify import Notifier
 from llmhost.views.guard.lines import log_line, status_line
 
@@ -31,68 +34,57 @@ _LEVELS: Mapping[Topic, int] = {
 }
 
 
-class Signals:
-    """Until the end of its `with`, SIGTERM and SIGINT are only noted. Afterwards they end this process."""
-
-    def __init__(self) -> None:
-        self._number = 0  # of the first that came; 0: none
-
-    def __enter__(self) -> Self:
-        self._at_interrupt = signal.getsignal(signal.SIGINT)
-        if self._at_interrupt is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, self._note)
-        signal.signal(signal.SIGTERM, self._note)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, self._at_interrupt)
-
-    def terminated(self) -> bool:
-        """Say whether SIGTERM came. Raises KeyboardInterrupt for SIGINT."""
-        if self._number == signal.SIGINT:
-            raise KeyboardInterrupt
-        return self._number == signal.SIGTERM
-
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        self._number = self._number or number
-
-
 class Loop:
     def __init__(
-        self, state: GuardState, readings: GuardReadings, notifier: Notifier, remedies: "Remedies | None"
+        self,
+        state: GuardState,
+        readings: GuardReadings,
+        notifier: Notifier,
+        remedies: "Remedies | None",
+        *,
+        signals: EndingSignals,
+        admitting: Admitting | None = None,
     ) -> None:
         self._state = state
         self._readings = readings
         self._notifier = notifier
         self._remedies = remedies
+        self._signals = signals
+        self._admitting = admitting
 
     def run(self) -> Finish:
-        """Step until the run ends. SIGTERM ends it also if it comes during the last step: nothing is let on then."""
-        with Signals() as signals:
-            end = self._until_end(signals)
-        return end if end.terminated or not signals.terminated() else self._until_end(signals)
+        """Step until the run ends. A signal ends it also if it comes during the last step: nothing is let on then."""
+        end = self._until_end()
+        return end if end.terminated or not self._signals.first else self._until_end()
 
-    def _until_end(self, signals: Signals) -> Finish:
+    @property
+    def unit(self) -> Unit | None:
+        """The target's unit, as systemd last told of it."""
+        units = self._state.units.value.units if isinstance(self._state.units, Ok) else ()
+        return next((unit for unit in units if unit.id == self._state.target.unit), None)
+
+    def _until_end(self) -> Finish:
         try:
-            return self._run(signals)
+            return self._run()
         except Exception:
-            if not signals.terminated():
+            if not self._signals.first:
                 raise
             log.exception("this is a bug in llmhost")
             return Finish(verdict=self._state.verdict_so_far, terminated=True)
 
-    def _run(self, signals: Signals) -> Finish:
+    def _run(self) -> Finish:
         while True:
             progress = self._remedies.progress if self._remedies is not None else None
-            inputs = self._readings.take(progress, terminated=signals.terminated())
-            self._state, actions = step(self._state, inputs, time.monotonic())
+            admissions = self._admitting.others() if self._admitting is not None else ()
+            inputs = self._readings.take(progress, ended_by=self._signals.name)
+            self._state, actions = step(self._state, replace(inputs, admissions=admissions), time.monotonic())
             for action in actions:
                 if isinstance(action, Finish):
                     return action
-                self._perform(action)
+                if not isinstance(action, Admit):
+                    self._perform(action)
+                elif self._admitting is not None and not self._admitting.admit(action):
+                    break  # another guard was faster
             time.sleep(_PENDING_SECONDS if self._state.awaits_answers else _POLL_SECONDS)
 
     def _perform(self, action: Ask | Watch | Configure | Extend | Inform | Say) -> None:
@@ -104,7 +96,7 @@ class Loop:
             case Configure(config, units):
                 self._readings.configure(config, units)
             case Extend(seconds):
-                self._notifier.send(EXTEND_TIMEOUT_USEC=str(int(seconds * 1e6)))
+                self._notifier.extend(seconds)
             case Inform():
                 if self._remedies is not None:
                     self._remedies.take_in(action)

@@ -9,7 +9,7 @@ from llmhost.assemble.sources import Sources, guard_config
 from llmhost.collect.worker import Ticket, Worker
 from llmhost.config.schema import Config
 from llmhost.decide.guard.state import Inputs, Query, RemedyProgress
-from llmhost.decide.guard.target import Target, WaitLimit
+from llmhost.decide.guard.target import Target
 from llmhost.guard.inputs import Files
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.reading import Cause, Failed, Ok, Reading
@@ -46,13 +46,11 @@ class FreeShm:
 class GuardReadings:
     """For use by one thread, which nothing in here blocks for longer than _MEMORY_WAIT_SECONDS."""
 
-    def __init__(self, sources: Sources, files: Files, target: Target, limit: WaitLimit, *, needs_shm: bool) -> None:
+    def __init__(self, sources: Sources, files: Files, target: Target, *, needs_shm: bool) -> None:
         self._sources = sources
         self._files = files
         self._config = sources.config
-        self._timed = (
-            target.unit if target.is_own and not limit.may_extend else None
-        )  # TimeoutStartSec= limits the wait
+        self._timed = target.unit if target.is_own else None  # TimeoutStartSec= may limit its wait
         self._shm = FreeShm(sources.shm_free_bytes) if needs_shm else None
         self._memory: Ticket[NvmlReport] | None = None
         self._memory_requested_at = 0.0
@@ -71,7 +69,7 @@ class GuardReadings:
         self._config = config
         self.watch(units)
 
-    def take(self, remedies: RemedyProgress | None, *, terminated: bool) -> Inputs:
+    def take(self, remedies: RemedyProgress | None, *, ended_by: str) -> Inputs:
         """Read memory, and take what else has come."""
         memory, units = self._take_memory(), self._take(Query.UNITS)
         return Inputs(
@@ -86,7 +84,7 @@ class GuardReadings:
             command_began=self._command_began(units),
             shm_free_bytes=self._shm.take() if self._shm is not None else None,
             remedies=remedies,
-            terminated=terminated,
+            ended_by=ended_by,
         )
 
     def _worker(self, query: Query) -> Worker[Any]:

@@ -10,8 +10,10 @@ from llmhost.assemble.sources import Sources, guard_config
 from llmhost.config.schema import Config
 from llmhost.decide.guard.decision import GuardOptions
 from llmhost.decide.guard.state import File, Finish, GuardState
-from llmhost.decide.guard.target import Target, WaitLimit
+from llmhost.decide.guard.target import DEFAULT_START_SECONDS, Target, WaitLimit
 from llmhost.decide.guard.trouble import SURE_SECONDS
+from llmhost.guard.admitting import Admitting
+from llmhost.guard.ending_signals import ENDING_SIGNALS, is_systemds_own_process
 from llmhost.guard.inputs import Files, WrongUseError
 from llmhost.guard.loop import Loop
 from llmhost.guard.readings import GuardReadings
@@ -19,8 +21,11 @@ from llmhost.guard.request import GuardRequest
 from llmhost.model.history.history import History
 from llmhost.model.ids import SYSTEM_MANAGER, UnitId
 from llmhost.model.process import Home, Placement
+from llmhost.model.unit import Unit
 from llmhost.runtime.bounded_call import BoundedCall
 from llmhost.sources.sd_notify import Notifier
+from llmhost.state.directory import StoreError
+from llmhost.state.guard_record import record
 
 if TYPE_CHECKING:
     from llmhost.guard.remedies import Remedies
@@ -29,15 +34,16 @@ log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 0.1  # between two tries to read what is there as a rule
 _RECORD_SECONDS = 1.0
+_CLOSE_SECONDS = 0.2  # the last line is written, and systemd may be about to end this
 
 
-def guarded(request: GuardRequest, sources: Sources, began: float) -> Finish:
-    """Wait, and explain the end in the log; `began` is on the monotonic clock. Raises WrongUseError."""
-    target = _target(request, sources)
+def guarded(request: GuardRequest, sources: Sources, began: float) -> tuple[Finish, Unit | None]:
+    """Wait, and explain the end in the log; `began` is on the monotonic clock. Raises WrongUseError.
+
+    Give the end, and the unit that this runs in as systemd last told of it.
+    """
+    target, limit = _target(request, sources, began)
     files = Files(request, sources, strict=not target.is_own)
-    limit = WaitLimit(
-        began=began, timeout_seconds=request.timeout_seconds, may_extend=bool(os.environ.get("NOTIFY_SOCKET"))
-    )
     remedies = None
     try:
         watched = (target.unit.name,) if target.unit is not None else ()
@@ -45,7 +51,7 @@ def guarded(request: GuardRequest, sources: Sources, began: float) -> Finish:
         if watched:
             sources.systemd.start()
         remedies = _remedies(request, target, sources)
-        readings = GuardReadings(sources, files, target, limit, needs_shm=request.need_shm_bytes is not None)
+        readings = GuardReadings(sources, files, target, needs_shm=request.need_shm_bytes is not None)
         state = GuardState(
             target=target,
             options=_options(request),
@@ -56,26 +62,29 @@ def guarded(request: GuardRequest, sources: Sources, began: float) -> Finish:
             history=History(),
             unread=frozenset(File),
         )
-        end = Loop(state, readings, Notifier(), remedies).run()
+        admitting = Admitting(request, target, sources)
+        loop = Loop(state, readings, Notifier(), remedies, signals=ENDING_SIGNALS, admitting=admitting)
+        end = loop.run()
         if end.no_such_unit and target.unit is not None:
             raise WrongUseError(f"systemd has no unit {target.unit.name}")
         _record(request.run_directory, target.unit, end, began, sources)
-        return end
+        return end, loop.unit if target.is_own else None
     finally:
         if remedies is not None:
             remedies.stop()
-        sources.close()
+        sources.close(_CLOSE_SECONDS)
 
 
-def _target(request: GuardRequest, sources: Sources) -> Target:
-    """Find out which unit is meant, and whether this runs in it."""
+def _target(request: GuardRequest, sources: Sources, began: float) -> tuple[Target, WaitLimit]:
+    """Find out which unit is meant, whether this runs in it, and how long it may wait."""
     fault = ""
     try:
         placement = _own_placement(sources)
     except OSError as error:
         placement, fault = None, f"/proc/self/cgroup cannot be read: {error.strerror}"
     own = placement.unit if placement is not None and placement.home is Home.SERVICE else None
-    unit = None
+    unit, start_seconds = None, None
+    may_notify = bool(os.environ.get("NOTIFY_SOCKET"))
     if request.unit:
         unit = UnitId(request.unit if request.unit.endswith(".service") else f"{request.unit}.service")
     elif own is not None and not request.command:
@@ -83,8 +92,16 @@ def _target(request: GuardRequest, sources: Sources) -> Target:
             unit = own
         else:
             log.warning("%s is a unit of %s, which is not asked for what it needs", own.name, own.manager)
+            start_seconds = None if may_notify and is_systemds_own_process() else DEFAULT_START_SECONDS
     has_need = request.need_free_bytes is not None or request.need_free_ratio is not None
-    return Target(
+    limit = WaitLimit(
+        began=began,
+        timeout_seconds=request.timeout_seconds,
+        may_notify=may_notify,
+        pid=os.getpid(),
+        start_seconds=start_seconds,
+    )
+    target = Target(
         unit=unit,
         is_own=unit is not None and unit == own,
         needs_systemd=unit is not None and not (request.gpus and has_need),
@@ -92,6 +109,7 @@ def _target(request: GuardRequest, sources: Sources) -> Target:
         environment=tuple(os.environ.items()),
         fault="" if request.unit or request.command or request.gpus else fault,
     )
+    return target, limit
 
 
 def _own_placement(sources: Sources) -> Placement:
@@ -136,9 +154,6 @@ def _remedies(request: GuardRequest, target: Target, sources: Sources) -> "Remed
 def _record(run_directory: Path, unit: UnitId | None, end: Finish, began: float, sources: Sources) -> None:
     if unit is None:
         return
-    from llmhost.state.directory import StoreError  # takes time, and a verdict does not need it
-    from llmhost.state.guard_record import record
-
     at, seconds = sources.clock.time(), sources.clock.monotonic() - began
     recording = BoundedCall(
         lambda: record(run_directory, unit, end.verdict, at=at, wait_seconds=seconds), name="llmhost-record"

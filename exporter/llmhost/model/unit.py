@@ -49,6 +49,9 @@ class UnitSettings:
     environment: tuple[tuple[str, str], ...] = ()  # Environment= alone
     environment_files: tuple[str, ...] = ()  # EnvironmentFile=, whose content overrides Environment= and is not read
     send_sigkill: bool | None = None  # SendSIGKILL=: what survives TimeoutStopSec= is killed
+    notify_access: str = ""  # NotifyAccess=: whose messages systemd takes
+    success_exit_statuses: tuple[int, ...] = ()  # SuccessExitStatus=: they count as 0 does, of ExecStartPre= too
+    success_signals: tuple[int, ...] = ()  # and deaths by these signals
     after: tuple[str, ...] = ()  # After=, with what systemd adds by itself; by name
     pass_environment: tuple[str, ...] = ()  # PassEnvironment=: variables that come from the manager's own
     exec_start_pre_prefixes: tuple[str, ...] = ()  # of each ExecStartPre=, "+" among them; () where systemd has none

@@ -49,11 +49,16 @@ def parse_stat(data: bytes) -> Stat:
 
 def read_age_seconds(procfs: Path, pid: int, boottime_seconds: float) -> float:
     """Return the time since a process started, by CLOCK_BOOTTIME; 0.0 where that cannot be read."""
+    start_ticks = read_start_ticks(procfs, pid)
+    return 0.0 if start_ticks is None else max(0.0, boottime_seconds - start_ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def read_start_ticks(procfs: Path, pid: int) -> int | None:
+    """Return when a process started, in ticks on CLOCK_BOOTTIME; None where that cannot be read."""
     try:
-        stat = parse_stat((procfs / str(pid) / "stat").read_bytes())
+        return parse_stat((procfs / str(pid) / "stat").read_bytes()).start_ticks
     except (OSError, ValueError, IndexError):
-        return 0.0
-    return max(0.0, boottime_seconds - stat.start_ticks / os.sysconf("SC_CLK_TCK"))
+        return None
 
 
 def parse_cmdline(data: bytes) -> tuple[str, ...]:

@@ -14,6 +14,10 @@ class Notifier:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.watchdog_seconds = _watchdog_seconds(found)
 
+    def extend(self, seconds: float) -> None:
+        """Ask for this much time from now on, for a start or a stop under way."""
+        self.send(EXTEND_TIMEOUT_USEC=str(int(seconds * 1e6)))
+
     def send(self, **fields: str) -> None:
         if not self._address:
             return

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from llmhost.decide.doctor.environment import hidden_devices, plain_numbers, small_shm
 from llmhost.decide.doctor.fabric import FABRIC_MANAGER, fabric_manager, fabric_order
 from llmhost.decide.doctor.finding import Case, Finding, Severity
-from llmhost.decide.doctor.guard import guard, guard_blinded
+from llmhost.decide.doctor.guard import guard, guard_blinded, guard_refusals, guard_restart
 from llmhost.decide.doctor.host import driver_mismatch, gpu_overcommitted
 from llmhost.decide.doctor.limits import file_limit, memory_limit
 from llmhost.decide.doctor.settings import (
@@ -38,6 +38,8 @@ _OF_UNIT: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     file_limit,
     guard,
     guard_blinded,
+    guard_refusals,
+    guard_restart,
 )
 # Read beside the watched units, for other units' checks; examined themselves only if named.
 COMPANIONS = frozenset({FABRIC_MANAGER})

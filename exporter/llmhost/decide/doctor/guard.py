@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from llmhost.decide.doctor.finding import Case, Finding, Severity, guard_drop_in
+from llmhost.decide.guard.refusal import DOCUMENTED, refusal_code
 from llmhost.derive.command import is_guard
 from llmhost.model.history.unit_history import Verdict
 from llmhost.model.sandbox import Sandbox
@@ -13,6 +14,8 @@ _BUS = "/run/dbus/system_bus_socket"
 _RECORDS = "/run/llmhost"
 _SYS_PTRACE = 1 << 19  # linux/capability.h: with it ProtectProc= hides nothing
 _HIDES_PROCESSES = frozenset({"noaccess", "invisible", "ptraceable"})
+_SIGKILL = 9
+_RESTARTS_OF_OTHER_ENDS = frozenset({"on-success", "on-abnormal", "on-abort", "on-watchdog"})
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:=,@+-]+")
 
 
@@ -65,6 +68,53 @@ def guard_blinded(case: Case) -> Iterator[Finding]:
         "; ".join([*without_bus, *sandboxed]),
         *_with_plus(case),
         remedy="" if _with_plus(case) else 'write "+" before the guard: ExecStartPre=+…',
+    )
+
+
+def guard_refusals(case: Case) -> Iterator[Finding]:
+    """Find a SuccessExitStatus= by which a start that the guard refused goes on (systemd.service(5)).
+
+    The guard leaves by another code then, for which it must reach systemd. Nothing helps it if it is killed.
+    RestartPreventExitStatus= and RestartForceExitStatus= look at the main process alone.
+    """
+    if not case.facts.guarded:
+        return
+    settings = case.settings
+    listed = [str(status) for status in DOCUMENTED if status in settings.success_exit_statuses]
+    killed = _SIGKILL in settings.success_signals
+    why = []
+    if listed:
+        codes = ", ".join(str(refusal_code(int(status), settings.success_exit_statuses)) for status in listed)
+        why.append(f"it leaves with {codes} in place of {', '.join(listed)}, but only if it can ask systemd")
+    if killed:
+        why.append("if it is killed, for want of memory for one, the start goes on")
+    if not why:
+        return
+    kept = [str(status) for status in settings.success_exit_statuses if status not in DOCUMENTED]
+    named = set(settings.success_signals) <= {_SIGKILL}  # signals are written by name, and we have numbers
+    lines = ("[Service]", "SuccessExitStatus=", *([f"SuccessExitStatus={' '.join(kept)}"] if kept else []))
+    what = " ".join([*listed, *(["SIGKILL"] if killed else [])])
+    yield case.finding(
+        "guard-refusals",
+        Severity.WARNING,
+        f"SuccessExitStatus={what} counts for its guard too",
+        "; ".join(why),
+        *(lines if named else ()),
+        remedy="" if named else f"take {what} out of SuccessExitStatus=",
+    )
+
+
+def guard_restart(case: Case) -> Iterator[Finding]:
+    """Find a Restart= that does not start the unit again after its guard gave up: that ends with an exit code."""
+    if not case.facts.guarded or case.settings.restart not in _RESTARTS_OF_OTHER_ENDS:
+        return
+    yield case.finding(
+        "guard-restart",
+        Severity.WARNING,
+        f"Restart={case.settings.restart} does not start it again once its guard has refused a start",
+        "a refusal is an exit code, which it leaves alone",
+        "[Service]",
+        "Restart=on-failure",
     )
 
 

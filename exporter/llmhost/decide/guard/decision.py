@@ -1,9 +1,10 @@
 """The decision on a start by the latest readings: free, held, or unknown. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from llmhost.config.schema import MIB, Config, UnitGpus
+from llmhost.decide.guard.admissions import Awaited
 from llmhost.decide.guard.memory_stability import UsageTrends
 from llmhost.derive.requirements import Need, free_bytes, needed, needed_ratio, requirements_of
 from llmhost.model.gpu import Gpu
@@ -49,6 +50,13 @@ class Lack:
     needed_bytes: int | None = None
     used_bytes: int | None = None
     why: str = ""  # "" where it is memory
+    awaited: tuple[Awaited, ...] = ()  # by starts that other guards have let go on
+
+    @property
+    def is_awaited(self) -> bool:
+        """Enough is free, and it is others that were let start who will take it."""
+        enough = self.needed_bytes is None or (self.free_bytes is not None and self.free_bytes >= self.needed_bytes)
+        return bool(self.awaited) and enough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +120,12 @@ def decide(
     trends: UsageTrends,
     *,
     shm_free_bytes: int | None = None,
+    awaited: Mapping[GpuUuid, tuple[Awaited, ...]] | None = None,
 ) -> Decision:
-    """Decide by the memory that was read last. `shm_free_bytes` is None where that could not be read."""
+    """Decide by the memory that was read last. `shm_free_bytes` is None where that could not be read.
+
+    What others that were let start have yet to take, `awaited`, counts as used.
+    """
     report = snapshot.nvml
     if not isinstance(report, Ok):
         return _unknown(report if isinstance(report, Failed) else Failed(Cause.UNKNOWN, report.why))
@@ -126,10 +138,12 @@ def decide(
         return replace(_unknown(failed), is_unlisted=failed.cause is Cause.LOST)
     by_uuid = {gpu.uuid: gpu for gpu in report.value.gpus}
     gpus = tuple(by_uuid[uuid] for uuid in rule.gpus.value)
-    failure = next((found for gpu in gpus if (found := _failure(gpu)) is not None), None)
+    failure = next((lost for gpu in gpus if (lost := _failure(gpu)) is not None), None)
     if failure is not None:
         return replace(_unknown(failure), gpus=gpus)
-    lacks = tuple(lack for gpu in gpus if (lack := _lack(gpu, rule, options, snapshot.host)) is not None)
+    by_others = awaited or {}
+    found = (_lack(gpu, rule, options, snapshot.host, by_others.get(gpu.uuid, ())) for gpu in gpus)
+    lacks = tuple(lack for lack in found if lack is not None)
     moving = tuple(
         gpu
         for gpu in gpus
@@ -188,20 +202,26 @@ def _failure(gpu: Gpu) -> Failed | None:
     return None
 
 
-def _lack(gpu: Gpu, rule: Rule, options: GuardOptions, host: Reading[Host]) -> Lack | None:
+def _lack(
+    gpu: Gpu, rule: Rule, options: GuardOptions, host: Reading[Host], awaited: tuple[Awaited, ...]
+) -> Lack | None:
     if gpu.fabric_ready is False:
         return Lack(gpu=gpu, why="its NVLink fabric is not ready")
     used = gpu.memory.value.used_bytes if isinstance(gpu.memory, Ok) else None
+    known = [each.awaited_bytes for each in awaited if each.awaited_bytes is not None]
+    all_known = len(known) == len(awaited)
     if not isinstance(rule.need, Ok):
         # Of unified memory it is not known how much of it GPU programs have: there is nothing to go by.
-        if used is None or used < options.max_used_bytes:
+        if all_known and (used or 0) + sum(known) < options.max_used_bytes:
             return None
-        return Lack(gpu=gpu, used_bytes=used)
+        return Lack(gpu=gpu, used_bytes=used, awaited=awaited)
     free = free_bytes(gpu, host)
     need = rule.need.value[gpu.uuid]
     if not isinstance(free, Ok):
         return Lack(gpu=gpu, needed_bytes=need, why="how much memory is free is not known")
-    return None if free.value >= need else Lack(gpu=gpu, free_bytes=free.value, needed_bytes=need, used_bytes=used)
+    if all_known and free.value - sum(known) >= need:
+        return None
+    return Lack(gpu=gpu, free_bytes=free.value, needed_bytes=need, used_bytes=used, awaited=awaited)
 
 
 def _stands_still(gpu: Gpu, trends: UsageTrends, at: float, settle_seconds: float) -> bool:

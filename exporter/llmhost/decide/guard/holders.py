@@ -6,7 +6,7 @@ A verdict needs none of this, so the machine imports it only once there is someb
 from collections.abc import Mapping
 
 from llmhost.config.schema import Config
-from llmhost.decide.guard.state import GpuHolders, HolderSummary
+from llmhost.decide.guard.holder_summary import GpuHolders, HolderSummary
 from llmhost.derive.attribution import GpuAttribution, Holder
 from llmhost.derive.facts import derive
 from llmhost.derive.history.observations import with_observation
@@ -39,11 +39,11 @@ def _of_gpu(gpu: GpuAttribution, snapshot: Snapshot) -> GpuHolders:
 
 
 def _summary(holder: Holder, snapshot: Snapshot) -> HolderSummary:
-    since = None
+    since = began = None
     if holder.process is not None and isinstance(snapshot.host, Ok):
         host = snapshot.host.value
-        now_since_boot = snapshot.at_monotonic + host.boottime_ahead_seconds
-        since = snapshot.at - (now_since_boot - holder.process.start_ticks / host.ticks_per_second)
+        began = holder.process.start_ticks / host.ticks_per_second
+        since = snapshot.at - (snapshot.at_monotonic + host.boottime_ahead_seconds - began)
     return HolderSummary(
         pid=holder.pid,
         command=holder.command,
@@ -51,4 +51,5 @@ def _summary(holder: Holder, snapshot: Snapshot) -> HolderSummary:
         unit=holder.unit,
         used_bytes=holder.used_bytes,
         since_at=since,
+        began_boottime_seconds=began,
     )

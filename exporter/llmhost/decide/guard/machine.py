@@ -4,9 +4,10 @@
 
 - A run ends by one Finish. It is FREE only by memory that was read in time, is enough, and has stood still for
   the settle time, on every GPU of the rule; and only once the remedies, if asked for, are through with a first pass.
-- Every run ends: by SIGTERM at once; otherwise by its limit, with two allowances: the first answers are waited for
-  until FIRST_SECONDS of the run, and the names of the holders until NAMES_SECONDS. It ends before the limit where
-  waiting is no use: a fault that only a reset or reboot ends, or no systemd to ask, for SURE_SECONDS on end.
+- Every run ends: by a signal or a stop of its unit at once; otherwise by its limit, with two allowances: the first
+  answers are waited for until FIRST_SECONDS of the run, and the names of the holders until NAMES_SECONDS. It ends
+  before the limit where waiting is no use: a fault that only a reset or reboot ends, or no systemd to ask, for
+  SURE_SECONDS on end.
 - What fails is asked again (trouble.py). While systemd has yet to say what is needed, the need is unknown: such memory
   as an unknown need does not allow holds the start to the end, and without it only the limit lets the start go on.
 - While the run is within its own timeout, systemd is asked for more time every EXTEND_SECONDS.
@@ -19,6 +20,7 @@
 from dataclasses import replace
 from typing import TypeAlias
 
+from llmhost.decide.guard.admitting import admit, awaited_by, watch_admitted
 from llmhost.decide.guard.decision import decide, rule_of
 from llmhost.decide.guard.holder_listing import name_holders, with_lists
 from llmhost.decide.guard.memory_stability import advance
@@ -34,7 +36,7 @@ from llmhost.decide.guard.state import (
     Topic,
     WaitStatus,
 )
-from llmhost.decide.guard.target import OWN_LIMIT
+from llmhost.decide.guard.target import OWN_LIMIT, is_being_stopped
 from llmhost.decide.guard.trouble import (
     SURE_SECONDS,
     awaits_files,
@@ -53,19 +55,16 @@ from llmhost.decide.guard.trouble import (
 )
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.reading import Ok
-from llmhost.model.unit import Unit, UnitSettings, UnitsReport
+from llmhost.model.unit import Unit, UnitSettings
 
 FIRST_SECONDS = 4.0  # however short the limit, the first answers are waited for
 NAMES_SECONDS = 1.0  # and, for that long, the names of the holders
-STOPPING_SECONDS = 0.3  # after SIGTERM, until systemd confirms that it is stopping the unit
+STOPPING_SECONDS = 3.0  # after a signal, until systemd has confirmed that it is stopping the unit
 REPEAT_SECONDS = 5.0  # between two lines that say the same
 CHANGE_SECONDS = 1.0  # between two lines
 EXTEND_SECONDS = 1.0
 EXTENSION_SECONDS = 10.0
 UNITS_SECONDS = 1.0  # between two readings of the units
-_START_GOES_ON = frozenset(
-    {"condition", "start-pre"}
-)  # sub-states in which a start goes on when the guard exits with 0
 
 
 Step: TypeAlias = tuple[GuardState, tuple[Action, ...]]
@@ -74,7 +73,7 @@ Step: TypeAlias = tuple[GuardState, tuple[Action, ...]]
 def step(state: GuardState, inputs: Inputs, now: float) -> Step:
     """Take in what has come by `now`, a time on the monotonic clock."""
     state, configured = with_files(_with_readings(state, inputs, now), inputs)
-    if inputs.terminated or state.terminated_at is not None:
+    if inputs.ended_by or state.terminated_at is not None or _is_being_stopped(state, inputs):
         return _leave(state, inputs)
     state, extended = _extend(state)
     state, informed = inform(state, inputs)
@@ -111,6 +110,7 @@ def _with_readings(state: GuardState, inputs: Inputs, now: float) -> GuardState:
         command_began=state.command_began if inputs.command_began is None else inputs.command_began,
         shm_free_bytes=inputs.shm_free_bytes,
         remedies=inputs.remedies,
+        admissions=inputs.admissions,
         pending=state.pending - answered,
         listing=with_lists(state.listing, inputs, now) if answered else state.listing,
         trends=trends,
@@ -118,25 +118,32 @@ def _with_readings(state: GuardState, inputs: Inputs, now: float) -> GuardState:
 
 
 def _leave(state: GuardState, inputs: Inputs) -> Step:
-    """End by SIGTERM; in the unit's own start, once it is known whether systemd is stopping the unit."""
+    """End by a signal; in the unit's own start, once it is known whether systemd is stopping the unit.
+
+    Also without a signal, where systemd is stopping the unit: KillSignal= may be one that nobody notices.
+    """
     end = Finish(verdict=state.verdict_so_far, terminated=True)
     says: tuple[Action, ...] = ()
-    if state.terminated_at is None:
-        state = replace(state, terminated_at=state.now)
-        says = (Say(topic=Topic.TERMINATED, seconds=state.seconds, status=state.status),)
+    noticed = state.terminated_at
+    if noticed is None:
+        noticed = state.now
+        state = replace(state, terminated_at=noticed)
+        why = inputs.ended_by or "the stop of its unit"
+        says = (Say(topic=Topic.TERMINATED, seconds=state.seconds, status=state.status, why=why),)
         if not state.target.is_own:
             return state, (*says, end)
-    elif isinstance(inputs.units, Ok) and _is_stopping(state, inputs.units.value):
-        return state, (replace(end, unit_is_stopping=True),)
-    elif state.now - state.terminated_at >= STOPPING_SECONDS:
+    if _is_being_stopped(state, inputs):
+        return state, (*says, replace(end, unit_is_stopping=True))
+    if state.now - noticed >= STOPPING_SECONDS:
         return state, (end,)
     if Query.UNITS in state.pending:
         return state, says
     return replace(state, pending=state.pending | {Query.UNITS}), (*says, Ask(Query.UNITS))
 
 
-def _is_stopping(state: GuardState, report: UnitsReport) -> bool:
-    return any(unit.id == state.target.unit and unit.sub_state not in _START_GOES_ON for unit in report.units)
+def _is_being_stopped(state: GuardState, inputs: Inputs) -> bool:
+    units = inputs.units.value.units if state.target.is_own and isinstance(inputs.units, Ok) else ()
+    return any(unit.id == state.target.unit and is_being_stopped(unit) for unit in units)
 
 
 def _extend(state: GuardState) -> Step:
@@ -188,7 +195,14 @@ def _judge(state: GuardState, unit: Unit | None) -> Step:
         return state, () if state.now < until_first else _give_up(state, limit, answered=False)
     rule = rule_of(judged, state.options, state.snapshot, state.config, state.history)
     status = WaitStatus(
-        decision=decide(rule, state.options, state.snapshot, state.trends, shm_free_bytes=state.shm_free_bytes),
+        decision=decide(
+            rule,
+            state.options,
+            state.snapshot,
+            state.trends,
+            shm_free_bytes=state.shm_free_bytes,
+            awaited=awaited_by(state),
+        ),
         rule=rule,
         options=state.options,
         holders=state.holders,
@@ -215,11 +229,12 @@ def _let_on(state: GuardState, status: WaitStatus, until: float) -> Step:
             return _tell(replace(state, status=status), status, until)
         state, warnings = warn(state, gives_up)
     say = Say(topic=Topic.FREE, seconds=state.seconds, status=status)
-    return state, (*warnings, say, Finish(verdict=GuardVerdict.FREE))
+    return state, (*admit(state, status.rule), *warnings, say, Finish(verdict=GuardVerdict.FREE))
 
 
 def _hold(state: GuardState, status: WaitStatus, until: float, limit: str) -> Step:
     """Name the holders of the memory, and wait on, unless that is no use or has lasted too long."""
+    state, admitted = watch_admitted(state, status)
     state, watches = name_holders(state, status)
     status = replace(status, holders=state.holders)
     decision, listed = status.decision, frozenset(gpu.uuid for gpu in state.snapshot.gpus)
@@ -232,7 +247,7 @@ def _hold(state: GuardState, status: WaitStatus, until: float, limit: str) -> St
     if state.now >= until and not _will_know_more(state, status):
         return state, _give_up(state, limit)
     state, says = _tell(state, status, until)
-    return state, (*watches, *says)
+    return state, (*admitted, *watches, *says)
 
 
 def _fault(state: GuardState) -> str:

@@ -8,13 +8,15 @@ from typing import TypeAlias
 
 from llmhost.config.schema import Config
 from llmhost.decide.guard.decision import Decision, GuardOptions, Rule
+from llmhost.decide.guard.holder_summary import GpuHolders
 from llmhost.decide.guard.memory_stability import UsageTrends
 from llmhost.decide.guard.target import Target, WaitLimit
+from llmhost.model.admission import Admission
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.history import History
 from llmhost.model.host import Host
-from llmhost.model.ids import GpuUuid, UnitId
+from llmhost.model.ids import GpuUuid
 from llmhost.model.process import Process, ProcessTable
 from llmhost.model.reading import Failed, NotApplicable, Reading
 from llmhost.model.snapshot import Snapshot
@@ -22,26 +24,6 @@ from llmhost.model.unit import UnitsReport
 
 NEVER = float("-inf")
 _NOT_READ = NotApplicable("not asked by the guard")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HolderSummary:
-    """A process that holds memory of a GPU."""
-
-    pid: int
-    command: str  # "" where the process is gone
-    kind: str
-    unit: UnitId | None
-    used_bytes: int | None
-    since_at: float | None  # when the process started, in seconds since the epoch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuHolders:
-    """The holders of a GPU's memory."""
-
-    holders: tuple[HolderSummary, ...]  # the largest first
-    unattributed_bytes: int | None  # with no visible owner; None where that is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +55,7 @@ class WaitStatus:
         held = [self.holders.get(lack.gpu.uuid) for lack in decision.lacks]
         return (
             decision.failure.cause if decision.failure is not None else None,
-            tuple(lack.gpu.uuid for lack in decision.lacks),
+            tuple((lack.gpu.uuid, *(awaited.name for awaited in lack.awaited)) for lack in decision.lacks),
             tuple(frozenset(holder.pid for holder in gpu.holders) if gpu is not None else None for gpu in held),
             decision.shm is not None,
             bool(self.need_unknown),
@@ -108,7 +90,8 @@ class Say:
     verdict: GuardVerdict = GuardVerdict.UNKNOWN  # of GIVES_UP
     status: WaitStatus | None = None  # None before the first decision
     answered: bool = True  # of GIVES_UP: False where the driver or systemd never answered
-    why: str = ""  # of GIVES_UP: the limit; of NOT_LOADED: the unit; of FILE_CAME: the file; of others: the fault
+    why: str = ""  # of GIVES_UP: the limit; of NOT_LOADED: the unit; of FILE_CAME: the file; of TERMINATED: by what;
+    # of others: the fault
 
 
 class Query(Enum):
@@ -167,7 +150,8 @@ class Inputs:
     command_began: float | None = None  # start of the process that TimeoutStartSec= counts for, on the monotonic clock
     shm_free_bytes: int | None = None  # None where it cannot be read
     remedies: RemedyProgress | None = None  # None where none are asked for
-    terminated: bool = False  # SIGTERM came
+    admissions: tuple[Admission, ...] = ()  # of other guards
+    ended_by: str = ""  # the name of the signal that came to end this run
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +194,18 @@ class Inform:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Admit:
+    """Record this start, unless other guards' admissions are not those that were `seen`.
+
+    Then nothing of what follows in the step is done, and the next goes by what has come.
+    """
+
+    needed: Mapping[GpuUuid, int | None]
+    any_gpus: bool
+    seen: tuple[Admission, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
     verdict: GuardVerdict
     no_such_unit: bool = False
@@ -217,7 +213,7 @@ class Finish:
     unit_is_stopping: bool = False  # systemd is stopping the unit: nothing starts, whatever the exit code
 
 
-Action: TypeAlias = Ask | Watch | Configure | Extend | Inform | Say | Finish
+Action: TypeAlias = Ask | Watch | Configure | Extend | Inform | Say | Admit | Finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +253,7 @@ class GuardState:
     command_began: float | None = None
     shm_free_bytes: int | None = None
     remedies: RemedyProgress | None = None
+    admissions: tuple[Admission, ...] = ()
     pending: frozenset[Query] = frozenset()  # readings under way
     listing: HolderListing = field(default_factory=HolderListing)
     # What follows from them.

@@ -6,7 +6,7 @@ from llmhost.model.ids import UnitId
 from llmhost.model.unit import Unit, UnitSettings
 
 OWN_LIMIT = "--timeout"
-_DEFAULT_START_SECONDS = 90.0  # systemd-system.conf(5), DefaultTimeoutStartSec=, while the unit's own is not known
+DEFAULT_START_SECONDS = 90.0  # systemd-system.conf(5), DefaultTimeoutStartSec=, while the unit's own is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,19 @@ class WaitLimit:
 
     began: float
     timeout_seconds: float
-    may_extend: bool  # the guard can ask systemd for more time
+    may_notify: bool  # there is a $NOTIFY_SOCKET, so that systemd may take the guard's messages
+    pid: int  # the guard's own
+    start_seconds: float | None = None  # TimeoutStartSec= of a unit whose manager is not asked
+
+    def may_extend(self, unit: Unit | None) -> bool:
+        """Say whether systemd gives more time to a start that this guard asks for it.
+
+        It takes messages of any process of the unit with NotifyAccess=all, and else of the command itself alone: not of
+        a guard below a shell.
+        """
+        if not self.may_notify or unit is None or unit.settings is None:
+            return self.may_notify
+        return unit.settings.notify_access == "all" or unit.control_pid == self.pid
 
     def until(self, unit: Unit | None, command_began: float, *, is_own: bool) -> tuple[float, str]:
         """Give the time at which the wait ends, and the limit's name.
@@ -48,10 +60,12 @@ class WaitLimit:
         TimeoutStartSec= counts for each command anew (systemd.service(5)), from the start of the command's process.
         """
         own = self.began + self.timeout_seconds, OWN_LIMIT
-        if not is_own or self.may_extend:
+        if self.start_seconds is not None:
+            start = self.start_seconds
+        elif not is_own or self.may_extend(unit):
             return own
-        if unit is None or unit.settings is None:
-            start = _DEFAULT_START_SECONDS
+        elif unit is None or unit.settings is None:
+            start = DEFAULT_START_SECONDS
         elif unit.active_state != "activating" or unit.settings.start_timeout_seconds is None:
             return own
         else:
@@ -60,8 +74,16 @@ class WaitLimit:
         by_systemd = min(self.began, command_began) + start - margin
         if by_systemd >= own[0]:
             return own
-        hint = "NotifyAccess=exec lets the guard extend it"
+        if self.may_notify:
+            hint = "with NotifyAccess=all, or without a shell around it, the guard can extend it"
+        else:
+            hint = "NotifyAccess=exec lets the guard extend it"
         return by_systemd, f"{margin:g} s before TimeoutStartSec={start:g}s would end it; {hint}"
+
+
+def is_being_stopped(unit: Unit) -> bool:
+    """Say whether systemd is ending the unit's processes: nothing starts then, whatever the guard's exit code."""
+    return unit.sub_state.startswith(("stop", "final"))  # stop-sigterm, final-sigkill, …
 
 
 def _margin_seconds(start_timeout_seconds: float) -> float:

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from llmhost.decide.guard.admissions import Awaited
 from llmhost.decide.guard.decision import Lack
-from llmhost.decide.guard.state import HolderSummary, Say, Topic, WaitStatus
+from llmhost.decide.guard.holder_summary import HolderSummary
+from llmhost.decide.guard.state import Say, Topic, WaitStatus
 from llmhost.decide.guard.target import Target
 from llmhost.model.gpu import Gpu
 from llmhost.model.guard_run import GuardVerdict
@@ -49,7 +51,7 @@ def _text(say: Say) -> str:
             return _gives_up(say)
         case Topic.TERMINATED:
             what = f"it waited {_waits_for(say.status)}" if say.status is not None else "nothing was known yet"
-            return f"ended by SIGTERM after {say.seconds:.1f} s: {what}"
+            return f"ended by {say.why} after {say.seconds:.1f} s: {what}"
         case Topic.REMEDIES_LATE:
             why = f": {clean(say.why)}" if say.why else ""
             return f"not done with what earlier runs have left after {say.limit_seconds:.0f} s{why}"
@@ -146,8 +148,15 @@ def _lack(lack: Lack, status: WaitStatus) -> str:
         what = f"{gib(lack.free_bytes)} of {gib(lack.needed_bytes)} GiB free"
     else:
         what = f"{gib(lack.used_bytes or 0)} GiB in use, less than {gib(status.options.max_used_bytes)} GiB wanted"
+    awaited = "".join(f", {_awaited(each)}" for each in lack.awaited[:_MOST_HOLDERS])
     holders = _held(lack.gpu, status)
-    return f"{name} ({what}): {holders}" if holders else f"{name} ({what})"
+    return f"{name} ({what}{awaited}): {holders}" if holders else f"{name} ({what}{awaited})"
+
+
+def _awaited(awaited: Awaited) -> str:
+    """Name a start that has yet to take its memory."""
+    size = f"{gib(awaited.awaited_bytes)} GiB" if awaited.awaited_bytes is not None else "memory"
+    return f"{size} awaited by {awaited.name}, let start {awaited.seconds:.0f} s ago"
 
 
 def _held(gpu: Gpu, status: WaitStatus) -> str:
@@ -187,6 +196,8 @@ def _moving(gpus: Sequence[Gpu], status: WaitStatus) -> str:
 
 
 def _next_step_for(lack: Lack, status: WaitStatus) -> str:
+    if lack.is_awaited:
+        return f"start it again when {lack.awaited[0].name} has loaded, or give one of the two other GPUs"
     if lack.why:
         return "see that nvidia-fabricmanager.service runs, and what its journal says"
     held = status.holders.get(lack.gpu.uuid)

@@ -7,6 +7,7 @@ from llmhost.sources.systemd.properties.typed_properties import TypedProperties,
 
 def parse_settings(properties: TypedProperties) -> UnitSettings:
     """Read the settings of a loaded unit. A 0 in the start limit stays 0: there is none then (systemd.unit(5))."""
+    success_exit_statuses, success_signals = properties.exit_statuses("SuccessExitStatus")
     return UnitSettings(
         service_type=properties.text("Type"),
         restart=properties.text("Restart"),
@@ -19,6 +20,9 @@ def parse_settings(properties: TypedProperties) -> UnitSettings:
         exec_start=properties.commands("ExecStart"),
         exec_start_pre=properties.commands("ExecStartPre"),
         send_sigkill=properties.flag("SendSIGKILL"),
+        notify_access=properties.text("NotifyAccess"),
+        success_exit_statuses=success_exit_statuses,
+        success_signals=success_signals,
         after=tuple(sorted(properties.texts("After"))),  # systemd gives them in no order
         environment=properties.environment(),
         environment_files=properties.members("EnvironmentFiles"),

@@ -126,6 +126,18 @@ class TypedProperties:
                 self.wrong.append(f"{name}: not a list of what is allowed")
         return False, ()
 
+    def exit_statuses(self, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Read exit statuses and signals, of type (aiai)."""
+        value = self._of(name, list)
+        match value:
+            case [[*statuses], [*signals]] if all(type(number) is int for number in (*statuses, *signals)):
+                return tuple(statuses), tuple(signals)
+            case None:
+                pass
+            case _:
+                self.wrong.append(f"{name}: not a list of exit statuses and one of signals")
+        return (), ()
+
     def environment(self) -> tuple[tuple[str, str], ...]:
         assignments = (assignment.partition("=") for assignment in self.texts("Environment"))
         return tuple((name, value) for name, _, value in assignments)

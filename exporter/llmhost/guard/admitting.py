@@ -1,0 +1,47 @@
+"""This guard among others: reads what they have let start, and records what it lets start itself."""
+
+import os
+
+from llmhost.assemble.sources import Sources
+from llmhost.decide.guard.admissions import MOST_SECONDS
+from llmhost.decide.guard.state import Admit
+from llmhost.decide.guard.target import Target
+from llmhost.guard.request import GuardRequest
+from llmhost.model.admission import Admission
+from llmhost.model.ids import ProcessId
+from llmhost.state.admissions import Admissions
+from llmhost.state.driver_pause import boottime
+
+
+class Admitting:
+    def __init__(self, request: GuardRequest, target: Target, sources: Sources) -> None:
+        self._target = target
+        self._sources = sources
+        # A unit's own earlier admission is no other's: it is replaced.
+        own = target.unit.name if target.unit is not None else f"process-{os.getpid()}"
+        self._files = Admissions(
+            request.run_directory,
+            own,
+            boot_id=sources.boot_id,
+            is_alive=lambda process: sources.start_ticks(process.pid) == process.start_ticks,
+            most_seconds=MOST_SECONDS,
+        )
+
+    def others(self) -> tuple[Admission, ...]:
+        return self._files.others()
+
+    def admit(self, admit: Admit) -> bool:
+        """Record this start; False where another guard was faster."""
+        target = self._target
+        process = None
+        if not target.is_own:  # the command takes the place of this process
+            process = ProcessId(os.getpid(), self._sources.start_ticks(os.getpid()) or 0)
+        admission = Admission(
+            at_boottime_seconds=boottime(),
+            needed=admit.needed,
+            any_gpus=admit.any_gpus,
+            unit=target.unit if target.is_own else None,
+            invocation_id=dict(target.environment).get("INVOCATION_ID", "") if target.is_own else "",
+            process=process,
+        )
+        return self._files.admit(admission, admit.seen)
