@@ -1,6 +1,7 @@
 """The guard's answer where the host, its processes or files are in trouble."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tests.fakes.values import GIB
 from tests.guard.steps import FIRST_ACTIONS, FREE, HELD, HOST_READ, KNOWN, LISTS, starting, state, units
@@ -29,6 +30,7 @@ from tests.guard.trouble import (
 )
 
 from llmhost.config.schema import Config
+from llmhost.decide.guard.state import File
 from llmhost.model.history.history import History
 from llmhost.model.reading import Ok
 
@@ -148,6 +150,14 @@ HOST_AND_FILES: Mapping[Key, Wait] = {
         (
             (0.1, {**FREE, **PASSES, "history": Ok(History())}, "extend"),
             (3.0, {**FREE, "config": NO_CONFIG}, "extend, say NO_CONFIG (silent config), say FREE, end free"),
+        ),
+    ),
+    ("config", "late", "it is waited for also where there is no time to wait for memory"): (
+        replace(state(timeout=0.0), unread=frozenset(File)),
+        (
+            (0.1, {**KNOWN, **HELD, "history": Ok(History())}, ""),
+            (0.2, {**HELD, "config": Ok(Config())}, "configure, ask LISTS"),
+            (1.0, HELD, "say GIVES_UP (--timeout), end held"),
         ),
     ),
     ("config", "fails once", "it is read again"): (

@@ -190,7 +190,7 @@ def _judge(state: GuardState, unit: Unit | None) -> Step:
     judged = unit
     if why_unknown:
         judged, until = state.target.stand_in, until_first
-    awaits = state.memory is None or state.host is None or (awaits_files(state) and state.now < until)
+    awaits = state.memory is None or state.host is None or (awaits_files(state) and state.now < until_first)
     if judged is None or awaits:
         return state, () if state.now < until_first else _give_up(state, limit, answered=False)
     rule = rule_of(judged, state.options, state.snapshot, state.config, state.history)
