@@ -4,11 +4,11 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.fakes.daemon import LLMHOST, environment
+from tests.fakes.installed import guard_argv
 from tests.fakes.nvml import FakeNvml, fake_nvml
 from tests.fakes.values import HOST
 from tests.guard.steps import state, used
@@ -22,7 +22,6 @@ from llmhost.sources.sd_notify import Notifier
 
 __all__ = ["fake_nvml"]
 
-DROP_IN = Path(__file__).parents[2] / "systemd" / "guard.conf"
 FREE = ("--gpus", "0", "--settle", "0s")
 
 
@@ -36,12 +35,9 @@ def test_what_an_engines_environment_says_of_its_python_is_not_the_guards(free_g
     """Started by the drop-in, neither the guard nor its child imports modules from the engine's PYTHONPATH."""
     for module in ("logging", "ctypes"):
         (tmp_path / f"{module}.py").write_text("raise RuntimeError('of the engine')")
-    (line,) = [splitline for splitline in DROP_IN.read_text().splitlines() if splitline.startswith("ExecStartPre=")]
-    program, *arguments = line.removeprefix("ExecStartPre=+").split()
-    assert program == "/opt/llmhost/bin/python"
     more = {"PYTHONPATH": str(tmp_path), "PYTHONHOME": "/nonexistent"}
     done = subprocess.run(
-        [sys.executable, *arguments, *FREE, "--run-dir", str(tmp_path)],
+        [*guard_argv("vllm.service"), *FREE, "--run-dir", str(tmp_path)],
         env=environment({**free_gpu.environment(), **more}),
         capture_output=True,
         text=True,

@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.booted import Booted, booted_systemd
 
 from llmhost.act.drop_ins import drop_in_of, is_as_written, signed
-from llmhost.decide.guard.drop_in import SHIPPED_COMMAND, UnfitError, guard_drop_in_text, span_seconds
+from llmhost.decide.guard.drop_in import OwnSettings, UnfitError, guard_drop_in_text, span_seconds
 
 __all__ = ["booted_systemd"]
 
@@ -43,7 +43,8 @@ def test_the_drop_in_is_shown_written_and_read_and_goes_again(unit: Booted) -> N
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{PATH}:\n\n# Drop-in for a service")
     assert done.stdout.endswith(
-        "Written.\nsystemd has read it. The guard runs at the next start of vllm-i.service; what runs now goes on.\n"
+        "Written. Before llmhost is removed: llmhost guard --uninstall vllm-i.service\n"
+        "systemd has read it. The guard runs at the next start of vllm-i.service; what runs now goes on.\n"
     )
     assert f"{sys.executable} -I -m llmhost guard" in commands(unit)
     assert "/opt/llmhost" not in commands(unit)
@@ -175,16 +176,36 @@ def test_systemd_finds_nothing_wrong_with_what_is_written(unit: Booted) -> None:
     assert "llmhost-guard.conf" not in verified.stderr, verified.stderr
 
 
-def test_the_shipped_drop_in_has_the_line_that_is_replaced() -> None:
-    assert SHIPPED.splitlines().count(SHIPPED_COMMAND) == 1
-    assert SHIPPED.splitlines().count("NotifyAccess=exec") == 1
+def test_the_shipped_drop_in_has_the_lines_that_are_replaced() -> None:
+    lines = SHIPPED.splitlines()
+    assert sum(line.startswith("ExecStartPre=+/bin/sh -c '") for line in lines) == 1
+    for line in ("/opt/llmhost/bin/python -I -m llmhost guard", "NotifyAccess=exec", "StartLimitIntervalSec=2h"):
+        assert lines.count(line) == 1
 
 
 def test_a_path_is_written_as_systemd_reads_it() -> None:
-    text = guard_drop_in_text(SHIPPED, "/opt/my tools/100%/python", "main")
-    assert 'ExecStartPre=+"/opt/my tools/100%%/python" -I -m llmhost guard' in text.splitlines()
+    text = guard_drop_in_text(SHIPPED, "/opt/my tools/100%/python", OwnSettings())
+    assert '"/opt/my tools/100%%/python" -I -m llmhost guard' in text.splitlines()
     with pytest.raises(UnfitError, match="at a path of printable characters"):
-        guard_drop_in_text(SHIPPED, "/opt/a\nb/python", "main")
+        guard_drop_in_text(SHIPPED, "/opt/a\nb/python", OwnSettings())
+
+
+@pytest.mark.parametrize(
+    ("interval", "burst", "kept"),
+    [("10s", "5", False), ("0", "5", True), ("10s", "0", True), ("2h", "5", False), ("1d", "9", True)],
+)
+def test_a_start_limit_that_is_off_on_purpose_or_longer_is_left_to_the_service(
+    interval: str, burst: str, kept: bool
+) -> None:
+    own = OwnSettings(start_limit_interval=interval, start_limit_burst=burst)
+    lines = guard_drop_in_text(SHIPPED, "/opt/llmhost/bin/python", own).splitlines()
+    assert ("StartLimitIntervalSec=2h" in lines, "StartLimitBurst=5" in lines) == (not kept, not kept)
+
+
+def test_the_guard_is_the_services_user_without_the_plus() -> None:
+    text = guard_drop_in_text(SHIPPED, "/opt/llmhost/bin/python", OwnSettings(), as_user=True)
+    assert "ExecStartPre=/bin/sh -c '" in text
+    assert "ExecStartPre=+" not in text
 
 
 @pytest.mark.parametrize(
