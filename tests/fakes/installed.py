@@ -26,14 +26,17 @@ def install_llmhost(booted: Booted, place: str = PLACE) -> Path:
     (packages,) = booted.run(["sh", "-c", f"echo {place}/lib/python3*/site-packages"]).stdout.split()
     here = Path(sysconfig.get_paths()["purelib"])
     booted.run(["cp", "-r", str(_EXPORTER / "llmhost"), *(str(here / name) for name in _DEPENDENCIES), packages])
+    booted.run(["mkdir", f"{packages}/llmhost/_assets"])
+    booted.run(["cp", "-r", str(GUARD_CONF.parent), f"{packages}/llmhost/_assets"])
+    booted.run([f"{place}/bin/python", "-m", "compileall", "-q", packages])  # as pip does
     return Path(packages) / "llmhost"
 
 
-def guard_argv(unit: str) -> list[str]:
+def guard_argv(unit: str, python: str = sys.executable) -> list[str]:
     """Read the line of systemd/guard.conf as systemd does (systemd.service(5)), for a unit."""
     text = GUARD_CONF.read_text().replace("\\\n", " ")
     (line,) = re.findall(r"^ExecStartPre=\+(.*)$", text, re.MULTILINE)
     shell, flag, rest = line.split(" ", 2)
     script, _, command = rest[1:].rpartition("' ")
     unescaped = script.replace("$$", "$").replace("%n", unit)
-    return [shell, flag, unescaped, sys.executable, *command.split()[1:]]
+    return [shell, flag, unescaped, python, *command.split()[1:]]
