@@ -4,6 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,13 +21,14 @@ ROOTS = "/usr/lib"
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """Give a folder of the service's user, below root's."""
+def home() -> Iterator[Path]:
+    """Give a folder of the service's user, below one of root's that is not in /tmp."""
     needs_root()
-    folder = tmp_path / "home"
-    folder.mkdir()
-    os.chown(folder, NOBODY, NOBODY)
-    return folder
+    with tempfile.TemporaryDirectory(dir="/opt") as top:
+        folder = Path(top) / "home"
+        folder.mkdir()
+        os.chown(folder, NOBODY, NOBODY)
+        yield folder
 
 
 def written(path: Path, text: str = "", *, owner: int = 0) -> Path:
@@ -125,6 +128,11 @@ FILES = {
     "of each instance of a template": ("", f"TOP/{ANY_INSTANCE}/env", "home belongs to nobody"),
     "writable by all": ("touch env; chmod 666 env", "TOP/env", "env is writable by everybody"),
     "by a link of another user's": ("ln -s /etc/passwd env; chown -h nobody env", "TOP/env", "env belongs to nobody"),
+    "in a folder that is emptied now and then": (
+        "mkdir -m 1777 shared; touch shared/env",
+        "TOP/shared/env",
+        "everybody may make it anew when",
+    ),
     "not there, in /tmp": ("", "/tmp/llmhost-no-such.env", "/tmp/llmhost-no-such.env is missing"),
     "in the unit's own folder, which systemd makes": ("", "/run/llmhost-own/env", "systemd gives /run/llmhost-own to"),
 }
@@ -192,15 +200,14 @@ PYTHONS = {
 
 
 @pytest.mark.parametrize("case", PYTHONS)
-@pytest.mark.usefixtures("home")
-def test_a_python_that_runs_what_another_user_may_change_is_found(tmp_path: Path, case: str) -> None:
-    place = tmp_path / "opt/llmhost"
+def test_a_python_that_runs_what_another_user_may_change_is_found(home: Path, case: str) -> None:
+    place = home.parent / "opt/llmhost"
     place.parent.mkdir()
     python = venv(place)
     if python_exposures_of(python):
         missing("a Python that is root's alone")
     script, why = PYTHONS[case]
-    sh(tmp_path, script)
+    sh(home.parent, script)
     assert why in python_exposures_of(python)
 
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from llmhost.runtime.trusted_path import own, who_may_change, who_may_change_files
+from llmhost.runtime.trusted_path import trusted_owners, who_may_change, who_may_change_files
 
 Environment = tuple[tuple[str, str], ...]
 
@@ -31,13 +31,13 @@ def take_environment() -> Environment:
 def _trusted(given: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield where another bus is, and another driver library with what else is named in its folder."""
     bus = given.get(_BUS, "")
-    if bus.startswith(_BUS_PATH) and not who_may_change(bus.removeprefix(_BUS_PATH), own()):
+    if bus.startswith(_BUS_PATH) and not who_may_change(bus.removeprefix(_BUS_PATH), trusted_owners()):
         yield _BUS, bus
     named = [folder for folder in given.get(_LIBRARIES, "").split(":") if folder]
-    folders = [folder for folder in named if not who_may_change_files(folder, own())]
+    folders = [folder for folder in named if not who_may_change_files(folder, trusted_owners())]
     if folders:
         yield _LIBRARIES, ":".join(folders)
         for name, value in given.items():
             is_there = str(Path(value).parent) in folders and not name.startswith("LD_")
-            if is_there and not who_may_change(value, own()):
+            if is_there and not who_may_change(value, trusted_owners()):
                 yield name, value

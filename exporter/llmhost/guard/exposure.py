@@ -15,7 +15,7 @@ from pathlib import Path
 from llmhost.derive.command import is_guard
 from llmhost.guard.loader_variables import changeable_variables
 from llmhost.model.unit import UnitSettings
-from llmhost.runtime.trusted_path import hops, is_closed, who_may_change, who_may_change_below
+from llmhost.runtime.trusted_path import emptied_folder, hops, is_closed, who_may_change, who_may_change_below
 
 # Stands for the instance of a template that is to come: it may be any.
 ANY_INSTANCE = "llmhostAnyInstance"
@@ -142,7 +142,10 @@ def _file_exposures(path: str, folder: str, settings: UnitSettings) -> Iterator[
             return
     pattern = path.replace(ANY_INSTANCE, "*")
     for place in (*_folders_of_matches(pattern), *_matches(pattern)):
-        if why := who_may_change(place):
+        why = who_may_change(place)
+        if not why and (emptied := emptied_folder(place)):
+            why = f"everybody may make it anew when {emptied} has been emptied"
+        if why:
             yield f"{what}: {why}"
             return
     for place in _matches(pattern):

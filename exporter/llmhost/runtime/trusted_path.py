@@ -23,8 +23,8 @@ _PACKAGES = frozenset({"site-packages", "dist-packages"})  # in sys.path themsel
 _ACL = "system.posix_acl_access"
 
 
-def own() -> frozenset[int]:
-    """Give the users whom this process trusts: root, and its own."""
+def trusted_owners() -> frozenset[int]:
+    """Give the users whose files we trust: root, and our own."""
     return frozenset({0, os.geteuid()})
 
 
@@ -46,11 +46,10 @@ def who_may_change_files(folder: str, owners: frozenset[int] = ROOT) -> str:
     """Say who else may change a folder, or a file that is called by its name in there; "" for nobody."""
     if why := who_may_change(folder, owners):
         return why
-    try:
-        places = [place for place in Path(folder).iterdir() if place.name == _HARDWARE or not place.is_dir()]
-    except OSError:  # there is none, and others cannot make it
-        return ""
-    return next((why for place in places if (why := who_may_change(place, owners))), "")
+    for entry in _entries(folder):
+        if (entry.name == _HARDWARE or not entry.is_dir()) and (why := _weakness_of(entry, owners)):
+            return why
+    return ""
 
 
 def who_may_change_below(top: str | Path, owners: frozenset[int] = ROOT) -> str:
@@ -66,23 +65,32 @@ def who_may_change_below(top: str | Path, owners: frozenset[int] = ROOT) -> str:
         if folder in seen:
             continue
         seen.add(folder)
-        try:
-            entries = list(os.scandir(folder))
-        except OSError:  # a file, or gone meanwhile
-            continue
-        for entry in entries:
-            try:
-                found = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            why = _weakness(entry.path, found, owners, is_last=True)
-            if not why and stat.S_ISLNK(found.st_mode):
-                why = who_may_change(entry.path, owners)
-            if why:
+        for entry in _entries(folder):
+            if why := _weakness_of(entry, owners):
                 return why
             if entry.is_dir() and entry.name not in _PACKAGES:
                 pending.append(os.path.realpath(entry.path))
     return ""
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        return list(os.scandir(folder))
+    except OSError:  # it is a file, or is not there, and its own folder has been looked at
+        return []
+
+
+def _weakness_of(entry: os.DirEntry[str], owners: frozenset[int]) -> str:
+    """Say who else may change an entry of a folder that they may not change."""
+    try:
+        found = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return ""
+    why = _weakness(entry.path, found, owners, is_last=True)
+    if why or not stat.S_ISLNK(found.st_mode):
+        return why
+    is_sibling = "/" not in os.fspath(Path(entry.path).readlink()) and not entry.is_dir()
+    return "" if is_sibling else who_may_change(entry.path, owners)  # a sibling is an entry itself
 
 
 def hops(path: str | Path) -> Iterator[Path]:
