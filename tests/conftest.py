@@ -23,6 +23,7 @@ LONG = (
     "guard/test_stalls.py",
     "guard/test_holders.py",
     "alerts/test_quiet_days.py",
+    "guard/test_line.py",
     "guard/test_clean_shm.py",
     "grafana/test_histories.py",
     "guard/test_install.py",

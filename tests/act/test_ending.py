@@ -175,9 +175,10 @@ def test_what_the_kernel_does_not_let_us_end_is_a_failure_with_its_cause(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(call, refuse)
-    (outcome,) = end([ending(child.pid)], procfs=PROC)
+    step = ending(child.pid)
+    (outcome,) = end([step], procfs=PROC)
     assert (outcome.result, outcome.detail) == what
-    assert not CleanupReport(plan=Plan(endings=(outcome.step,)), outcomes=(outcome,)).complete
+    assert not CleanupReport(plan=Plan(endings=(step,)), outcomes=(outcome,)).complete
     assert child.poll() is None
     child.kill()
     child.wait()

@@ -52,3 +52,11 @@ def test_a_link_that_leads_nowhere_is_found() -> None:
         "c.md: a/b.md#one-thing has no such heading",
         "c.md: d/f is not there",
     ]
+
+
+def test_each_test_that_docs_security_names_is_there() -> None:
+    named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", pages()["docs/security.md"])
+    assert len(named) > 30
+    for file, name in named:
+        assert not name or f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), (file, name)
+        assert (ROOT / "tests" / file).is_file(), file

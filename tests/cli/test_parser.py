@@ -214,7 +214,8 @@ def test_the_longest_pause_is_the_one_that_the_exporter_takes() -> None:
 def imported(*arguments: str) -> set[str]:
     """Parse in a process of its own; return the modules of llmhost.cli that it has imported by then."""
     program = (
-        f"import sys\nfrom llmhost.cli import main\nfrom llmhost.cli.parser import parse\nparse({list(arguments)!r})\n"
+        "import sys\nfrom llmhost.cli import command, main\nfrom llmhost.cli.parser import parse\n"
+        f"parse({list(arguments)!r})\n"
         "print(*(name for name in sys.modules if name.startswith('llmhost.cli.')))"
     )
     command = [sys.executable, "-c", program]
@@ -223,5 +224,5 @@ def imported(*arguments: str) -> set[str]:
 
 
 def test_the_guard_imports_nothing_of_other_commands_and_others_only_their_options() -> None:
-    assert imported("guard", "--timeout", "5s") == {"main", "parser", "argument_types", "exits", "output"}
-    assert imported("status") == {"main", "parser", "argument_types", "exits", "output", "requests"}
+    assert imported("guard", "--timeout", "5s") == {"main", "command", "parser", "argument_types", "exits", "output"}
+    assert imported("status") == {"main", "command", "parser", "argument_types", "exits", "output", "requests"}

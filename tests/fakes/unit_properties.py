@@ -52,6 +52,8 @@ SERVICE_SIGNATURES = {
     **dict.fromkeys(("DynamicUser", "PrivateDevices"), "b"),
     **dict.fromkeys(("DeviceAllow", "TemporaryFileSystem"), "a(ss)"),
     **dict.fromkeys(("ReadWritePaths", "InaccessiblePaths"), "as"),
+    **dict.fromkeys(("RuntimeDirectory", "StateDirectory", "CacheDirectory", "LogsDirectory"), "as"),
+    "WorkingDirectory": "s",
     **dict.fromkeys(("BindPaths", "BindReadOnlyPaths"), "a(ssbt)"),
     "RestrictAddressFamilies": "(bas)",
     "SuccessExitStatus": "(aiai)",

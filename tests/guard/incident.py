@@ -56,8 +56,7 @@ def incident() -> Iterator[Incident]:
         host.drop_in(LOOP, LOOP_DROP_IN)
         booted.run(["mkdir", "-p", "/etc/llmhost"])
         booted.write("/etc/llmhost/llmhost.yml", CONFIG.format(ready_seconds=60))
-        here = f"env -C {Path.cwd()} {sys.executable}"  # a checkout that is run as it is
-        host.drop_in(GUARD, GUARD_CONF.read_text().replace("/opt/llmhost/bin/python -I", f"/usr/bin/{here}"))
+        host.drop_in(GUARD, GUARD_CONF.read_text().replace("/opt/llmhost/bin/python", sys.executable))
         host.ready(*UNITS)
         host.start(*UNITS)
         for name in UNITS:

@@ -1,5 +1,6 @@
 """The environment, streams and signals that a guard is started with, and leaves to a command."""
 
+import json
 import logging
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.daemon import LLMHOST, environment
+from tests.fakes.installed import guard_argv
 from tests.fakes.nvml import FakeNvml, fake_nvml
 from tests.fakes.values import HOST
 from tests.guard.steps import state, used
@@ -24,7 +26,6 @@ from llmhost.sources.sd_notify import Notifier
 
 __all__ = ["fake_nvml"]
 
-DROP_IN = Path(__file__).parents[2] / "systemd" / "guard.conf"
 FREE = ("--gpus", "0", "--settle", "0s")
 
 
@@ -38,12 +39,9 @@ def test_what_an_engines_environment_says_of_its_python_is_not_the_guards(free_g
     """Started by the drop-in, neither the guard nor its child imports modules from the engine's PYTHONPATH."""
     for module in ("logging", "ctypes"):
         (tmp_path / f"{module}.py").write_text("raise RuntimeError('of the engine')")
-    (line,) = [splitline for splitline in DROP_IN.read_text().splitlines() if splitline.startswith("ExecStartPre=")]
-    program, *arguments = line.removeprefix("ExecStartPre=+").split()
-    assert program == "/opt/llmhost/bin/python"
     more = {"PYTHONPATH": str(tmp_path), "PYTHONHOME": "/nonexistent"}
     done = subprocess.run(
-        [sys.executable, *arguments, *FREE, "--run-dir", str(tmp_path)],
+        [*guard_argv("vllm.service"), *FREE, "--run-dir", str(tmp_path)],
         env=environment({**free_gpu.environment(), **more}),
         capture_output=True,
         text=True,
@@ -190,3 +188,86 @@ def test_free_gpus_are_free_without_a_list_of_processes_but_not_without_their_fa
         verdicts.append((done.returncode, "its NVLink fabric is not ready" in done.stderr))
     assert verdicts == [(1, True), (0, False)]
     assert "RunningProcesses" not in trace.read_text()
+
+
+STEERING = {
+    "PATH": "/home/llm/bin:/usr/bin",
+    "HOME": "/home/llm",
+    "XDG_CONFIG_HOME": "/home/llm/.config",
+    "OPENSSL_CONF": "/home/llm/openssl.cnf",
+    "PYTHONPATH": "/home/llm/lib",
+    "PYTHONWARNINGS": "ignore",
+    "NVIDIA_VISIBLE_DEVICES": "0",
+    "CUDA_VISIBLE_DEVICES": "0",
+    "LANGUAGE": "/home/llm",
+    "SSLKEYLOGFILE": "/home/llm/keys",
+    "NOTIFY_SOCKET": "/run/systemd/notify",
+    "INVOCATION_ID": "1" * 32,
+}
+
+
+def taken(given: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Take the environment in a process of its own; give what was taken, and what is left."""
+    program = (
+        "from llmhost.guard.environment import take_environment\nimport json, os\n"
+        "print(json.dumps([take_environment(), dict(os.environ)]))"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=True, timeout=30)
+    data, left = json.loads(done.stdout)
+    return dict(data), left
+
+
+def test_the_guard_goes_by_nothing_of_the_engines_environment_but_has_it_as_data() -> None:
+    data, left = taken(STEERING)
+    assert {name: data[name] for name in STEERING} == STEERING
+    assert left == {"NOTIFY_SOCKET": "/run/systemd/notify", "INVOCATION_ID": "1" * 32}
+
+
+def test_another_driver_library_and_another_bus_are_used_where_they_are_roots_or_ours(tmp_path: Path) -> None:
+    others = tmp_path / "others"
+    others.mkdir()
+    library = {"LD_LIBRARY_PATH": f"{tmp_path}:{others}:", "STATE": f"{tmp_path}/state", "ELSEWHERE": "/usr/lib/state"}
+    bus = {"DBUS_SYSTEM_BUS_ADDRESS": f"unix:path={others}/bus"}
+    assert taken(library | bus)[1] == {
+        "LD_LIBRARY_PATH": f"{tmp_path}:{others}",
+        "STATE": f"{tmp_path}/state",
+        **bus,
+    }
+    others.chmod(0o777)
+    assert taken(library | bus)[1] == {"LD_LIBRARY_PATH": str(tmp_path), "STATE": f"{tmp_path}/state"}
+    (tmp_path / "libnvidia-ml.so.1").write_text("")
+    (tmp_path / "libnvidia-ml.so.1").chmod(0o666)
+    assert taken(library | bus)[1] == {}
+    assert taken({"DBUS_SYSTEM_BUS_ADDRESS": "unixexec:path=/home/llm/evil"})[1] == {}
+
+
+def test_the_drivers_child_has_the_guards_environment_and_the_command_its_own(
+    free_gpu: FakeNvml, tmp_path: Path
+) -> None:
+    given = environment({**free_gpu.environment(), **STEERING, "PATH": os.environ["PATH"]})
+    waits = [*LLMHOST, "guard", "--gpus", "0", "--need-free", "96GiB", "--run-dir", str(tmp_path), "--timeout", "20s"]
+    with subprocess.Popen(waits, env=given, stderr=subprocess.PIPE, text=True) as guard:
+        assert guard.stderr is not None
+        while "waits for GPU 0" not in (line := guard.stderr.readline()):
+            assert line, "it has ended"
+        tasks = Path(f"/proc/{guard.pid}/task").glob("*/children")
+        (child,) = [pid for task in tasks for pid in task.read_text().split()]
+        names = {
+            entry.partition(b"=")[0].decode() for entry in Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        }
+        guard.kill()
+    kept = {"LD_LIBRARY_PATH", "FAKE_NVML_STATE", "DBUS_SYSTEM_BUS_ADDRESS", "NOTIFY_SOCKET", "INVOCATION_ID", ""}
+    assert names - {"LC_CTYPE"} == kept, "LC_CTYPE is Python's own"
+    command = [*LLMHOST, "guard", *FREE, "--run-dir", str(tmp_path), "--", "env"]
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=True, timeout=20)
+    assert {line.partition("=")[0] for line in done.stdout.splitlines()} >= set(STEERING)
+
+
+def test_nothing_that_the_environment_configures_is_loaded_before_the_guard_drops_it() -> None:
+    """OpenSSL, for one, runs what its configuration names as soon as it is loaded."""
+    program = (
+        "import llmhost.guard.environment, sys; print({'_ssl', '_hashlib', '_ctypes', '_socket'} & {*sys.modules})"
+    )
+    command = [sys.executable, "-I", "-c", program]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -153,7 +153,7 @@ def test_a_leftover_that_nothing_ends_is_reported_as_that(
 def test_a_broken_virtualenv_keeps_a_service_from_starting_unless_the_drop_in_says_otherwise(
     host: Host, python: str
 ) -> None:
-    """Python is gone; or it runs, and llmhost is not there. The comments of systemd/guard.conf advise "-+"."""
+    """Python is gone; or it runs, and llmhost is not there. A line of one's own, without the shell, needs "-+"."""
     for name, prefix in (("vllm-a", "+"), ("vllm-b", "-+")):
         host.unit(name, "0", more=BROKEN.format(prefix=prefix, python=python))
     host.start("vllm-a", "vllm-b")

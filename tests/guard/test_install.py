@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.booted import Booted, booted_systemd
 
 from llmhost.act.drop_ins import drop_in_of, is_as_written, signed
-from llmhost.decide.guard.drop_in import SHIPPED_COMMAND, UnfitError, guard_drop_in_text, span_seconds
+from llmhost.decide.guard.drop_in import OwnSettings, UnfitError, guard_drop_in_text, span_seconds
 
 __all__ = ["booted_systemd"]
 
@@ -43,7 +43,8 @@ def test_the_drop_in_is_shown_written_and_read_and_goes_again(unit: Booted) -> N
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{PATH}:\n\n# Drop-in for a service")
     assert done.stdout.endswith(
-        "Written.\nsystemd has read it. The guard runs at the next start of vllm-i.service; what runs now goes on.\n"
+        "Written. Before llmhost is removed: llmhost guard --uninstall vllm-i.service\n"
+        "systemd has read it. The guard runs at the next start of vllm-i.service; what runs now goes on.\n"
     )
     assert f"{sys.executable} -I -m llmhost guard" in commands(unit)
     assert "/opt/llmhost" not in commands(unit)
@@ -175,16 +176,101 @@ def test_systemd_finds_nothing_wrong_with_what_is_written(unit: Booted) -> None:
     assert "llmhost-guard.conf" not in verified.stderr, verified.stderr
 
 
-def test_the_shipped_drop_in_has_the_line_that_is_replaced() -> None:
-    assert SHIPPED.splitlines().count(SHIPPED_COMMAND) == 1
-    assert SHIPPED.splitlines().count("NotifyAccess=exec") == 1
+FOLDER = str(Path(PATH).parent)
+MOUNTS = {
+    "a full disk": ("-o size=4k", f"dd if=/dev/zero of={FOLDER}/full bs=4k count=1", "No space left on device"),
+    "a read-only one": ("-o ro", "true", "Read-only file system"),
+}
+
+
+@pytest.mark.parametrize("case", MOUNTS)
+def test_what_cannot_be_written_is_told_with_its_path_and_leaves_nothing(unit: Booted, case: str) -> None:
+    options, fill, reason = MOUNTS[case]
+    unit.run(["sh", "-ec", f"mkdir -p {FOLDER}; mount -t tmpfs {options} tmpfs {FOLDER}; {fill} 2>/dev/null"])
+    try:
+        before = unit.run(["ls", "-A", FOLDER]).stdout
+        done = guard_command(unit, "--install", "vllm-i")
+        assert (done.returncode, done.stderr) == (2, f"llmhost: {PATH}: cannot be written: {reason}\n")
+        assert unit.run(["ls", "-A", FOLDER]).stdout == before
+    finally:
+        unit.run(["umount", FOLDER])
+
+
+SLOW = "sleep 1000"
+FAILING = "echo 'Failed to reload daemon: Connection timed out' >&2; exit 1"
+
+
+@pytest.mark.parametrize(
+    ("reload", "reason"),
+    [(SLOW, "systemctl daemon-reload has not answered for 0.5 s"), (FAILING, "Failed to reload daemon: Connection")],
+)
+def test_a_systemd_that_has_not_read_the_drop_in_is_told_and_no_success(unit: Booted, reload: str, reason: str) -> None:
+    unit.run(["mkdir", "-p", "/run/slow"])
+    script = f'#!/bin/sh\n[ "$1" = daemon-reload ] || exec /bin/systemctl "$@"\n{reload}\n'
+    unit.write("/run/slow/systemctl", script)
+    unit.run(["chmod", "755", "/run/slow/systemctl"])
+    program = (
+        "import os, sys\nfrom llmhost.cli import guard_install\nfrom llmhost.cli.requests import InstallRequest\n"
+        "os.environ['PATH'] = '/run/slow:' + os.environ['PATH']\nguard_install._RELOAD_SECONDS = 0.5\n"
+        "sys.exit(guard_install.run(InstallRequest(unit='vllm-i', remove='remove' in sys.argv)))"
+    )
+    for arguments, rest in (([], "Written"), (["remove"], "Removed")):
+        command = ["env", "-C", str(Path.cwd()), sys.executable, "-c", program, *arguments]
+        done = unit.run(command, check=False)
+        assert done.returncode == 3
+        assert done.stderr.startswith(f"llmhost: systemd has not read it yet ({reason}")
+        assert done.stderr.endswith("): run systemctl daemon-reload\n")
+        assert rest in done.stdout
+
+
+def test_what_is_begun_is_done_to_its_end_also_where_nobody_reads_that(unit: Booted) -> None:
+    guard = f"env -C {Path.cwd()} {sys.executable} -m llmhost guard"
+    for script in (f"{guard} --install vllm-i | true", f"{guard} --uninstall vllm-i | true"):
+        unit.run(["bash", "-o", "pipefail", "-c", script])
+    assert commands(unit) == ""
+    unit.run(["bash", "-c", f"{guard} --install vllm-i >/dev/full"])
+    assert "llmhost guard" in commands(unit)
+
+
+def test_a_service_without_a_start_limit_keeps_that_and_is_told_so(unit: Booted) -> None:
+    unit.write_unit("vllm-i.service", f"[Unit]\nStartLimitIntervalSec=0\n{UNIT.format(more='')}")
+    unit.systemctl("daemon-reload")
+    done = guard_command(unit, "--install", "vllm-i")
+    assert "Note: the service keeps its own start limit (StartLimitIntervalSec=0, StartLimitBurst=5)" in done.stdout
+    assert unit.show("vllm-i.service", "StartLimitIntervalUSec") == {"StartLimitIntervalUSec": "0"}
+    assert guard_command(unit, "--install", "vllm-i").stdout.endswith("It is there already.\n")
+
+
+def test_the_shipped_drop_in_has_the_lines_that_are_replaced() -> None:
+    lines = SHIPPED.splitlines()
+    assert sum(line.startswith("ExecStartPre=+/bin/sh -c '") for line in lines) == 1
+    for line in ("/opt/llmhost/bin/python -I -m llmhost guard", "NotifyAccess=exec", "StartLimitIntervalSec=2h"):
+        assert lines.count(line) == 1
 
 
 def test_a_path_is_written_as_systemd_reads_it() -> None:
-    text = guard_drop_in_text(SHIPPED, "/opt/my tools/100%/python", "main")
-    assert 'ExecStartPre=+"/opt/my tools/100%%/python" -I -m llmhost guard' in text.splitlines()
+    text = guard_drop_in_text(SHIPPED, "/opt/my tools/100%/python", OwnSettings())
+    assert '"/opt/my tools/100%%/python" -I -m llmhost guard' in text.splitlines()
     with pytest.raises(UnfitError, match="at a path of printable characters"):
-        guard_drop_in_text(SHIPPED, "/opt/a\nb/python", "main")
+        guard_drop_in_text(SHIPPED, "/opt/a\nb/python", OwnSettings())
+
+
+@pytest.mark.parametrize(
+    ("interval", "burst", "kept"),
+    [("10s", "5", False), ("0", "5", True), ("10s", "0", True), ("2h", "5", False), ("1d", "9", True)],
+)
+def test_a_start_limit_that_is_off_on_purpose_or_longer_is_left_to_the_service(
+    interval: str, burst: str, kept: bool
+) -> None:
+    own = OwnSettings(start_limit_interval=interval, start_limit_burst=burst)
+    lines = guard_drop_in_text(SHIPPED, "/opt/llmhost/bin/python", own).splitlines()
+    assert ("StartLimitIntervalSec=2h" in lines, "StartLimitBurst=5" in lines) == (not kept, not kept)
+
+
+def test_the_guard_is_the_services_user_without_the_plus() -> None:
+    text = guard_drop_in_text(SHIPPED, "/opt/llmhost/bin/python", OwnSettings(), as_user=True)
+    assert "ExecStartPre=/bin/sh -c '" in text
+    assert "ExecStartPre=+" not in text
 
 
 @pytest.mark.parametrize(

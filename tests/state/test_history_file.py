@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from tests.fakes.history_files import SAVED_AT, names, store_in
 from tests.fakes.needs import needs, needs_root
 
 from llmhost.model.history.history import History
+from llmhost.runtime.trusted_path import trusted_owners
 from llmhost.state.directory import StoreError
 from llmhost.state.history_document import history_of
 from llmhost.state.history_file import HistoryFile, UnreadableHistoryError, open_for_reading
+from llmhost.state.saved_history import read_history
 
 
 def test_what_is_saved_is_loaded_by_the_next_one(tmp_path: Path) -> None:
@@ -56,6 +59,29 @@ def test_the_file_is_for_its_owner_and_group_whatever_the_umask(tmp_path: Path) 
         finally:
             os.umask(before)
         assert (tmp_path / "history.json").stat().st_mode & 0o7777 == 0o640
+
+
+def test_a_history_of_another_users_is_none_to_a_guard(tmp_path: Path) -> None:
+    needs_root()
+    (tmp_path / "history.json").write_bytes(FILE_1.read_bytes())
+    owners = trusted_owners()
+    assert read_history(tmp_path, BOOT, {}, owners=owners).history == WRITTEN_DOWN
+    os.chown(tmp_path / "history.json", 65534, -1)
+    saved = read_history(tmp_path, BOOT, {}, owners=owners)
+    assert (saved.history, "it belongs to user 65534" in saved.fault) == (History(boot_id=BOOT), True)
+
+
+def test_a_lock_cannot_be_taken_by_another_user() -> None:
+    needs_root()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)  # as StateDirectory= is
+        with store_in(Path(folder)):
+            pass
+        takes = [needs("flock"), "--nonblock", f"{folder}/lock", "true"]
+        done = subprocess.run(
+            takes, user=65534, group=65534, extra_groups=[], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode != 0, "Permission denied" in done.stderr) == (True, True)
 
 
 def test_a_link_in_place_of_the_file_is_neither_read_nor_written_through(tmp_path: Path) -> None:

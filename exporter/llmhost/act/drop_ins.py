@@ -26,7 +26,14 @@ class DropIn:
             return None
 
     def write(self, body: str) -> None:
-        """Replace it as a whole, readable for all: systemd never finds half of it."""
+        """Replace it as a whole, readable for all: systemd never finds half of it. Where it fails, all is as before."""
+        try:
+            self._write(body)
+        except OSError as error:
+            self._remove_empty_folder()
+            raise OSError(error.errno, f"cannot be written: {error.strerror}", str(self.path)) from error
+
+    def _write(self, body: str) -> None:
         self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=f".{NAME}.", dir=self.path.parent)  # no *.conf: systemd skips it
         try:
@@ -43,12 +50,20 @@ class DropIn:
     def remove(self) -> None:
         """Remove it, and its folder if that is empty then."""
         self.path.unlink()
+        self._remove_empty_folder()
+
+    def _remove_empty_folder(self) -> None:
         with contextlib.suppress(OSError):
             self.path.parent.rmdir()
 
 
 def drop_in_of(unit: str, system: Path = SYSTEM) -> DropIn:
     return DropIn(system / f"{unit}.d" / NAME)
+
+
+def installed(system: Path = SYSTEM) -> list[str]:
+    """Name the units that have a drop-in of ours. Raises OSError."""
+    return sorted(path.parent.name.removesuffix(".d") for path in system.glob(f"*.service.d/{NAME}"))
 
 
 def signed(body: str) -> str:

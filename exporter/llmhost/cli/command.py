@@ -4,12 +4,14 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmhost.cli.exits import Exit
 from llmhost.cli.output import UnwritableError, complain, let_go_of_output, write_out
 from llmhost.cli.parser import parse
 from llmhost.guard.ending_signals import ENDING_SIGNALS
+from llmhost.guard.environment import Environment
 from llmhost.guard.request import GuardRequest
 
 if TYPE_CHECKING:
@@ -21,15 +23,15 @@ log = logging.getLogger(__name__)
 _JOURNAL_PRIORITY = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Give the exit code."""
+def run(arguments: Sequence[str], environment: Environment) -> int:
+    """Give the exit code. Of the guard's command, raises ImportError or SyntaxError where llmhost is half replaced."""
     _occupy_streams()
-    code = _run(arguments)
+    code = _run(arguments, environment)
     let_go_of_output()
     return code
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run(arguments: Sequence[str], environment: Environment) -> int:
     try:
         try:
             request = parse(arguments)
@@ -42,6 +44,10 @@ def _run(arguments: Sequence[str]) -> int:
 
                 return guard.refused(code)
             return code
+        if isinstance(request, GuardRequest):
+            request = replace(request, environment=environment)
+        else:
+            os.environ.update(environment)  # --install is an administrator's command, as all others are
         return int(_command(request))
     except KeyboardInterrupt:
         return 130  # as a shell has it for SIGINT
@@ -50,7 +56,9 @@ def _run(arguments: Sequence[str]) -> int:
     except UnwritableError as error:
         complain(str(error))
         return Exit.CANNOT_TELL
-    except Exception:
+    except Exception as error:
+        if isinstance(error, ImportError | SyntaxError) and arguments[:1] == ["guard"]:
+            raise
         log.exception("this is a bug in llmhost")
         return Exit.OWN_FAULT
 
@@ -101,7 +109,7 @@ def _command(request: "CommandRequest") -> int:
 
             ENDING_SIGNALS.release()  # it does not wait
             _set_up_logging("info")
-            return guard_install.uninstall(request.unit) if request.remove else guard_install.install(request.unit)
+            return guard_install.run(request)
 
 
 def _occupy_streams() -> None:

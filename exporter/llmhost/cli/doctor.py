@@ -1,5 +1,8 @@
 """`llmhost doctor [UNIT…]`: settings of units that will cause trouble, each with its fix."""
 
+import os
+from collections.abc import Iterator
+
 from llmhost.assemble.host_reader import HostReader
 from llmhost.cli import terminal
 from llmhost.cli.exits import Exit
@@ -9,6 +12,7 @@ from llmhost.config.load import ConfigError
 from llmhost.decide.doctor.diagnose import COMPANIONS, diagnose, not_checked
 from llmhost.decide.doctor.finding import Severity
 from llmhost.derive.host_view import HostView
+from llmhost.guard.exposure import guard_exposures
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Ok
 from llmhost.state.directory import StoreError
@@ -28,7 +32,7 @@ def run(request: DoctorRequest) -> Exit:
     if missing is not None:
         complain(f"there is no unit {missing.name}")
         return Exit.WRONG_USE
-    findings, unknowns = diagnose(view, units), tuple(not_checked(view, units))
+    findings, unknowns = diagnose(view, units, _exposed(view)), tuple(_not_checked(view, units))
     if request.json:
         write_answer(doctor_json(findings, unknowns))
     else:
@@ -36,6 +40,21 @@ def run(request: DoctorRequest) -> Exit:
     if any(finding.severity is not Severity.NOTE for finding in findings):
         return Exit.FINDINGS
     return Exit.GOOD if isinstance(view.snapshot.units, Ok) else Exit.CANNOT_TELL
+
+
+def _exposed(view: HostView) -> dict[UnitId, tuple[str, ...]]:
+    """Find what others than root may change of guards that run as root; as root, who sees all."""
+    if os.geteuid() != 0 or not isinstance(view.facts.units, Ok):
+        return {}
+    units = [facts.unit for facts in view.facts.units.value]
+    return {unit.id: tuple(guard_exposures(unit.settings)) for unit in units if unit.settings is not None}
+
+
+def _not_checked(view: HostView, units: list[UnitId]) -> Iterator[str]:
+    yield from not_checked(view, units)
+    facts = view.facts.units.value if isinstance(view.facts.units, Ok) else ()
+    if os.geteuid() != 0 and any(each.guarded for each in facts):
+        yield "who may change what guards run: only root can see that"
 
 
 def _missing(view: HostView, units: list[UnitId]) -> UnitId | None:

@@ -1,7 +1,7 @@
-"""`llmhost guard --install UNIT` and `--uninstall UNIT`: the drop-in that puts the guard before a service."""
+"""`llmhost guard --install UNIT`, `--uninstall UNIT` and `--list`: the drop-in that puts the guard before a service."""
 
 import os
-import re
+import pwd
 import shutil
 import subprocess
 import sys
@@ -9,19 +9,24 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import llmhost
-from llmhost.act.drop_ins import SYSTEM, drop_in_of, is_as_written, signed
+from llmhost.act.drop_ins import SYSTEM, drop_in_of, installed, is_as_written, signed
+from llmhost.assemble.unit_settings import read_unit_settings
 from llmhost.cli.exits import Exit
-from llmhost.cli.output import complain, write_out
-from llmhost.decide.guard.drop_in import UnfitError, guard_drop_in_text
+from llmhost.cli.output import UnwritableError, complain, write_answer
+from llmhost.cli.requests import InstallRequest
+from llmhost.decide.guard.drop_in import OwnSettings, UnfitError, guard_drop_in_text
 from llmhost.decide.guard.refusal import success_note
 from llmhost.derive.command import is_guard
+from llmhost.guard.exposure import ANY_INSTANCE, environment_exposures, is_roots, python_exposures
+from llmhost.model.unit import UnitSettings
+from llmhost.runtime.trusted_path import emptied_folder
 
-_SYSTEMCTL_SECONDS = 30.0  # a daemon-reload of a busy machine takes seconds
+_SYSTEMCTL_SECONDS = 30.0
+_RELOAD_SECONDS = 180.0  # generators may take their time; systemctl gives up by itself before that
 _PROPERTIES = (
-    "Id,LoadState,LoadError,NotifyAccess,TimeoutStartUSec,RestartUSec,ExecStartPre,DefaultDependencies,After,"
-    "SuccessExitStatus"
+    "Id,LoadState,LoadError,NotifyAccess,TimeoutStartUSec,RestartUSec,DefaultDependencies,After,"
+    "StartLimitIntervalUSec,StartLimitBurst,SuccessExitStatus"
 )
-_ARGV = re.compile(r"argv\[\]=(.*?) ;")  # as `systemctl show` writes a command
 _AFTER_BUS = frozenset({"basic.target", "sockets.target", "dbus.socket", "dbus.service"})
 
 
@@ -29,19 +34,14 @@ class _CannotError(Exception):
     """str() is one line."""
 
 
-def install(given: str, *, system: Path = SYSTEM) -> Exit:
-    """Show the drop-in, write it, and reload systemd."""
-    return _reported(lambda: _install(given, system))
-
-
-def uninstall(given: str, *, system: Path = SYSTEM) -> Exit:
-    """Remove the drop-in, unless it has been edited, and reload systemd."""
-    return _reported(lambda: _uninstall(given, system))
-
-
-def _reported(doing: Callable[[], Exit]) -> Exit:
+def run(request: InstallRequest, *, system: Path = SYSTEM) -> Exit:
+    """Do what was asked for. A step that fails is told with its path and its reason."""
     try:
-        return doing()
+        if request.list_all:
+            return _list(system)
+        if request.remove:
+            return _uninstall(request.unit, system)
+        return _install(request.unit, system, as_user=request.as_user)
     except (_CannotError, UnfitError) as error:
         complain(str(error))
     except OSError as error:
@@ -49,37 +49,49 @@ def _reported(doing: Callable[[], Exit]) -> Exit:
     return Exit.WRONG_USE
 
 
-def _install(given: str, system: Path) -> Exit:
-    unit, settings = _unit(given)
-    body = guard_drop_in_text(
-        _shipped(),
-        sys.executable,
-        settings.get("NotifyAccess", ""),
-        timeout_start=settings.get("TimeoutStartUSec", ""),
-        restart=settings.get("RestartUSec", ""),
+def _list(system: Path) -> Exit:
+    _say("".join(f"{unit}\n" for unit in installed(system)))
+    return Exit.GOOD
+
+
+def _install(given: str, system: Path, *, as_user: bool) -> Exit:
+    unit, instance, shown = _unit(given)
+    own = OwnSettings(
+        notify_access=shown.get("NotifyAccess", ""),
+        timeout_start=shown.get("TimeoutStartUSec", ""),
+        restart_delay=shown.get("RestartUSec", ""),
+        start_limit_interval=shown.get("StartLimitIntervalUSec", ""),
+        start_limit_burst=shown.get("StartLimitBurst", ""),
     )
+    body = guard_drop_in_text(_shipped(), sys.executable, own, as_user=as_user)
     drop_in = drop_in_of(unit, system)
     present = drop_in.text()
     if present is not None and not is_as_written(present):
         complain(f"{drop_in.path} is somebody's own, or has been edited: left alone. Move it away first")
         return Exit.FINDINGS
+    settings = _settings_of(instance)
     if present is None and _has_guard(settings):
         complain(f"{unit} has a guard already (systemctl cat {unit}): nothing is written")
         return Exit.FINDINGS
-    write_out(f"{drop_in.path}:\n\n{body}\n")
+    _say(f"{drop_in.path}:\n\n{body}\n")
     _check_root(system)
+    if refusal := _refusal(settings, as_user=as_user):
+        complain(f"{unit}: nothing is written: {refusal}")
+        return Exit.FINDINGS
     if present == signed(body):
-        write_out("It is there already.\n")
+        _say("It is there already.\n")
         return Exit.GOOD
-    _check_it_runs()
-    for note in _notes(settings):
-        write_out(f"Note: {note}\n")
+    _check_it_runs(settings.sandbox.user if as_user else "root")
+    for note in _notes(shown, own):
+        _say(f"Note: {note}\n")
     drop_in.write(body)
-    write_out("Written.\n")
-    if _reload(unit, "The guard runs at the next start", is_so=_has_guard):
-        return Exit.GOOD
-    complain(f"the guard will not run: ExecStartPre= of another drop-in takes it away (systemctl cat {unit})")
-    return Exit.FINDINGS
+    _say(f"Written. Before llmhost is removed: llmhost guard --uninstall {unit}\n")
+    return _reload(
+        unit,
+        "The guard runs at the next start",
+        is_so=_has_guard,
+        else_=f"the guard will not run: ExecStartPre= of another drop-in takes it away (systemctl cat {unit})",
+    )
 
 
 def _uninstall(given: str, system: Path) -> Exit:
@@ -87,7 +99,7 @@ def _uninstall(given: str, system: Path) -> Exit:
     unit = _named(given)
     drop_in = drop_in_of(unit, system)
     if drop_in.text() is None:
-        unit, _ = _unit(given)  # its real name, if that was an alias
+        unit, _, _ = _unit(given)  # its real name, if that was an alias
         drop_in = drop_in_of(unit, system)
     text = drop_in.text()
     if text is None:
@@ -96,11 +108,21 @@ def _uninstall(given: str, system: Path) -> Exit:
         complain(f"{drop_in.path} is somebody's own, or has been edited: left alone. To remove it: rm {drop_in.path}")
         return Exit.FINDINGS
     drop_in.remove()
-    write_out(f"Removed {drop_in.path}\n")
-    if not _reload(unit, "No guard runs at the next start", is_so=lambda now: not _has_guard(now)):
-        complain(f"{unit} still has a guard (systemctl cat {unit})")
-        return Exit.FINDINGS
-    return Exit.GOOD
+    _say(f"Removed {drop_in.path}\n")
+    return _reload(
+        unit,
+        "No guard runs at the next start",
+        is_so=lambda now: not _has_guard(now),
+        else_=f"{unit} still has a guard (systemctl cat {unit})",
+    )
+
+
+def _say(text: str) -> None:
+    """Write to stdout. What is half done is done to its end, also where nobody reads that."""
+    try:
+        write_answer(text)
+    except UnwritableError as error:
+        complain(str(error))
 
 
 def _check_root(system: Path) -> None:
@@ -108,52 +130,99 @@ def _check_root(system: Path) -> None:
         raise _CannotError(f"it takes root to write to {system}")
 
 
-def _check_it_runs() -> None:
+def _settings_of(instance: str) -> UnitSettings:
+    try:
+        return read_unit_settings(instance)
+    except (OSError, ValueError, LookupError, subprocess.SubprocessError) as error:
+        raise _CannotError(f"the settings of {instance} cannot be read by busctl: {error}") from error
+
+
+def _refusal(settings: UnitSettings, *, as_user: bool) -> str:
+    """Say why the guard may not be put there, and what to do; "" where it may."""
+    if settings.sandbox.root not in {"", "/"}:
+        return (
+            f"the guard would be looked for in {settings.sandbox.root}, as RootDirectory= and RootImage= hold for it "
+            "too, in spite of +. Run it by hand, before the start: llmhost guard --unit UNIT"
+        )
+    if as_user and not is_roots(settings):
+        return ""
+    exposed = "; ".join((*environment_exposures(settings), *python_exposures(sys.executable)))
+    if not exposed:
+        return ""
+    way_out = "" if is_roots(settings) else ", or let the guard be the service's user, by --as-user"
+    return f"root would run what others can change: {exposed}. Make that root's alone{way_out}"
+
+
+def _check_it_runs(user: str) -> None:
     """Check that the drop-in's command runs: with -I neither PYTHONPATH= nor a user's own packages count."""
     command = [sys.executable, "-I", "-m", "llmhost", "--version"]
     try:
-        runs = subprocess.run(command, cwd="/", capture_output=True, check=False, timeout=_SYSTEMCTL_SECONDS)
+        entry = pwd.getpwuid(int(user)) if user.isdecimal() else pwd.getpwnam(user or "nobody")
+    except KeyError:  # of an instance that is to come
+        return
+    is_root = entry.pw_uid == 0
+    try:
+        runs = subprocess.run(
+            command,
+            cwd="/",
+            capture_output=True,
+            check=False,
+            timeout=_SYSTEMCTL_SECONDS,
+            user=None if is_root else entry.pw_uid,
+            group=None if is_root else entry.pw_gid,
+            extra_groups=None if is_root else [],
+        )
     except (OSError, subprocess.TimeoutExpired):
         runs = None
     if runs is None or runs.returncode != 0:
-        raise _CannotError(f"{' '.join(command[:-1])} does not run, and the drop-in would run that: install llmhost")
+        by = "" if is_root else f" as {entry.pw_name}"
+        raise _CannotError(
+            f"{' '.join(command[:-1])} does not run{by}, and the drop-in would run that: install llmhost"
+        )
 
 
-def _notes(settings: Mapping[str, str]) -> Iterator[str]:
-    """Warn of what may disable the guard, or expose root; a line each."""
-    if settings.get("DefaultDependencies") == "no" and _AFTER_BUS.isdisjoint(settings.get("After", "").split()):
+def _notes(shown: Mapping[str, str], own: OwnSettings) -> Iterator[str]:
+    """Warn of what may disable the guard, or is not as it is shipped; a line each."""
+    if shown.get("DefaultDependencies") == "no" and _AFTER_BUS.isdisjoint(shown.get("After", "").split()):
         yield (
             "the service may start before D-Bus does (DefaultDependencies=no), and then the guard lets it start "
             "without knowing what it needs; After=dbus.socket mends that"
         )
-    if note := success_note(settings.get("SuccessExitStatus", "")):
+    if note := success_note(shown.get("SuccessExitStatus", "")):
         yield note
-    for path in (Path(sys.executable), Path(llmhost.__file__)):
-        found = path.stat()
-        if found.st_uid != 0 or found.st_mode & 0o022:
-            yield f"root will run {path}, which others than root may change; better install llmhost as root"
-            return
+    if own.keeps_start_limit:
+        yield (
+            f"the service keeps its own start limit (StartLimitIntervalSec={own.start_limit_interval}, "
+            f"StartLimitBurst={own.start_limit_burst}); where it has none, it is restarted for ever"
+        )
+    if folder := emptied_folder(sys.executable):
+        yield f"{sys.executable} is below {folder}, which is emptied now and then: better install llmhost elsewhere"
 
 
-def _has_guard(settings: Mapping[str, str]) -> bool:
-    return any(is_guard(argv.split()) for argv in _ARGV.findall(settings.get("ExecStartPre", "")))
+def _has_guard(settings: UnitSettings) -> bool:
+    return any(map(is_guard, settings.exec_start_pre))
 
 
-def _reload(unit: str, what_then: str, *, is_so: Callable[[Mapping[str, str]], bool]) -> bool:
-    """Reload systemd; return whether the unit's settings are as they should be, or True if it could not be reloaded."""
-    done = _systemctl("daemon-reload")
-    if done is None or done.returncode != 0:
-        why = done.stderr.strip().splitlines()[-1:] if done is not None else ["systemctl cannot be run"]
-        complain(f"systemd has not read it yet ({''.join(why)}): run systemctl daemon-reload")
-        return True
+def _reload(unit: str, what_then: str, *, is_so: Callable[[UnitSettings], bool], else_: str) -> Exit:
+    """Have systemd read it, and check that the unit's settings are as they should be then."""
     try:
-        _, settings = _unit(unit)
+        done = _systemctl("daemon-reload", seconds=_RELOAD_SECONDS)
+        failure = "" if done.returncode == 0 else "".join(done.stderr.strip().splitlines()[-1:])
+    except _CannotError as error:
+        failure = str(error)
+    if failure:
+        complain(f"systemd has not read it yet ({failure}): run systemctl daemon-reload")
+        return Exit.CANNOT_TELL
+    try:
+        _, instance, _ = _unit(unit)
+        settings = _settings_of(instance)
     except _CannotError:  # the service has gone, and its drop-in after it
-        settings = {}
+        settings = UnitSettings()
     if not is_so(settings):
-        return False
-    write_out(f"systemd has read it. {what_then} of {unit}; what runs now goes on.\n")
-    return True
+        complain(else_)
+        return Exit.FINDINGS
+    _say(f"systemd has read it. {what_then} of {unit}; what runs now goes on.\n")
+    return Exit.GOOD
 
 
 def _named(given: str) -> str:
@@ -163,13 +232,14 @@ def _named(given: str) -> str:
     return name
 
 
-def _unit(given: str) -> tuple[str, Mapping[str, str]]:
-    """Find the unit's real name and its settings. A template, vllm@.service, is known by an instance of it."""
+def _unit(given: str) -> tuple[str, str, Mapping[str, str]]:
+    """Find the unit's real name, the name that systemd can be asked by, and its settings.
+
+    A template, vllm@.service, is known by an instance of it.
+    """
     name = _named(given)
-    instance = name.replace("@.service", "@llmhost.service") if name.endswith("@.service") else name
+    instance = name.replace("@.service", f"@{ANY_INSTANCE}.service") if name.endswith("@.service") else name
     done = _systemctl("show", f"--property={_PROPERTIES}", "--", instance)
-    if done is None:
-        raise _CannotError("systemctl cannot be run: is systemd what this machine runs?")
     if done.returncode != 0:
         raise _CannotError(f"systemctl show {instance}: {' '.join(done.stderr.split())}")
     settings: dict[str, str] = {}
@@ -182,24 +252,26 @@ def _unit(given: str) -> tuple[str, Mapping[str, str]]:
         raise _CannotError(f"systemd cannot load {name}: {settings.get('LoadError', '')}")
     if settings["LoadState"] == "masked":
         raise _CannotError(f"{name} is masked: it cannot start, with a guard or without one")
-    return name if name != instance else settings["Id"], settings
+    return name if name != instance else settings["Id"], instance, settings
 
 
-def _systemctl(*arguments: str) -> "subprocess.CompletedProcess[str] | None":
+def _systemctl(*arguments: str, seconds: float = _SYSTEMCTL_SECONDS) -> "subprocess.CompletedProcess[str]":
     systemctl = shutil.which("systemctl")
     if systemctl is None:
-        return None
+        raise _CannotError("there is no systemctl: is systemd what this machine runs?")
     try:
         return subprocess.run(
             [systemctl, *arguments],
             capture_output=True,
             text=True,
             check=False,
-            timeout=_SYSTEMCTL_SECONDS,
+            timeout=seconds,
             env={**os.environ, "LC_ALL": "C"},
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+    except OSError as error:
+        raise _CannotError(f"{systemctl} cannot be run: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise _CannotError(f"systemctl {arguments[0]} has not answered for {seconds:g} s") from error
 
 
 def _shipped() -> str:

@@ -7,18 +7,33 @@ from collections.abc import Sequence
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else list(argv)
-    is_guard = arguments[:1] == ["guard"]
-    if is_guard:
+    if arguments[:1] == ["guard"]:
+        code = _guard(arguments)
+        # Python's own end takes 0.3 s. A signal that comes then, or systemd's time-out, would change how this ends.
+        os._exit(code)
+    from llmhost.cli.command import run
+
+    return run(arguments, ())
+
+
+def _guard(arguments: list[str]) -> int:
+    """Run the guard. Where llmhost is half replaced, the start goes on: its absence must keep no service down."""
+    try:
         from llmhost.guard.first_moment import begin  # before the imports of all else, which take time
 
         begin()
-    from llmhost.cli.command import run
+        from llmhost.guard.environment import take_environment  # before all else is imported, or started
 
-    code = run(arguments)
-    if is_guard:
-        # Python's own end takes 0.3 s. A signal that comes then, or systemd's time-out, would change how this ends.
-        os._exit(code)
-    return code
+        environment = take_environment()
+        from llmhost.cli.command import run
+
+        return run(arguments, environment)
+    except (ImportError, SyntaxError) as error:
+        refuses = "--on-fault=refuse" in arguments or "--on-fault refuse" in " ".join(arguments)
+        then = "is refused, as --on-fault=refuse says" if refuses else "goes on, whatever is on the GPUs"
+        reason = f"{type(error).__name__}: {error}"
+        sys.stderr.write(f"llmhost is half installed, or half replaced ({reason}): the start {then}. Install it anew\n")
+        return 4 if refuses else 0
 
 
 if __name__ == "__main__":

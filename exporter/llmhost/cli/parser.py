@@ -88,6 +88,8 @@ def parse(arguments: Sequence[str]) -> CommandRequest:
         command.error(f"unrecognized arguments: {' '.join(unknown)}")  # with the usage of that command
     if options.get("install") is not None and options.get("uninstall") is not None:
         command.exit(Exit.WRONG_USE, "llmhost: --install and --uninstall do not go together\n")
+    if options.get("as_user") and options.get("install") is None:
+        command.exit(Exit.WRONG_USE, "llmhost: --as-user goes with --install: it writes that drop-in without +\n")
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     request: CommandRequest = make(**values)
     return request
@@ -177,7 +179,9 @@ def _add_guard(add_parser: AddParser) -> None:
         help=f"where runs are recorded; default: {Paths().run}",
     )
     add("--install", metavar="UNIT", help="do not wait: write the drop-in that puts the guard before UNIT, and show it")
+    add("--as-user", action="store_true", help="with --install: the guard is the service's user, in its sandbox")
     add("--uninstall", metavar="UNIT", help="do not wait: remove that drop-in")
+    add("--list", action="store_true", help="do not wait: list the services that have that drop-in")
     add("command", nargs="*", metavar="-- COMMAND", help="a command to run once free")
     parser.set_defaults(make=_guard_request)
 
@@ -189,13 +193,15 @@ def _guard_request(
     on_fault: str,
     install: str | None,
     uninstall: str | None,
+    as_user: bool,
+    list: bool,  # noqa: A002 - as the option is called
     **options: object,
 ) -> GuardRequest | requests.InstallRequest:
-    unit = install if uninstall is None else uninstall
+    unit = "" if list else install if uninstall is None else uninstall
     if unit is not None:
         from llmhost.cli.requests import InstallRequest  # noqa: PLC0415 - no start waits for it
 
-        return InstallRequest(unit=unit, remove=uninstall is not None)
+        return InstallRequest(unit=unit, remove=uninstall is not None, as_user=as_user, list_all=list)
     return GuardRequest(
         need_free_bytes=need_free if isinstance(need_free, int) else None,
         need_free_ratio=need_free if isinstance(need_free, float) else None,

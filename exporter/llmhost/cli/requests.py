@@ -58,7 +58,9 @@ class CheckConfigRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallRequest:
-    """Write, or remove, the drop-in that puts the guard before a unit."""
+    """Write, or remove, the drop-in that puts the guard before a unit; or list the units that have it."""
 
     unit: str  # as given
     remove: bool = False
+    as_user: bool = False  # the guard is the service's user, in its sandbox
+    list_all: bool = False

@@ -109,7 +109,8 @@ def _history(request: GuardRequest, sources: Sources, *, strict: bool) -> Histor
     """Read the exporter's history. $STATE_DIRECTORY is the guarded service's, not the exporter's."""
     if request.state_directory is None and not DEFAULT_STATE.is_dir():
         return History(boot_id=sources.boot_id)
-    from llmhost.state.directory import StoreError, trusted_owners  # takes time
+    from llmhost.runtime.trusted_path import trusted_owners
+    from llmhost.state.directory import StoreError  # takes time
     from llmhost.state.history_file import HISTORY
     from llmhost.state.saved_history import read_history
 

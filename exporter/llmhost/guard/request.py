@@ -26,3 +26,4 @@ class GuardRequest:
     state_directory: Path | None = None  # as for the config
     run_directory: Path = Paths().run
     command: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()  # what this was started with (guard/environment.py)

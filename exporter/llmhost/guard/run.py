@@ -106,7 +106,7 @@ def _target(request: GuardRequest, sources: Sources, began: float) -> tuple[Targ
         is_own=unit is not None and unit == own,
         needs_systemd=unit is not None and not (request.gpus and has_need),
         command=request.command,
-        environment=tuple(os.environ.items()),
+        environment=request.environment,
         fault="" if request.unit or request.command or request.gpus else fault,
     )
     return target, limit

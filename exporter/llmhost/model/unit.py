@@ -55,6 +55,8 @@ class UnitSettings:
     after: tuple[str, ...] = ()  # After=, with what systemd adds by itself; by name
     pass_environment: tuple[str, ...] = ()  # PassEnvironment=: variables that come from the manager's own
     exec_start_pre_prefixes: tuple[str, ...] = ()  # of each ExecStartPre=, "+" among them; () where systemd has none
+    working_directory: str = ""  # WorkingDirectory=, with "~" for the home of User= and "!" for one that may be missing
+    own_directories: tuple[str, ...] = ()  # RuntimeDirectory= and its like, which systemd gives to User=
     sandbox: Sandbox = field(default_factory=Sandbox)
     limits: Limits = field(default_factory=Limits)
 

@@ -18,7 +18,8 @@ from typing import cast
 
 from llmhost.model.admission import Admission
 from llmhost.model.ids import ProcessId
-from llmhost.state.directory import read_file, trusted_owners
+from llmhost.runtime.trusted_path import trusted_owners
+from llmhost.state.directory import read_file
 from llmhost.state.driver_pause import boottime
 from llmhost.state.json_codec import DecodeError, EncodeCache, codec_of
 from llmhost.state.run_directory import make_directory, replace_in, trusted_directory

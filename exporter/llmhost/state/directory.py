@@ -149,11 +149,6 @@ def sync_copy(directory: int, name: str, copy: str) -> None:
     os.fsync(directory)
 
 
-def trusted_owners() -> frozenset[int]:
-    """Give the users whose files we trust: root, and our own."""
-    return frozenset({0, os.geteuid()})
-
-
 def read_file(path: Path, most_bytes: int, *, owners: frozenset[int] | None = None) -> bytes:
     """Read a regular file, not through a symbolic link; raises OSError, or ValueError for what is no such file.
 

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from llmhost.state.directory import StoreError, read_file, trusted_owners
+from llmhost.runtime.trusted_path import trusted_owners
+from llmhost.state.directory import StoreError, read_file
 from llmhost.state.run_directory import make_directory, replace_in, trusted_directory
 
 FORMAT = "llmhost driver release"

@@ -17,8 +17,9 @@ from typing import cast
 from llmhost.model.guard_run import GuardRun, GuardVerdict
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause
+from llmhost.runtime.trusted_path import trusted_owners
 from llmhost.sources.base import SourceError
-from llmhost.state.directory import StoreError, read_file, trusted_owners
+from llmhost.state.directory import StoreError, read_file
 from llmhost.state.json_codec import DecodeError, EncodeCache, codec_of
 from llmhost.state.run_directory import make_directory, replace_in, trusted_directory
 

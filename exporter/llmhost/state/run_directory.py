@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from llmhost.state.directory import trusted_owners
+from llmhost.runtime.trusted_path import trusted_owners
 
 
 def make_directory(folder: Path) -> None:

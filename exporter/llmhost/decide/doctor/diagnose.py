@@ -1,11 +1,11 @@
 """The doctor's checks of units and the host, in the order of its report. Pure."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from llmhost.decide.doctor.environment import hidden_devices, plain_numbers, small_shm
 from llmhost.decide.doctor.fabric import FABRIC_MANAGER, fabric_manager, fabric_order
 from llmhost.decide.doctor.finding import Case, Finding, Severity
-from llmhost.decide.doctor.guard import guard, guard_blinded, guard_refusals, guard_restart
+from llmhost.decide.doctor.guard import guard, guard_blinded, guard_exposed, guard_refusals, guard_restart
 from llmhost.decide.doctor.host import driver_mismatch, gpu_overcommitted
 from llmhost.decide.doctor.limits import file_limit, memory_limit
 from llmhost.decide.doctor.settings import (
@@ -40,16 +40,21 @@ _OF_UNIT: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     guard_blinded,
     guard_refusals,
     guard_restart,
+    guard_exposed,
 )
 # Read beside the watched units, for other units' checks; examined themselves only if named.
 COMPANIONS = frozenset({FABRIC_MANAGER})
+_NONE: Mapping[UnitId, tuple[str, ...]] = {}
 _WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 
-def diagnose(view: HostView, units: Sequence[UnitId] = ()) -> tuple[Finding, ...]:
+def diagnose(
+    view: HostView, units: Sequence[UnitId] = (), exposed: Mapping[UnitId, tuple[str, ...]] = _NONE
+) -> tuple[Finding, ...]:
     """Examine these units, or all watched ones, and the host; the worst finding first.
 
-    A setting is held only against measured facts: without them there is no finding.
+    A setting is held only against measured facts: without them there is no finding. `exposed` is what others than root
+    may change of units' guards that run as root (guard/exposure.py).
     """
     found = [*driver_mismatch(view), *fabric_manager(view)]
     if isinstance(view.facts.units, Ok):
@@ -57,7 +62,7 @@ def diagnose(view: HostView, units: Sequence[UnitId] = ()) -> tuple[Finding, ...
         for facts in chosen:
             if facts.unit.settings is None:
                 continue
-            case = Case(facts=facts, settings=facts.unit.settings, view=view)
+            case = Case(facts=facts, settings=facts.unit.settings, view=view, exposed=exposed.get(facts.unit.id, ()))
             found += [finding for check in _OF_UNIT for finding in check(case)]
         found += gpu_overcommitted(view, frozenset(facts.unit.id for facts in chosen))
     return tuple(sorted(found, key=lambda finding: _WORST_FIRST.index(finding.severity)))  # stable: by unit within

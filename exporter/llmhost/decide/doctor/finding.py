@@ -39,6 +39,7 @@ class Case:
     facts: UnitFacts
     settings: UnitSettings
     view: HostView
+    exposed: tuple[str, ...] = ()  # what others than root may change of its guard's line, which root runs
 
     @property
     def name(self) -> str:

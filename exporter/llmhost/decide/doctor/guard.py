@@ -1,6 +1,7 @@
-"""Checks of a unit's guard: that there is one, and that its sandbox lets it work. Pure."""
+"""Checks of a unit's guard: that there is one, that its sandbox lets it work, and that it is root's alone. Pure."""
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from llmhost.decide.doctor.finding import Case, Finding, Severity, guard_drop_in
@@ -115,6 +116,21 @@ def guard_restart(case: Case) -> Iterator[Finding]:
         "a refusal is an exit code, which it leaves alone",
         "[Service]",
         "Restart=on-failure",
+    )
+
+
+def guard_exposed(case: Case) -> Iterator[Finding]:
+    """Find a guard that root runs, and of which others may change what is run, or its environment."""
+    if not case.exposed:
+        return
+    name = shlex.quote(case.name)
+    yield case.finding(
+        "guard-exposed",
+        Severity.ERROR,
+        "others than root can become root at its next start: its guard runs as root",
+        "; ".join(case.exposed),
+        remedy=f"make that root's alone, or take the + away: llmhost guard --uninstall {name}, then llmhost guard "
+        f"--install {name} --as-user",
     )
 
 

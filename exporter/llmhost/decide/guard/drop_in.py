@@ -2,12 +2,14 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 # systemd/guard.conf has these lines; a test holds it to that.
-SHIPPED_COMMAND = "ExecStartPre=+/opt/llmhost/bin/python -I -m llmhost guard"
+_SHIPPED_PYTHON = "/opt/llmhost/bin/python"
+_SHIPPED_PREFIX = "ExecStartPre=+"
+_LIMIT_SECONDS = 7200.0  # StartLimitIntervalSec=2h
 _SHIPPED_NOTIFY = "NotifyAccess=exec"
-_SPANS = ("TimeoutStartSec", "RestartSec")
 # systemd.time(7); what `systemctl show` writes of them.
 _UNITS: Mapping[str, float] = {"us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 _SPAN_PART = re.compile(r"([0-9.]+)([a-z]+)")
@@ -18,32 +20,57 @@ class UnfitError(Exception):
     """The installation cannot be named in a unit file. str() is one line."""
 
 
-def guard_drop_in_text(
-    shipped: str, python: str, notify_access: str, *, timeout_start: str = "", restart: str = ""
-) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSettings:
+    """What a service has itself, as `systemctl show` writes it; "" where that is not known."""
+
+    notify_access: str = ""
+    timeout_start: str = ""
+    restart_delay: str = ""
+    start_limit_interval: str = ""
+    start_limit_burst: str = ""
+
+    @property
+    def keeps_start_limit(self) -> bool:
+        """Tell if its start limit is off, which is on purpose, as systemd's default is one; or longer than ours."""
+        is_off = "0" in {self.start_limit_interval, self.start_limit_burst}
+        return is_off or span_seconds(self.start_limit_interval) > _LIMIT_SECONDS
+
+
+def guard_drop_in_text(shipped: str, python: str, own: OwnSettings, *, as_user: bool = False) -> str:
     """Adapt systemd/guard.conf to one service: with this Python, and without lines that would weaken its settings.
 
-    The others are the unit's NotifyAccess=, TimeoutStartSec= and RestartSec=, as `systemctl show` has them.
     With NotifyAccess=all, which a service may need for itself, the guard may notify already, and "exec" would keep
-    others from it. Times that are longer than ours stay: with Type=notify a model must load within the first.
+    others from it. Times that are longer than ours stay: with Type=notify a model must load within the first. A start
+    limit that is off on purpose stays off.
     """
-    own = SHIPPED_COMMAND.replace("/opt/llmhost/bin/python", _quoted(python))
-    lines = [line for line in shipped.splitlines() if not line.startswith("# Install to ")]
-    lines = [own if line == SHIPPED_COMMAND else line for line in lines]
-    if notify_access == "all":
-        lines = [
-            "# left out, as the service has NotifyAccess=all" if line == _SHIPPED_NOTIFY else line for line in lines
-        ]
-    has = dict(zip(_SPANS, (timeout_start, restart), strict=True))
-    return "\n".join(_kept_if_longer(line, has) for line in lines) + "\n"
+    return "\n".join(_lines(shipped, python, own, as_user=as_user)) + "\n"
 
 
-def _kept_if_longer(line: str, has: Mapping[str, str]) -> str:
-    name, _, ours = line.partition("=")
-    own = has.get(name, "")
-    if span_seconds(own) > span_seconds(ours):
-        return f"# left out, as the service has {name}={own}"
-    return line
+def _lines(shipped: str, python: str, own: OwnSettings, *, as_user: bool) -> Iterator[str]:
+    for line in shipped.splitlines():
+        name, _, ours = line.partition("=")
+        if line.startswith("# Install to "):
+            continue
+        if line.startswith(_SHIPPED_PREFIX):
+            yield line.replace("=+", "=", 1) if as_user else line
+        elif line.startswith(_SHIPPED_PYTHON):
+            yield line.replace(_SHIPPED_PYTHON, _quoted(python))
+        elif line == _SHIPPED_NOTIFY and own.notify_access == "all":
+            yield "# left out, as the service has NotifyAccess=all"
+        elif name.startswith("StartLimit") and own.keeps_start_limit:
+            limit = f"StartLimitIntervalSec={own.start_limit_interval} StartLimitBurst={own.start_limit_burst}"
+            yield f"# left out, as the service has {limit}: {line}"
+        elif has := _longer(name, ours, own):
+            yield f"# left out, as the service has {name}={has}"
+        else:
+            yield line
+
+
+def _longer(name: str, ours: str, own: OwnSettings) -> str:
+    """Give the service's own time where it is longer than ours."""
+    has = {"TimeoutStartSec": own.timeout_start, "RestartSec": own.restart_delay}.get(name, "")
+    return has if span_seconds(has) > span_seconds(ours) else ""
 
 
 def span_seconds(text: str) -> float:

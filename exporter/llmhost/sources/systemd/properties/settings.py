@@ -1,8 +1,18 @@
 """Settings of a service, from its properties."""
 
+from collections.abc import Mapping
+
 from llmhost.model.sandbox import Limits, Sandbox
 from llmhost.model.unit import UnitSettings
 from llmhost.sources.systemd.properties.typed_properties import TypedProperties, names_read
+
+# systemd.exec(5), RuntimeDirectory=; ConfigurationDirectory= stays root's.
+_OWN: Mapping[str, str] = {
+    "RuntimeDirectory": "/run",
+    "StateDirectory": "/var/lib",
+    "CacheDirectory": "/var/cache",
+    "LogsDirectory": "/var/log",
+}
 
 
 def parse_settings(properties: TypedProperties) -> UnitSettings:
@@ -28,6 +38,8 @@ def parse_settings(properties: TypedProperties) -> UnitSettings:
         environment_files=properties.members("EnvironmentFiles"),
         pass_environment=properties.texts("PassEnvironment"),
         exec_start_pre_prefixes=properties.prefixes("ExecStartPreEx"),
+        working_directory=properties.text("WorkingDirectory"),
+        own_directories=tuple(f"{top}/{name}" for kind, top in _OWN.items() for name in properties.texts(kind)),
         sandbox=_sandbox(properties),
         limits=Limits(
             open_files=properties.limit("LimitNOFILE"),
