@@ -1,5 +1,6 @@
 """Exactly the planned processes are ended, with one SIGTERM each; trackers last, and never before their time."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from tests.fakes.unkillable import keep_from_dying
 from tests.fakes.values import process
 
 from llmhost.act.ending import end
-from llmhost.decide.cleanup.steps import Condition, Ending, Outcome, Result
+from llmhost.decide.cleanup.steps import CleanupReport, Condition, Ending, Outcome, Plan, Result
 from llmhost.model.ids import ProcessId
 from llmhost.sources.procfs_files import parse_stat
 
@@ -151,6 +152,33 @@ def test_what_proc_does_not_show_is_not_touched(tmp_path: Path) -> None:
     child = counting(tmp_path / "count", delay=0)
     (outcome,) = end([ending(child.pid)], procfs=tmp_path)
     assert (outcome.result, outcome.detail) == (Result.FAILED, "it cannot be identified: /proc does not show it")
+    assert child.poll() is None
+    child.kill()
+    child.wait()
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "what"),
+    [
+        ("os.pidfd_open", errno.ENOSYS, (Result.FAILED, "it cannot be identified: Function not implemented")),
+        ("os.pidfd_open", errno.EMFILE, (Result.FAILED, "it cannot be identified: Too many open files")),
+        ("signal.pidfd_send_signal", errno.ENOSYS, (Result.FAILED, "Function not implemented")),
+        ("signal.pidfd_send_signal", errno.EPERM, (Result.DENIED, "we may not: it takes its user, or root")),
+    ],
+)
+def test_what_the_kernel_does_not_let_us_end_is_a_failure_with_its_cause(
+    call: str, number: int, what: tuple[Result, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = counting(tmp_path / "count", delay=0)
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(call, refuse)
+    step = ending(child.pid)
+    (outcome,) = end([step], procfs=PROC)
+    assert (outcome.result, outcome.detail) == what
+    assert not CleanupReport(plan=Plan(endings=(step,)), outcomes=(outcome,)).complete
     assert child.poll() is None
     child.kill()
     child.wait()
