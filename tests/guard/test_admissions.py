@@ -320,3 +320,23 @@ def test_files_of_other_users_and_what_is_none_count_for_nothing_and_are_said_on
     os.chown(folder, 65534, -1)
     assert guard.admit(admission(B), ()), "the start goes on"
     assert "other guards are not told of this start" in caplog.text
+
+
+def test_another_user_can_neither_write_nor_remove_an_admission_nor_hold_the_lock(tmp_path: Path) -> None:
+    needs_root()
+    assert record(tmp_path, A.name).admit(admission(), ())
+    folder = tmp_path / files.FOLDER
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    attacks = (
+        "touch evil.service",
+        "rm -f vllm-a.service",
+        "mv vllm-a.service x",
+        "flock -n .lock true",
+        "chmod 777 .",
+    )
+    for attack in attacks:
+        # from within, as pytest's folders are closed to others
+        done = subprocess.run(["sh", "-c", attack], cwd=folder, user=65534, check=False, capture_output=True)
+        assert done.returncode != 0, attack
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert record(tmp_path, B.name).admit(admission(B), record(tmp_path, B.name).others())
