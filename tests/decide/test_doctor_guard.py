@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from tests.fakes.doctor_cases import GUARD, RECORD, found, of, settings
+from tests.fakes.doctor_cases import GUARD, RECORD, VLLM, found, of, settings, view
 from tests.fakes.values import unit
 
+from llmhost.decide.doctor.diagnose import diagnose
 from llmhost.decide.doctor.finding import Severity
 from llmhost.model.history.unit_history import Trigger, Verdict
 from llmhost.model.sandbox import Sandbox
@@ -134,3 +135,15 @@ def test_devices_that_the_unit_may_not_open_are_found_whatever_stands_before_its
     for entry in ("/dev/nvidiactl", "char-nvidia*", "char-nvidia-uvm", "char-*", "char-195"):
         assert drop_ins(Sandbox(device_policy="closed", device_allow=(entry,))) == ()
     assert found("hidden-devices", unit(active="failed", settings=settings("/usr/bin/other"))) == ()
+
+
+def test_a_guard_that_root_runs_and_others_may_change_is_an_error() -> None:
+    guarded = view(unit(settings=settings(exec_start_pre=GUARD)))
+    assert "guard-exposed" not in {finding.check for finding in diagnose(guarded)}
+    (finding,) = diagnose(guarded, exposed={VLLM: ("EnvironmentFile=/e: /e belongs to llm", "b")})
+    assert (finding.check, finding.severity, finding.why) == (
+        "guard-exposed",
+        Severity.ERROR,
+        "EnvironmentFile=/e: /e belongs to llm; b",
+    )
+    assert finding.remedy.endswith("llmhost guard --install vllm.service --as-user")
