@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from tests.fakes.doctor_cases import GUARD, RECORD, found, of, settings
+from tests.fakes.doctor_cases import GUARD, RECORD, VLLM, found, of, settings, view
 from tests.fakes.values import unit
 
+from llmhost.decide.doctor.diagnose import diagnose
 from llmhost.decide.doctor.finding import Severity
 from llmhost.model.history.unit_history import Trigger, Verdict
 from llmhost.model.sandbox import Sandbox
@@ -161,3 +162,15 @@ def test_a_restart_that_leaves_refused_starts_alone_is_found() -> None:
     for restart, count in (("on-abnormal", 1), ("on-abort", 1), ("on-failure", 0), ("always", 0), ("no", 0)):
         assert len(of("guard-restart", settings(exec_start_pre=GUARD, restart=restart))) == count
     assert of("guard-restart", settings(restart="on-abnormal")) == ()
+
+
+def test_a_guard_that_root_runs_and_others_may_change_is_an_error() -> None:
+    guarded = view(unit(settings=settings(exec_start_pre=GUARD)))
+    assert "guard-exposed" not in {finding.check for finding in diagnose(guarded)}
+    (finding,) = diagnose(guarded, exposed={VLLM: ("EnvironmentFile=/e: /e belongs to llm", "b")})
+    assert (finding.check, finding.severity, finding.why) == (
+        "guard-exposed",
+        Severity.ERROR,
+        "EnvironmentFile=/e: /e belongs to llm; b",
+    )
+    assert finding.remedy.endswith("llmhost guard --install vllm.service --as-user")

@@ -188,7 +188,8 @@ ABSENCES = {
     "Python is of another machine": ("cd /opt/llmhost/bin; rm python; echo x >python; chmod 755 python", GONE),
     "the package is gone": ("rm -r {package}", GONE),
     "a folder of it is": ("rm -r {package}/cli", GONE),
-    "a dependency is": ("rm -r {package}/../dbus_next", HALF),
+    "a part of it is of another version": ("echo 'run = None' >{package}/cli/guard.py", HALF),
+    "a dependency is gone": ("rm -r {package}/../dbus_next", HALF),
     "the library of the driver's child is": ("rm {package}/../pynvml.py", HALF),
     **{
         f"{module} is half written": (

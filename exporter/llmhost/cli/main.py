@@ -28,11 +28,14 @@ def _guard(arguments: list[str]) -> int:
         from llmhost.cli.command import run
 
         return run(arguments, environment)
-    except (ImportError, SyntaxError) as error:
+    except Exception as error:  # noqa: BLE001 - parts of two versions do not fit together in many ways
         refuses = "--on-fault=refuse" in arguments or "--on-fault refuse" in " ".join(arguments)
         then = "is refused, as --on-fault=refuse says" if refuses else "goes on, whatever is on the GPUs"
         reason = f"{type(error).__name__}: {error}"
-        sys.stderr.write(f"llmhost is half installed, or half replaced ({reason}): the start {then}. Install it anew\n")
+        priority = "<4>" if "JOURNAL_STREAM" in os.environ else ""
+        sys.stderr.write(
+            f"{priority}llmhost is half installed, or half replaced ({reason}): the start {then}. Install it anew\n"
+        )
         return 4 if refuses else 0
 
 
