@@ -12,6 +12,18 @@ def waits_to_restart(unit: Unit) -> bool:
     return "auto-restart" in unit.sub_state
 
 
+def restart_is_queued(unit: Unit) -> bool:
+    """Say whether NRestarts counts a restart already that has not begun: it goes up as systemd queues the start.
+
+    From systemd 254 on, which has RestartMode=, the sub-state tells, and a job in auto-restart is another's: with
+    `direct` that of the first start attempt stays. Up to 253 the job tells, and the unit passes `dead` on its way.
+    """
+    if unit.settings is not None and unit.settings.restart_mode:
+        begun = unit.main_pid or unit.control_pid  # which systemd shows in the state of before at first
+        return unit.sub_state == "auto-restart-queued" and not begun
+    return unit.job != 0 and not is_up(unit)
+
+
 def is_up(unit: Unit) -> bool:
     """Say whether the unit runs. In auto-restart it does not, though systemd calls it activating: its run has ended."""
     return unit.active_state in _UP and not waits_to_restart(unit)
@@ -27,6 +39,9 @@ def activation_began(unit: Unit) -> float | None:
     there the run before ended later, at InactiveEnterTimestamp or, with RestartMode=direct, which is never inactive, at
     ActiveExitTimestamp. And a start that waits for a stop to end sets it again; then it is later than
     InactiveExitTimestamp, and of another activation.
+
+    With RestartMode=direct, an attempt that ends before the unit is active leaves all of these as they are, and they
+    are of an attempt before: _begin_of_attempt.
     """
     if unit.condition_monotonic is None:
         return None
@@ -35,7 +50,28 @@ def activation_began(unit: Unit) -> float | None:
         times.append(unit.condition_monotonic)
     if unit.active_state != "deactivating":  # there ActiveExit is when this activation began to end
         times.append(unit.active_exit_monotonic)
-    return max((time for time in times if time is not None), default=0.0)
+    began = max((time for time in times if time is not None), default=0.0)
+    if unit.settings is None or unit.settings.restart_mode != "direct":
+        return began
+    attempt = _begin_of_attempt(unit)
+    if attempt is None:
+        return None if unit.nrestarts else began
+    return max(began, attempt)
+
+
+def _begin_of_attempt(unit: Unit) -> float | None:
+    """Give the same time by what systemd says of this start attempt alone; None where that is nothing.
+
+    The first of: the start of its first process, which a daemon-reload forgets; when the source saw it begin; and the
+    start of its main process, unless that is one which another process of this attempt has forked.
+    """
+    if unit.first_process_monotonic is not None:
+        return unit.first_process_monotonic
+    seen, changed = unit.begun_after_monotonic, unit.state_change_monotonic
+    if seen is not None and changed is not None and seen < changed:  # else of the state that the attempt led to
+        return seen
+    forks = unit.settings is not None and unit.settings.service_type == "forking"
+    return unit.exec_main_start_monotonic if unit.nrestarts and not forks else None
 
 
 def main_process(unit: Unit, processes: ProcessTable) -> Process | None:

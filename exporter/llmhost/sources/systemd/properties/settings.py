@@ -10,6 +10,7 @@ def parse_settings(properties: TypedProperties) -> UnitSettings:
     return UnitSettings(
         service_type=properties.text("Type"),
         restart=properties.text("Restart"),
+        restart_mode=properties.text("RestartMode"),
         kill_mode=properties.text("KillMode"),
         restart_delay_seconds=properties.span_seconds("RestartUSec"),
         start_timeout_seconds=properties.span_seconds("TimeoutStartUSec"),
