@@ -54,6 +54,7 @@ def test_every_property_finds_its_field() -> None:
             "SendSIGKILL": False,
             "After": ["basic.target", "nvidia-fabricmanager.service"],
             "Restart": "on-failure",
+            "RestartMode": "direct",
             "KillMode": "mixed",
             "RestartUSec": 10_000_000,
             "TimeoutStartUSec": 90_000_000,
@@ -90,6 +91,7 @@ def test_every_property_finds_its_field() -> None:
         settings=UnitSettings(
             service_type="notify",
             restart="on-failure",
+            restart_mode="direct",
             kill_mode="mixed",
             restart_delay_seconds=10.0,
             start_timeout_seconds=90.0,
