@@ -60,7 +60,7 @@ def until(booted: Booted, name: str, state: str, sleepers: int) -> dict[str, Any
 
 def test_a_start_that_waits_for_a_slow_stop_makes_nothing_a_leftover(booted_systemd: Booted) -> None:
     name = "slow-stop.service"
-    booted_systemd.write_unit(name, STUBBORN.format(kill_mode="control-group", stop="5"))
+    booted_systemd.write_unit(name, STUBBORN.format(kill_mode="control-group", stop="80"))
     booted_systemd.systemctl("daemon-reload")
     booted_systemd.systemctl("start", name)
     all_present = {"1001": True, "1002": True}
@@ -99,5 +99,6 @@ def test_leftovers_are_distinguished_from_processes_of_the_present_run(booted_sy
 
 
 def end(booted: Booted, name: str) -> None:
+    booted.systemctl("stop", "--no-block", name, check=False)  # and start no more
     booted.systemctl("kill", "--signal=KILL", name, check=False)
     booted.systemctl("stop", name, check=False)

@@ -4,6 +4,7 @@ from llmhost.model.host import Host
 from llmhost.model.process import Process, ProcessTable
 from llmhost.model.unit import Unit
 
+_OBSERVATION_SECONDS = 60.0  # none takes as long: times further apart are of two clocks
 _UP = frozenset({"active", "reloading", "refreshing", "deactivating", "activating"})
 
 
@@ -57,6 +58,22 @@ def activation_began(unit: Unit) -> float | None:
     if attempt is None:
         return None if unit.nrestarts else began
     return max(began, attempt)
+
+
+def run_changed_since(unit: Unit, at: float | None) -> bool:
+    """Say whether the present run has begun, or the last one has ended, after `at` on CLOCK_MONOTONIC, or may have.
+
+    Then a process that was seen at that time may have been of a run that was under way, though the unit shows another.
+    """
+    changed = activation_began(unit) if is_up(unit) else _ended_by(unit)
+    return at is not None and changed is not None and at < changed < at + _OBSERVATION_SECONDS
+
+
+def _ended_by(unit: Unit) -> float | None:
+    """Give a time by which the last run has ended; None where systemd does not say."""
+    if unit.settings is not None and unit.settings.restart_mode == "direct" and waits_to_restart(unit):
+        return unit.state_change_monotonic
+    return unit.inactive_enter_monotonic
 
 
 def _begin_of_attempt(unit: Unit) -> float | None:
