@@ -9,6 +9,7 @@ from llmhost.assemble.sources import Sources, guard_config
 from llmhost.decide.guard.decision import GuardOptions
 from llmhost.decide.guard.state import Finish, GuardState
 from llmhost.decide.guard.target import Target, WaitLimit
+from llmhost.guard.hidden_unit import hidden_unit
 from llmhost.guard.inputs import Files, WrongUseError, read_files
 from llmhost.guard.loop import Loop
 from llmhost.guard.readings import GuardReadings
@@ -76,6 +77,8 @@ def _target(request: GuardRequest, sources: Sources) -> Target:
     except OSError as error:
         placement, fault = None, f"/proc/self/cgroup cannot be read: {error.strerror}"
     own = placement.unit if placement is not None and placement.home is Home.SERVICE else None
+    if placement is not None and placement.home is Home.NONE:
+        own, fault = hidden_unit(sources)
     unit = None
     if request.unit:
         unit = UnitId(request.unit if request.unit.endswith(".service") else f"{request.unit}.service")

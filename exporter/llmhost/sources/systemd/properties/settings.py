@@ -44,6 +44,8 @@ def _sandbox(properties: TypedProperties) -> Sandbox:
         protect_proc=properties.text("ProtectProc"),
         proc_subset=properties.text("ProcSubset"),
         protect_system=properties.text("ProtectSystem"),
+        protect_control_groups=properties.text("ProtectControlGroupsEx"),
+        private_pids=properties.text("PrivatePIDs"),
         read_write_paths=properties.texts("ReadWritePaths"),
         address_families=families if allowed or families else None,  # no names denied: the default
         families_are_allowed=allowed,

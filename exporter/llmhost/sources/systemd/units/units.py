@@ -44,7 +44,7 @@ class Units:
         root: Path,
         clock: Callable[[], float],
     ) -> None:
-        self._systemd = systemd
+        self.systemd = systemd
         self._watchlist = watchlist
         self._changed = changed
         self._on_synced = on_synced
@@ -70,8 +70,8 @@ class Units:
 
     async def run(self) -> None:
         async with self._tasks:
-            await self._systemd.subscribe()
-            self._version = await self._systemd.version()
+            await self.systemd.subscribe()
+            self._version = await self.systemd.version()
             self._spawn(self._discovery.run())
             self._running = True  # what came before is in the reads that follow
             self.resync()
@@ -101,7 +101,7 @@ class Units:
 
     def disconnected(self) -> bool:
         """Nothing more can be learnt; the end of the run follows."""
-        return self._systemd.bus.closed
+        return self.systemd.bus.closed
 
     def report(self, resyncs: tuple[tuple[str, int], ...]) -> UnitsReport:
         """All that is known. Raises UnreadableUnitError where there are units and none can be read."""
@@ -235,7 +235,7 @@ class Units:
 
     async def _sync(self) -> None:
         before = list(self._by_name.values())
-        listing = await list_units(self._systemd, self._watchlist)
+        listing = await list_units(self.systemd, self._watchlist)
         self._files = listing.files
         self._over_limit = False
         names = set(listing.names)
@@ -279,7 +279,7 @@ class Units:
     async def _read(self, unit: WatchedUnit) -> None:
         if not self._is_watched(unit):
             return  # dropped meanwhile
-        name = await read_unit(unit, self._systemd, self._rules, self._root)
+        name = await read_unit(unit, self.systemd, self._rules, self._root)
         self._watchlist.alias(unit.name, name)
         if name != unit.name:
             await self._resolve(unit, name)
