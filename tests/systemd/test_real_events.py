@@ -320,6 +320,19 @@ def test_each_run_of_a_transient_unit_that_is_unloaded_at_once_is_reported(host:
     assert record.nrestarts == 0
 
 
+def test_a_unit_that_lives_for_a_moment_is_seen_from_the_second_time_on(host: Booted) -> None:
+    host.write_unit("brief@.service", UNITS["e-once.service"])
+    host.systemctl("daemon-reload")
+    with Watched(host, "brief@*.service") as watched:
+        host.systemctl("start", "brief@1.service", check=False)
+        watched.source.read(time.monotonic() + 30)
+        for _ in range(20):
+            host.systemctl("start", "brief@1.service", check=False)
+        record = ended(watched, "brief@1.service", 20)
+        assert watched.counts("brief@1.service") in ({"manual main": 20}, {"manual main": 21})
+        assert record.failures_total["exit-code"] in (20, 21)
+
+
 def test_a_unit_that_systemd_learns_of_while_it_is_watched_starts_for_the_first_time(host: Booted) -> None:
     with Watched(host, "new-*.service", discover=True, is_engine_command=lambda argv: "1234" in argv) as watched:
         host.run(["systemd-run", "--unit=new-a", "/bin/sleep", "1000"])

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 READ_SECONDS = 0.25  # between two reads of a unit: to read one that has just been unloaded would load it again
 MAX_UNITS = 1000  # watched at a time; any user can have systemd load units whose names match a glob
+MAX_MISSED = 100  # followed at a time, though they are not there; any user can have systemd load units by name
 _MAX_RECENTLY_LOADED = 10_000  # beyond it, the start that such a unit begins with is not counted
 
 
@@ -56,6 +57,9 @@ class Units:
         self._discovery = Discovery(systemd, is_engine_command, found=self._discovered, progressed=changed.notify)
         self._by_name: dict[str, WatchedUnit] = {}
         self._by_path: dict[str, WatchedUnit] = {}
+        # Units that were gone when they were to be read, longest ago first: they may live for milliseconds again and
+        # again. They are followed, so that their signals count, but not watched until systemd loads them again.
+        self._missed: dict[str, WatchedUnit] = {}
         self._over_limit = False  # some, for being too many
         self._files: frozenset[str] = frozenset()  # those that match a glob
         # Services that systemd has loaded since all was read, and not let go of: what is seen of them is all that they
@@ -79,7 +83,7 @@ class Units:
     def end(self) -> None:
         """Report nothing more: another run of systemd, or another connection, has taken over."""
         self._running = False
-        for unit in self._by_name.values():
+        for unit in self._by_path.values():
             unit.stop_reports()
 
     # for readers
@@ -159,8 +163,9 @@ class Units:
     def _on_loaded(self, name: str) -> None:
         if self._syncs.served and len(self._recently_loaded) < _MAX_RECENTLY_LOADED and is_service(name):
             self._recently_loaded.add(name)
-        if name in self._by_name:
-            self._by_name[name].loaded(is_new=name in self._recently_loaded)
+        unit = self._by_name.get(name) or self._missed.get(name)
+        if unit is not None:
+            unit.loaded(is_new=name in self._recently_loaded)
         if self._watchlist.wants(name):
             self.watch(name)
             return
@@ -197,8 +202,10 @@ class Units:
                 self._over_limit = True
                 self._warn(f"more than {MAX_UNITS} units match what is to be watched; the others are left out")
                 return
-            is_new = name in self._recently_loaded and not has_past
-            unit = WatchedUnit(name, is_new=is_new, on_change=self._on_change, warn=self._warn)
+            unit = self._missed.pop(name, None)
+            if unit is None:
+                is_new = name in self._recently_loaded and not has_past
+                unit = WatchedUnit(name, is_new=is_new, on_change=self._on_change, warn=self._warn)
             self._by_name[name] = self._by_path[unit.path] = unit
         if unit.reads.make():
             self._spawn(self._read_until_served(unit))
@@ -211,7 +218,7 @@ class Units:
     def resync(self, *, signals_lost: bool = False) -> None:
         """List and read everything again."""
         if signals_lost:
-            for unit in self._by_name.values():
+            for unit in self._by_path.values():
                 unit.signals_lost()
         if self._running and self._syncs.make():
             self._spawn(self._sync_until_served())
@@ -239,9 +246,12 @@ class Units:
         self._files = listing.files
         self._over_limit = False
         names = set(listing.names)
-        for unit in before:  # not one that came after the list was made
-            if unit.name not in names:
+        for unit in before:  # not one that came after the list was made, nor one that was loaded again since
+            came_back = self._watchlist.wants(unit.name) and (unit.is_loaded or unit.reads.pending)
+            if unit.name not in names and not came_back:
                 self._drop(unit)
+        for unit in [unit for name, unit in self._missed.items() if not self._watchlist.wants(name)]:
+            self._unfollow(unit)
         for name in listing.names:
             self.watch(name)
         units = [self._by_name[name] for name in names if name in self._by_name]
@@ -307,11 +317,20 @@ class Units:
     def _drop(self, unit: WatchedUnit) -> None:
         if not self._is_watched(unit):
             return
-        unit.stop_reports()
-        self._recently_loaded.discard(unit.name)  # should it be watched again, it has a past
         del self._by_name[unit.name]
-        del self._by_path[unit.path]
-        self._spawn(self._rules.unfollow(unit.path))
+        if self._watchlist.wants(unit.name) and not unit.is_loaded:
+            self._missed[unit.name] = unit
+            if len(self._missed) > MAX_MISSED:
+                self._unfollow(next(iter(self._missed.values())))
+        else:
+            self._unfollow(unit)
         if self._over_limit and len(self._by_name) <= MAX_UNITS // 2:
             self._over_limit = False
             self.resync()
+
+    def _unfollow(self, unit: WatchedUnit) -> None:
+        unit.stop_reports()
+        self._recently_loaded.discard(unit.name)  # should it be watched again, it has a past
+        self._missed.pop(unit.name, None)
+        del self._by_path[unit.path]
+        self._spawn(self._rules.unfollow(unit.path))
