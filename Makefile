@@ -47,6 +47,10 @@ test-vllm: ready-to-test ## as root, test against a real vLLM on this CPU; insta
 	@tests/setup/vllm
 	$(python) -m pytest -m vllm tests/vllm $(ARGS)
 
+.PHONY: test-on
+test-on: ready-to-test ## as root, test on another Debian's systemd (SUITE=trixie or sid or bookworm; ARGS="tests/systemd -k reload")
+	@tests/setup/on "$(SUITE)" pytest $(ARGS)
+
 .PHONY: bench
 bench: ready-to-test ## measure the costs of scrapes, shared memory, verdicts, the guard and the rules
 	$(python) -m tests.bench.scrape $(ARGS)

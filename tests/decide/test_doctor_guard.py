@@ -49,6 +49,9 @@ UNRECORDED = "so its runs leave no record"
         (Sandbox(proc_subset="pid"), Severity.NOTE, BLIND),
         (Sandbox(protect_proc="invisible", user="llm", ambient_capabilities=0), Severity.NOTE, BLIND),
         (Sandbox(protect_proc="noaccess", capabilities=0), Severity.NOTE, BLIND),
+        (Sandbox(private_pids="yes"), Severity.NOTE, "PrivatePIDs=yes hides others' processes, so it does not tell"),
+        (Sandbox(protect_control_groups="private"), Severity.NOTE, "ProtectControlGroups=private hides whose"),
+        (Sandbox(protect_control_groups="strict"), Severity.NOTE, "ProtectControlGroups=strict hides whose"),
         (Sandbox(user="llm"), Severity.NOTE, "User=llm may not write to /run/llmhost"),
         (Sandbox(dynamic_user=True), Severity.NOTE, "DynamicUser=yes may not write"),
         (Sandbox(protect_system="strict"), Severity.NOTE, UNRECORDED),
@@ -68,6 +71,7 @@ def test_each_setting_that_keeps_something_from_the_guard_is_found(
     "sandbox",
     [
         Sandbox(),
+        Sandbox(protect_control_groups="yes", private_pids="no"),
         Sandbox(user="root", capabilities=ALL, protect_system="full", protect_proc="default", proc_subset="all"),
         Sandbox(address_families=("AF_INET", "AF_UNIX"), families_are_allowed=True),
         Sandbox(address_families=("AF_NETLINK",)),

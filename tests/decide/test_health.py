@@ -119,6 +119,9 @@ def test_a_dead_part_of_an_engine_in_a_unit_that_systemd_calls_active_is_found()
     assert [kind for kind, _, _ in found(units=[running], processes=[main, dead])] == ["engine_dead"]
     stopping = replace(running, active_state="deactivating", sub_state="stop-sigterm")
     assert found(units=[stopping], processes=[main, dead]) == []
+    # processes were read before the present run began, at 9 s
+    read = replace(table([main, dead]), read_at_monotonic=8.9)
+    assert found(units=[running], processes=Ok(read)) == []
     assert found(units=[running], processes=[main, replace(dead, role=Role.OTHER)]) == []
 
 

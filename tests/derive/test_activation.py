@@ -6,10 +6,16 @@ from typing import Any
 import pytest
 from tests.fakes.values import HOST, in_service, process, table, unit
 
-from llmhost.derive.activation import activation_began, is_of_present_activation, is_up, main_process
+from llmhost.derive.activation import (
+    activation_began,
+    is_of_present_activation,
+    is_up,
+    main_process,
+    restart_is_queued,
+)
 from llmhost.model.host import Host
 from llmhost.model.process import Process
-from llmhost.model.unit import Unit
+from llmhost.model.unit import Unit, UnitSettings
 
 
 @pytest.mark.parametrize(
@@ -49,6 +55,67 @@ def test_a_unit_is_up_unless_its_run_has_ended(active: str, sub: str, up: bool) 
 )
 def test_an_activation_began_at_the_last_of_the_times_before_its_processes(times: dict[str, Any], began: float) -> None:
     assert activation_began(unit(**times)) == began
+
+
+# a first attempt at 10 s, which ended at 12 s; the second one's guard began at 20.01 s, its main process at 60 s
+DIRECT: dict[str, Any] = {
+    "condition_monotonic": 10.0,
+    "inactive_exit_monotonic": 10.1,
+    "nrestarts": 1,
+    "state_change_monotonic": 60.1,
+    "exec_main_start_monotonic": 60.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("times", "began"),
+    [
+        ({"first_process_monotonic": 20.01}, 20.01),
+        # seen to begin, in the state of before
+        ({"begun_after_monotonic": 20.0}, 20.0),
+        # seen in the state that it had led to already: that is no time before it
+        ({"begun_after_monotonic": 60.1}, 60.0),
+        # after a daemon-reload nobody has seen it begin
+        ({}, 60.0),
+        ({"exec_main_start_monotonic": None}, None),
+        ({"settings": UnitSettings(restart_mode="direct", service_type="forking")}, None),
+        # it was active once since: that is later
+        ({"first_process_monotonic": 20.01, "active_exit_monotonic": 30.0}, 30.0),
+        # the first attempt of all
+        ({"nrestarts": 0}, 10.0),
+        # with the other mode it is no further attempt
+        ({"settings": UnitSettings(restart_mode="normal"), "first_process_monotonic": 20.01}, 10.0),
+    ],
+)
+def test_an_attempt_of_restart_mode_direct_began_when_itself_did(times: dict[str, Any], began: float | None) -> None:
+    direct = {**DIRECT, "settings": UnitSettings(restart_mode="direct", service_type="notify")}
+    assert activation_began(unit(sub="start", active="activating", **(direct | times))) == began
+
+
+@pytest.mark.parametrize(
+    ("mode", "state", "job", "queued"),
+    [
+        # up to systemd 253, which has no RestartMode=
+        ("", "activating auto-restart", 0, False),
+        ("", "activating auto-restart", 8, True),
+        ("", "inactive dead", 8, True),
+        ("", "activating start", 8, False),
+        # from 254 on
+        ("normal", "activating auto-restart", 0, False),
+        ("normal", "activating auto-restart-queued", 8, True),
+        ("normal", "failed failed-before-auto-restart", 8, False),
+        ("normal", "inactive dead", 8, False),
+        ("direct", "activating auto-restart", 8, False),
+        ("direct", "activating auto-restart-queued", 8, True),
+        ("direct", "activating start-pre", 8, False),
+    ],
+)
+def test_a_restart_is_queued_by_its_job_or_from_254_on_by_its_state(
+    mode: str, state: str, job: int, queued: bool
+) -> None:
+    active, sub = state.split()
+    waiting = unit(active=active, sub=sub, job=job, settings=UnitSettings(restart_mode=mode))
+    assert restart_is_queued(waiting) is queued
 
 
 def test_while_deactivating_the_exit_from_active_is_no_beginning() -> None:

@@ -60,7 +60,7 @@ def until(booted: Booted, name: str, state: str, sleepers: int) -> dict[str, Any
 
 def test_a_start_that_waits_for_a_slow_stop_makes_nothing_a_leftover(booted_systemd: Booted) -> None:
     name = "slow-stop.service"
-    booted_systemd.write_unit(name, STUBBORN.format(kill_mode="control-group", stop="5"))
+    booted_systemd.write_unit(name, STUBBORN.format(kill_mode="control-group", stop="80"))
     booted_systemd.systemctl("daemon-reload")
     booted_systemd.systemctl("start", name)
     all_present = {"1001": True, "1002": True}
@@ -98,6 +98,38 @@ def test_leftovers_are_distinguished_from_processes_of_the_present_run(booted_sy
         end(booted_systemd, name)
 
 
+# Reads the host as `llmhost status` does, again and again; prints how many leftovers of the unit each time found, None
+# where that is unknown.
+STATUS = """
+import json, sys, time
+from pathlib import Path
+from llmhost.assemble.host_reader import HostReader
+from llmhost.config.paths import Paths
+from llmhost.model.reading import Ok
+name, found = sys.argv[1], []
+with HostReader(Path("/etc/fast.yml"), None, Paths(), units=(name,)) as reader:
+    while len(found) < 40:
+        (unit,) = [facts for facts in reader.read().facts.units.value if facts.unit.id.name == name]
+        found.append(unit.leftovers.value if isinstance(unit.leftovers, Ok) else None)
+print(json.dumps(found))
+"""
+
+
+def test_a_fast_loop_has_no_leftovers_where_it_leaves_nothing(booted_systemd: Booted) -> None:
+    name = "fast.service"
+    booted_systemd.write("/etc/fast.yml", "host: {pid_namespace: trust}\ncollectors: {nvml: false, shm: false}\n")
+    text = "[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=/bin/sleep 0.05\nRestart=always\nRestartSec=0\n"
+    booted_systemd.write_unit(name, text)
+    booted_systemd.systemctl("daemon-reload")
+    booted_systemd.systemctl("start", name)
+    try:
+        found = json.loads(booted_systemd.run([sys.executable, "-c", STATUS, name]).stdout)
+        assert set(found) <= {0, None}, found
+    finally:
+        end(booted_systemd, name)
+
+
 def end(booted: Booted, name: str) -> None:
+    booted.systemctl("stop", "--no-block", name, check=False)  # and start no more
     booted.systemctl("kill", "--signal=KILL", name, check=False)
     booted.systemctl("stop", name, check=False)

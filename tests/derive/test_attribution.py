@@ -11,7 +11,7 @@ from llmhost.model.gpu import Gpu, GpuHolder
 from llmhost.model.ids import GpuUuid, ProcessId, RunId, UnitId
 from llmhost.model.process import Home, Placement, Process
 from llmhost.model.reading import Cause, Failed, Ok
-from llmhost.model.unit import Unit
+from llmhost.model.unit import Unit, UnitSettings
 
 
 def attributed(
@@ -37,6 +37,7 @@ def kind_of(holder_process: Process, *units: Unit, orphans: frozenset[ProcessId]
 
 UP = unit()  # vllm.service, its activation began at 9 s, tick 900
 WAITING = unit(active="activating", sub="auto-restart")
+DIRECT = replace(WAITING, settings=UnitSettings(restart_mode="direct"), inactive_enter_monotonic=5.0)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +181,36 @@ def test_of_a_unit_that_waits_to_restart_what_is_left_is_of_the_run_that_has_end
     holding = gpu(holders=Ok((held(7, GIB, 950),)))
     found = attributed([holding], [process(7, ELSEWHERE, start=950)], waiting, process_runs=known_as("now"))
     assert found.holders[0].kind is HolderKind.LEFTOVER
+
+
+@pytest.mark.parametrize(
+    ("read_at", "watched", "process_runs", "kind"),
+    [
+        # it was there when the present run, which began at 9 s, had begun; or was to begin, and it may be gone by now
+        (9.0, UP, {}, HolderKind.LEFTOVER),
+        (8.9, UP, {}, HolderKind.OTHER),
+        # of a unit that waits to restart since 9 s
+        (9.0, replace(WAITING, inactive_enter_monotonic=9.0), {}, HolderKind.LEFTOVER),
+        (8.9, replace(WAITING, inactive_enter_monotonic=9.0), {}, HolderKind.OTHER),
+        (9.0, replace(DIRECT, state_change_monotonic=9.0), {}, HolderKind.LEFTOVER),
+        (8.9, replace(DIRECT, state_change_monotonic=9.0), {}, HolderKind.OTHER),
+        # it was seen in an earlier run
+        (9.0, replace(UP, invocation_id="now"), known_as("before"), HolderKind.LEFTOVER),
+        (8.9, replace(UP, invocation_id="now"), known_as("before"), HolderKind.OTHER),
+        (8.9, replace(UP, invocation_id="now"), known_as("now"), HolderKind.CURRENT),
+    ],
+)
+def test_a_process_that_was_read_before_its_run_had_ended_is_no_leftover_yet(
+    read_at: float, watched: Unit, process_runs: dict[ProcessId, RunId], kind: HolderKind
+) -> None:
+    start = next(iter(process_runs), ProcessId(7, 800)).start_ticks
+    found = replace(table([process(7, in_service("vllm.service"), start=start)]), read_at_monotonic=read_at)
+    read = replace(snapshot(gpus=[gpu(holders=Ok((held(7, GIB, start),)))]), processes=Ok(found))
+    result = attribute(read, {watched.id: watched}, frozenset(), process_runs)
+    assert isinstance(result, Ok)
+    first = result.value[GpuUuid("GPU-0")]
+    assert isinstance(first, Ok)
+    assert [holder.kind for holder in first.value.holders] == [kind]
 
 
 def test_what_has_gone_was_a_units_if_it_was_seen_there_and_stays_gone() -> None:

@@ -90,7 +90,17 @@ class Booted:
 def needs_boot() -> None:
     """Skip, or in CI fail, where none can be booted."""
     needs_root()
-    for tool in ("nsenter", "unshare", "setsid", "findmnt", "pgrep", "busctl", "systemctl", "dbus-daemon"):
+    for tool in (
+        "nsenter",
+        "unshare",
+        "pivot_root",
+        "setsid",
+        "findmnt",
+        "pgrep",
+        "busctl",
+        "systemctl",
+        "dbus-daemon",
+    ):
         needs(tool)
     if not Path("/lib/systemd/systemd").exists():
         missing("systemd")

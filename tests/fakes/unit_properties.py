@@ -49,6 +49,7 @@ SERVICE_SIGNATURES = {
     "MemoryCurrent": "t",
     "ExecStartPreEx": "a(sasasttttuii)",
     **dict.fromkeys(("DevicePolicy", "ProtectProc", "ProcSubset", "ProtectSystem", "RootDirectory", "RootImage"), "s"),
+    **dict.fromkeys(("ProtectControlGroupsEx", "PrivatePIDs"), "s"),
     **dict.fromkeys(("DynamicUser", "PrivateDevices"), "b"),
     **dict.fromkeys(("DeviceAllow", "TemporaryFileSystem"), "a(ss)"),
     **dict.fromkeys(("ReadWritePaths", "InaccessiblePaths"), "as"),

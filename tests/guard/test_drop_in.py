@@ -23,6 +23,7 @@ PrivateDevices=yes
 
 def test_a_service_with_the_drop_in_starts_once_when_memory_is_free(booted_systemd: Booted, host: Host) -> None:
     booted = booted_systemd
+    booted.run(["rm", "-rf", "/opt/llmhost"])  # of the machine, as it is seen inside: a link would be written through
     booted.run(["mkdir", "-p", "/opt/llmhost/bin", "/etc/llmhost", "/etc/systemd/system/vllm-a.service.d"])
     booted.write("/opt/llmhost/bin/python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     booted.run(["chmod", "755", "/opt/llmhost/bin/python"])

@@ -56,6 +56,16 @@ UNITS = {
         """,
     "e-killed.service": "[Service]\nExecStart=/bin/sleep 1000\nRestart=no\n",
     "e-leaves.service": "[Service]\nExecStart=/bin/sleep 0.2\n",
+    # each is started anew as soon as it has ended, by a job that asked for no end
+    "e-upheld.service": "[Service]\nExecStart=/bin/sleep 0.2\n",
+    "e-upholds.service": "[Unit]\nUpholds=e-upheld.service\n[Service]\nExecStart=/bin/sleep 1000\n",
+    "e-lingers.service": f"""
+        [Service]
+        ExecStart=/bin/sleep 0.2
+        ExecStopPost=/bin/sh -c 'until test -e {GO}; do sleep 0.02; done'
+        """,
+    "e-reloads.service": "[Service]\nExecStart=/bin/sleep 1000\nExecReload=/bin/sh -c 'kill $MAINPID; sleep 0.1'\n",
+    "e-reloads-long.service": "[Service]\nExecStart=/bin/sleep 1000\nExecReload=/bin/sleep 1000\n",
     "e-once.service": "[Unit]\nCollectMode=inactive-or-failed\n[Service]\nType=oneshot\nExecStart=/bin/false\n",
     "e-kept.target": "[Unit]\nWants=e-waits.service e-loops.service e-limit.service\n",
     "e@.service": "[Service]\nExecStart=/bin/sh -c 'exit %i'\n",
@@ -242,6 +252,45 @@ def test_an_exit_with_success_and_unasked_is_an_unexpected_stop(host: Booted, wa
     assert not record.stopped
 
 
+def test_a_unit_that_another_upholds_ends_unexpectedly_each_time(host: Booted, watched: Watched) -> None:
+    host.systemctl("start", "e-upholds.service")
+    record = ended(watched, "e-upheld.service", 3)
+    host.systemctl("stop", "e-upholds.service")
+    assert ends(record) == [("success", 0, False)] * len(ends(record))
+    assert record.unexpected_stops_total == len(ends(record))
+
+
+@pytest.mark.parametrize("action", ["start", "restart"])
+def test_an_end_that_began_before_a_job_came_was_not_asked_for(host: Booted, watched: Watched, action: str) -> None:
+    host.systemctl("start", "e-lingers.service")
+    watched.until(lambda: watched.record("e-lingers.service").state == "deactivating")
+    host.systemctl("--no-block", action, "e-lingers.service")
+    watched.until(lambda: watched.unit("e-lingers.service").job != 0)
+    host.run(["touch", GO])
+    record = ended(watched, "e-lingers.service", 2)
+    assert ends(record)[:1] == [("success", 0, False)]
+    assert record.unexpected_stops_total == 2
+
+
+def test_an_end_during_a_reload_was_not_asked_for(host: Booted, watched: Watched) -> None:
+    host.systemctl("start", "e-reloads.service")
+    up(watched, "e-reloads.service")
+    host.systemctl("reload", "e-reloads.service", check=False)
+    record = ended(watched, "e-reloads.service")
+    assert ends(record) == [("success", 15, False)]
+    assert record.unexpected_stops_total == 1
+
+
+def test_a_stop_during_a_reload_was_asked_for(host: Booted, watched: Watched) -> None:
+    host.systemctl("start", "e-reloads-long.service")
+    up(watched, "e-reloads-long.service")
+    host.systemctl("--no-block", "reload", "e-reloads-long.service")
+    watched.until(lambda: watched.record("e-reloads-long.service").state == "reloading")
+    host.systemctl("stop", "e-reloads-long.service")
+    record = ended(watched, "e-reloads-long.service")
+    assert ends(record) == [("signal", 15, True)], "as ExecReload= was killed"
+
+
 def test_a_stop_and_a_restart_are_ends_that_were_asked_for(host: Booted, watched: Watched) -> None:
     host.systemctl("start", "e-killed.service")
     host.systemctl("restart", "e-killed.service")
@@ -269,6 +318,19 @@ def test_each_run_of_a_transient_unit_that_is_unloaded_at_once_is_reported(host:
     assert watched.counts("e-transient.service") == {"manual main": 5}
     assert record.failures_total == {"exit-code": 5}
     assert record.nrestarts == 0
+
+
+def test_a_unit_that_lives_for_a_moment_is_seen_from_the_second_time_on(host: Booted) -> None:
+    host.write_unit("brief@.service", UNITS["e-once.service"])
+    host.systemctl("daemon-reload")
+    with Watched(host, "brief@*.service") as watched:
+        host.systemctl("start", "brief@1.service", check=False)
+        watched.source.read(time.monotonic() + 30)
+        for _ in range(20):
+            host.systemctl("start", "brief@1.service", check=False)
+        record = ended(watched, "brief@1.service", 20)
+        assert watched.counts("brief@1.service") in ({"manual main": 20}, {"manual main": 21})
+        assert record.failures_total["exit-code"] in (20, 21)
 
 
 def test_a_unit_that_systemd_learns_of_while_it_is_watched_starts_for_the_first_time(host: Booted) -> None:

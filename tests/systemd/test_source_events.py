@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 
 import pytest
@@ -20,6 +21,7 @@ from tests.fakes.unit_source import (
 )
 
 from llmhost.model.unit_event import UnitEvent
+from llmhost.sources.systemd.units import units as units_module
 
 assert bus is not None  # a fixture
 
@@ -48,6 +50,9 @@ class EventLog:
             for event in list(self.events)
             if event.unit.id.name == name
         ]
+
+    def has(self, name: str, event: tuple[str, str, bool]) -> bool:
+        return event in self.of(name)
 
 
 def test_it_connects_and_reports_without_being_read(bus: PrivateBus) -> None:
@@ -254,3 +259,75 @@ def test_a_configured_unit_that_does_not_exist_is_reported_as_that(bus: PrivateB
         systemd.unload("gone.service")
         wait_until(lambda: log.of("gone.service")[-1] == ("not-found", "", False))
         assert [entry for entry in log.of("gone.service") if entry[1]] == [("active", "a", False)]
+
+
+INSTANCE = "vllm@a.service"
+TEMPLATE = [("/etc/systemd/system/vllm@.service", "static")]
+
+
+def live(systemd: FakeSystemd, invocation_id: str, name: str = INSTANCE) -> None:
+    """Load, start, end and let go of a unit, all at once."""
+    systemd.load({"Id": name, "ActiveState": "inactive", "MainPID": 0})
+    systemd.change(name, InvocationID=invocation_id, MainPID=9)
+    systemd.change(name, ActiveState="failed", SubState="failed", MainPID=0, Result="exit-code")
+    systemd.unload(name)
+
+
+@pytest.mark.parametrize("files", [TEMPLATE, []], ids=["instance", "transient"])
+def test_a_unit_that_was_gone_before_it_was_read_is_seen_from_the_next_time_on(
+    bus: PrivateBus, files: list[tuple[str, str]]
+) -> None:
+    log = EventLog()
+    with FakeSystemd(bus, [], files) as systemd, source_on(bus, "vllm@*.service", on_event=log) as source:
+        read(source)
+        with systemd._lock:  # so that it is gone before any answer
+            live(systemd, A)
+        wait_until(lambda: INSTANCE in watched_by(source)._missed)
+        assert units(source) == {}
+        assert log.events == []
+        for letter in (B, C):
+            with systemd._lock:
+                live(systemd, letter)
+            wait_until(partial(log.has, INSTANCE, ("failed", letter[0], False)))
+            read(source)
+        systemd.reload()
+        wait_until(lambda: dict(source._resyncs)["reload"] == 1)
+        read(source)
+        with systemd._lock:
+            live(systemd, "d" * 32)
+        wait_until(partial(log.has, INSTANCE, ("failed", "d", False)))
+
+
+def test_of_units_that_were_gone_before_they_were_read_the_last_ones_are_followed(
+    bus: PrivateBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units_module, "MAX_MISSED", 2)
+    names = [f"vllm@{number}.service" for number in range(3)]
+    with FakeSystemd(bus, [], TEMPLATE) as systemd, source_on(bus, "vllm@*.service") as source:
+        read(source)
+        for name in names:
+            with systemd._lock:
+                live(systemd, A, name)
+            wait_until(partial(watched_by(source)._missed.get, name))
+        assert list(watched_by(source)._missed) == names[1:]
+        source.configure(patterns=("other.service",), discover=False)
+        wait_until(lambda: not watched_by(source)._missed)
+
+
+def test_a_unit_that_is_loaded_while_a_reload_is_caught_up_with_stays_watched(bus: PrivateBus) -> None:
+    log = EventLog()
+    ran = {"Id": INSTANCE, "ActiveState": "active", "InvocationID": A}
+    with FakeSystemd(bus, [ran], TEMPLATE) as systemd, source_on(bus, "vllm@*.service", on_event=log) as source:
+        read(source)
+        systemd.unload(INSTANCE)
+        eventually(source, lambda found: found[INSTANCE].load_state == "stub")
+        listed = systemd.calls.count("ListUnitFilesByPatterns([], ['vllm@*.service'])")
+        systemd.answers["ListUnitFilesByPatterns"] = 0.5
+        systemd.reload()
+        wait_until(lambda: systemd.calls.count("ListUnitFilesByPatterns([], ['vllm@*.service'])") > listed)
+        systemd.load({"Id": INSTANCE, "ActiveState": "inactive"})  # too late for the list of units
+        wait_until(lambda: log.of(INSTANCE)[-1] == ("inactive", "", False))
+        read(source)
+        systemd.change(INSTANCE, ActiveState="active", InvocationID=B)
+        wait_until(lambda: log.of(INSTANCE)[-1] == ("active", "b", False))
+        assert units(source)[INSTANCE].invocation_id == B

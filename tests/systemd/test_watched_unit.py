@@ -266,3 +266,47 @@ def test_nothing_is_reported_after_the_end() -> None:
     reports.unit.removed()
     reports.not_loaded(None)
     assert reports.all == [("active", "a", True)]
+
+
+def command(start: int) -> list[Any]:
+    return ["/bin/true", ["/bin/true"], False, 0, start, 0, 0, 7, 0, 0]
+
+
+def test_an_attempt_of_restart_mode_direct_has_the_times_of_its_first_process_and_of_when_it_was_seen_to_begin() -> (
+    None
+):
+    reports = Reports()
+    direct = {
+        **LOADED,
+        "RestartMode": "direct",
+        "ExecCondition": [],
+        "ExecStartPre": [command(5_000_000), command(6_000_000)],
+        "ExecStart": [command(0)],
+    }
+
+    def times() -> tuple[float | None, float | None]:
+        unit = reports.units[-1]
+        return unit.first_process_monotonic, unit.begun_after_monotonic
+
+    reports.unit.properties_read(direct)
+    assert times() == (5.0, None)
+    reports.changed(SubState="start", ActiveState="activating")
+    assert times() == (5.0, None)
+    # the next attempt, in the state of before: what was read of the commands is not of it
+    reports.changed(InvocationID=B, SubState="auto-restart-queued", StateChangeTimestampMonotonic=8_000_000)
+    assert times() == (None, 8.0)
+    reports.changed(SubState="start-pre", StateChangeTimestampMonotonic=9_000_000)
+    assert times() == (None, 8.0)
+    # read again, and again after a daemon-reload, which forgets the commands' times
+    now = {**direct, "InvocationID": B, "ActiveState": "activating", "SubState": "start-pre"}
+    reports.unit.properties_read({**now, "ExecStartPre": [command(8_500_000), command(0)]})
+    assert times() == (8.5, 8.0)
+    reports.unit.properties_read({**now, "ExecStartPre": [command(0), command(0)], "NRestarts": 2})
+    assert times() == (8.5, 8.0)
+
+
+def test_of_another_restart_mode_those_times_are_not_told() -> None:
+    reports = Reports()
+    reports.unit.properties_read({**LOADED, "RestartMode": "normal", "ExecStart": [command(5_000_000)]})
+    reports.changed(InvocationID=B, StateChangeTimestampMonotonic=8_000_000)
+    assert {(unit.first_process_monotonic, unit.begun_after_monotonic) for unit in reports.units} == {(None, None)}

@@ -290,6 +290,9 @@ class DisabledSource:
     def read(self, deadline: float) -> NoReturn:  # noqa: ARG002 - as each Source has it
         raise SourceError(Cause.DISABLED)
 
+    def own_unit(self, deadline: float) -> NoReturn:  # noqa: ARG002 - as SystemdSource has it
+        raise SourceError(Cause.DISABLED)
+
     def start(self) -> None: ...
 
     def watch(self, names: Iterable[str]) -> None: ...

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llmhost.derive.activation import is_up, waits_to_restart
+from llmhost.derive.activation import is_up, run_changed_since, waits_to_restart
 from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import UnitFacts
 from llmhost.derive.history.readiness import ready_budget_seconds
@@ -142,7 +142,7 @@ def _unit(facts: UnitFacts) -> tuple[str, str]:
 
 
 def _dead_engines(view: HostView) -> Iterator[HealthFinding]:
-    """Find units that systemd calls active while a part of their engine is a zombie."""
+    """Find units that systemd calls active while a part of the same run's engine is a zombie."""
     processes = view.snapshot.processes
     if not isinstance(processes, Ok) or not isinstance(view.facts.units, Ok):
         return
@@ -151,7 +151,8 @@ def _dead_engines(view: HostView) -> Iterator[HealthFinding]:
         if process.zombie and process.role in _PARTS and process.placement.unit is not None:
             dead.setdefault(process.placement.unit, []).append(process)
     for unit in view.facts.units.value:
-        if unit.unit.active_state == "active" and unit.unit.id in dead:
+        changed = run_changed_since(unit.unit, processes.value.read_at_monotonic)
+        if unit.unit.active_state == "active" and unit.unit.id in dead and not changed:
             parts = ", ".join(f"{process.role} {process.id.pid}" for process in dead[unit.unit.id])
             yield HealthFinding(
                 kind="engine_dead", subject=unit.unit.id.name, what=f"parts of its engine are dead: {parts}"

@@ -4,12 +4,25 @@ from llmhost.model.host import Host
 from llmhost.model.process import Process, ProcessTable
 from llmhost.model.unit import Unit
 
+_OBSERVATION_SECONDS = 60.0  # none takes as long: times further apart are of two clocks
 _UP = frozenset({"active", "reloading", "refreshing", "deactivating", "activating"})
 
 
 def waits_to_restart(unit: Unit) -> bool:
     """Say whether it is in auto-restart; since systemd 254 also auto-restart-queued, failed-before-auto-restart, ..."""
     return "auto-restart" in unit.sub_state
+
+
+def restart_is_queued(unit: Unit) -> bool:
+    """Say whether NRestarts counts a restart already that has not begun: it goes up as systemd queues the start.
+
+    From systemd 254 on, which has RestartMode=, the sub-state tells, and a job in auto-restart is another's: with
+    `direct` that of the first start attempt stays. Up to 253 the job tells, and the unit passes `dead` on its way.
+    """
+    if unit.settings is not None and unit.settings.restart_mode:
+        begun = unit.main_pid or unit.control_pid  # which systemd shows in the state of before at first
+        return unit.sub_state == "auto-restart-queued" and not begun
+    return unit.job != 0 and not is_up(unit)
 
 
 def is_up(unit: Unit) -> bool:
@@ -27,6 +40,9 @@ def activation_began(unit: Unit) -> float | None:
     there the run before ended later, at InactiveEnterTimestamp or, with RestartMode=direct, which is never inactive, at
     ActiveExitTimestamp. And a start that waits for a stop to end sets it again; then it is later than
     InactiveExitTimestamp, and of another activation.
+
+    With RestartMode=direct, an attempt that ends before the unit is active leaves all of these as they are, and they
+    are of an attempt before: _begin_of_attempt.
     """
     if unit.condition_monotonic is None:
         return None
@@ -35,7 +51,44 @@ def activation_began(unit: Unit) -> float | None:
         times.append(unit.condition_monotonic)
     if unit.active_state != "deactivating":  # there ActiveExit is when this activation began to end
         times.append(unit.active_exit_monotonic)
-    return max((time for time in times if time is not None), default=0.0)
+    began = max((time for time in times if time is not None), default=0.0)
+    if unit.settings is None or unit.settings.restart_mode != "direct":
+        return began
+    attempt = _begin_of_attempt(unit)
+    if attempt is None:
+        return None if unit.nrestarts else began
+    return max(began, attempt)
+
+
+def run_changed_since(unit: Unit, at: float | None) -> bool:
+    """Say whether the present run has begun, or the last one has ended, after `at` on CLOCK_MONOTONIC, or may have.
+
+    Then a process that was seen at that time may have been of a run that was under way, though the unit shows another.
+    """
+    changed = activation_began(unit) if is_up(unit) else _ended_by(unit)
+    return at is not None and changed is not None and at < changed < at + _OBSERVATION_SECONDS
+
+
+def _ended_by(unit: Unit) -> float | None:
+    """Give a time by which the last run has ended; None where systemd does not say."""
+    if unit.settings is not None and unit.settings.restart_mode == "direct" and waits_to_restart(unit):
+        return unit.state_change_monotonic
+    return unit.inactive_enter_monotonic
+
+
+def _begin_of_attempt(unit: Unit) -> float | None:
+    """Give the same time by what systemd says of this start attempt alone; None where that is nothing.
+
+    The first of: the start of its first process, which a daemon-reload forgets; when the source saw it begin; and the
+    start of its main process, unless that is one which another process of this attempt has forked.
+    """
+    if unit.first_process_monotonic is not None:
+        return unit.first_process_monotonic
+    seen, changed = unit.begun_after_monotonic, unit.state_change_monotonic
+    if seen is not None and changed is not None and seen < changed:  # else of the state that the attempt led to
+        return seen
+    forks = unit.settings is not None and unit.settings.service_type == "forking"
+    return unit.exec_main_start_monotonic if unit.nrestarts and not forks else None
 
 
 def main_process(unit: Unit, processes: ProcessTable) -> Process | None:

@@ -128,7 +128,7 @@ def _leftovers(memberships: UnitMemberships) -> Mapping[UnitId, Reading[int]]:
         elif membership is not None and membership.present is False:
             count[membership.unit] += 1
     return {
-        unit: Failed(Cause.UNKNOWN, "the clocks do not tell of every process when it started")
+        unit: Failed(Cause.UNKNOWN, "of a process it is not known whether its run has ended")
         if unit in unknown
         else Ok(count[unit])
         for unit in memberships.units

@@ -1,9 +1,9 @@
 """The unit that a process is of, and whether of its present activation: by the history, else by cgroup and clock."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from llmhost.derive.activation import is_of_present_activation, is_up, main_process
+from llmhost.derive.activation import is_of_present_activation, is_up, main_process, run_changed_since
 from llmhost.model.host import Host
 from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.model.process import Process, ProcessTable
@@ -31,6 +31,18 @@ class UnitMemberships:
 
     def of(self, process: Process) -> UnitMembership | None:
         """Find a process's membership; None where it is of no watched unit.
+
+        Processes are read before systemd's units, as they say which units to read. Of a process that was there before
+        the unit's present run began, or before its last one had ended, it is not known whether it has outlived its run.
+        """
+        found = self._by_what_was_read(process)
+        if found is None or found.present is not False:
+            return found
+        may_have_ended = run_changed_since(self.units[found.unit], self.processes.read_at_monotonic)
+        return replace(found, present=None) if may_have_ended else found
+
+    def _by_what_was_read(self, process: Process) -> UnitMembership | None:
+        """Find it as if processes and units had been read at one time.
 
         In the cgroup of a watched unit it is of that unit; the run that it was seen in before decides the activation,
         without a clock. Elsewhere it is of the unit of the run that it was seen in: a process that moves to another

@@ -86,7 +86,12 @@ def judge(readings: StartReadings, unit: Unit, used_at_start: Mapping[GpuUuid, i
     leaving = _leaving(units, unit)
     units |= leaving
     units[unit.id] = unit
-    snapshot = replace(snapshot, units=Ok(UnitsReport(systemd_version="", units=tuple(units.values()))))
+    snapshot = replace(
+        snapshot,
+        units=Ok(UnitsReport(systemd_version="", units=tuple(units.values()))),
+        # the driver has listed them since the start, whenever they were read
+        processes=mapped(snapshot.processes, lambda table: replace(table, read_at_monotonic=None)),
+    )
     members = readings.members.value.get(unit.id, ()) if isinstance(readings.members, Ok) else ()
     requirements = requirements_of(unit, members, snapshot, config, history)
     start = StartContext(

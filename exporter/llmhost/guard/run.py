@@ -14,6 +14,7 @@ from llmhost.decide.guard.target import DEFAULT_START_SECONDS, Target, WaitLimit
 from llmhost.decide.guard.trouble import SURE_SECONDS
 from llmhost.guard.admitting import Admitting
 from llmhost.guard.ending_signals import ENDING_SIGNALS, is_systemds_own_process
+from llmhost.guard.hidden_unit import hidden_unit
 from llmhost.guard.inputs import Files, WrongUseError
 from llmhost.guard.loop import Loop
 from llmhost.guard.readings import GuardReadings
@@ -83,6 +84,8 @@ def _target(request: GuardRequest, sources: Sources, began: float) -> tuple[Targ
     except OSError as error:
         placement, fault = None, f"/proc/self/cgroup cannot be read: {error.strerror}"
     own = placement.unit if placement is not None and placement.home is Home.SERVICE else None
+    if placement is not None and placement.home is Home.NONE:
+        own, fault = hidden_unit(sources)
     unit, start_seconds = None, None
     may_notify = bool(os.environ.get("NOTIFY_SOCKET"))
     if request.unit:

@@ -15,6 +15,8 @@ class Sandbox:
     protect_proc: str = ""
     proc_subset: str = ""
     protect_system: str = ""
+    protect_control_groups: str = ""  # private and strict, since systemd 257, hide the cgroup tree
+    private_pids: str = ""  # since systemd 257
     read_write_paths: tuple[str, ...] = ()
     address_families: tuple[str, ...] | None = None  # RestrictAddressFamilies=; None: nothing is said
     families_are_allowed: bool = False  # or denied

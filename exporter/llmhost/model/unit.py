@@ -38,6 +38,7 @@ class UnitSettings:
 
     service_type: str = ""
     restart: str = ""
+    restart_mode: str = ""  # RestartMode=: normal or direct; "" up to systemd 253, which has none
     kill_mode: str = ""
     restart_delay_seconds: float | None = None
     start_timeout_seconds: float | None = None
@@ -89,6 +90,9 @@ class Unit:
     condition_monotonic: float | None = None
     exec_main_start_monotonic: float | None = None
     exec_main_exit_monotonic: float | None = None
+    # Of RestartMode=direct alone, whose further attempts leave the times above as they are (see derive/activation):
+    first_process_monotonic: float | None = None  # start of the first process of this start attempt
+    begun_after_monotonic: float | None = None  # between the attempt before and this one; as its begin was seen
     settings: UnitSettings | None = None  # None while systemd has not loaded the unit
 
 

@@ -17,6 +17,7 @@ _SYS_PTRACE = 1 << 19  # linux/capability.h: with it ProtectProc= hides nothing
 _HIDES_PROCESSES = frozenset({"noaccess", "invisible", "ptraceable"})
 _SIGKILL = 9
 _RESTARTS_OF_OTHER_ENDS = frozenset({"on-success", "on-abnormal", "on-abort", "on-watchdog"})
+_HIDES_CGROUPS = frozenset({"private", "strict"})
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:=,@+-]+")
 
 
@@ -154,6 +155,11 @@ def _without_bus(sandbox: Sandbox) -> str:
 def _without_processes(sandbox: Sandbox) -> Iterator[str]:
     if sandbox.proc_subset == "pid":
         yield "ProcSubset=pid hides from it what /proc tells of the host, so it does not tell who holds the memory"
+    if sandbox.private_pids == "yes":
+        yield "PrivatePIDs=yes hides others' processes, so it does not tell whose the memory is, and ends no leftover"
+    if sandbox.protect_control_groups in _HIDES_CGROUPS:
+        groups = f"ProtectControlGroups={sandbox.protect_control_groups}"
+        yield f"{groups} hides whose a process is, so it does not tell whose the memory is, and ends no leftover"
     powers = sandbox.capabilities if _is_root(sandbox) else sandbox.ambient_capabilities
     if sandbox.protect_proc in _HIDES_PROCESSES and powers is not None and not powers & _SYS_PTRACE:
         yield f"ProtectProc={sandbox.protect_proc} hides others' processes, so it does not tell whose the memory is"

@@ -17,6 +17,7 @@ from llmhost.model.history.unit_history import UNWATCHED, End, Start, UnitHistor
 from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
 
+_RELOADING = frozenset({"reloading", "refreshing"})
 _BEFORE_MAIN = frozenset({"dead", "condition", "start-pre", "failed"})
 
 
@@ -139,14 +140,32 @@ def _with_progress(history: UnitHistory, event: UnitEvent) -> tuple[UnitHistory,
         began = unit.exec_main_start_monotonic
         start = replace(start, main_monotonic=event.at_monotonic if began is None else began)
         steps.append(MainStarted(unit=unit, start=start))
-    if unit.job not in (0, start.start_job) and (unit.active_state == "deactivating" or not is_up(unit)):
-        start = replace(start, asked_to_end=True)
+    start = _with_job(start, event, history.state)
     history = with_changed(history, start)
     if _has_ended(unit, start):
         asked = True if start.asked_to_end else (None if event.gap else False)
         history, ended = _ended(history, start, event, result=unit.result, asked=asked)
         steps += ended
     return history, tuple(steps)
+
+
+def _with_job(start: Start, event: UnitEvent, state_before: str) -> Start:
+    """Follow whether a job asks for the end: one that stops or restarts the unit, which systemd does not say of it.
+
+    Such a job is there before the end begins. One that comes later does not ask for it, such as a start that waits for
+    the end, or that Upholds= asks for; nor does one that reloads the unit.
+    """
+    unit = event.unit
+    if unit.job in (0, start.start_job):
+        return start
+    if not is_up(unit):
+        return replace(start, asked_to_end=start.asked_to_end or unit.job == start.other_job)
+    if unit.active_state == "deactivating":
+        begins = event.gap or state_before != "deactivating"
+        return replace(start, asked_to_end=start.asked_to_end or begins)
+    if unit.active_state in _RELOADING and state_before not in _RELOADING:
+        return replace(start, start_job=unit.job, other_job=0)
+    return replace(start, other_job=unit.job)
 
 
 def _is_stopped(history: UnitHistory, unit: Unit) -> bool:

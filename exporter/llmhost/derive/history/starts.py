@@ -8,7 +8,7 @@ cancelled, and sets it back to 0 with most manual starts and with reset-failed.
 
 from dataclasses import replace
 
-from llmhost.derive.activation import is_up, waits_to_restart
+from llmhost.derive.activation import activation_began, is_up, restart_is_queued, waits_to_restart
 from llmhost.derive.history.changes import with_counted, with_started
 from llmhost.model.history.unit_history import Start, Trigger, UnitHistory, Verdict
 from llmhost.model.unit import Unit
@@ -66,13 +66,18 @@ def start_job(event: UnitEvent) -> int:
 
 def began_monotonic(unit: Unit, event: UnitEvent) -> float:
     """Give the time of a start attempt: ConditionTimestamp, unless that is still of a start before (see activation)."""
-    before = 0.0
-    if is_up(unit) or not event.gap:  # else the end that it shows is that of this attempt
-        exited = None if unit.active_state == "deactivating" else unit.active_exit_monotonic
-        before = max((end for end in (unit.inactive_enter_monotonic, exited) if end is not None), default=0.0)
-    for began in (unit.condition_monotonic, unit.exec_main_start_monotonic):
-        if began is not None and before <= began <= event.at_monotonic:
-            return began
+    condition = unit.condition_monotonic
+    if is_up(unit):
+        began = activation_began(unit)
+        earliest, condition = (0.0, None) if began is None else (began, condition)
+    elif event.gap:
+        earliest = 0.0  # the end that it shows is that of this attempt
+    else:
+        ends = (unit.inactive_enter_monotonic, unit.active_exit_monotonic, unit.begun_after_monotonic)
+        earliest = max((end for end in ends if end is not None), default=0.0)
+    for time in (condition, unit.first_process_monotonic, unit.exec_main_start_monotonic):
+        if time is not None and earliest <= time <= event.at_monotonic:
+            return time
     return event.at_monotonic
 
 
@@ -103,8 +108,7 @@ def started_nrestarts(unit: Unit) -> int:
     """Give NRestarts without the restart that is queued and has not started yet."""
     if unit.nrestarts is None:
         return 0
-    queued = unit.job != 0 and not is_up(unit)  # up to systemd 253, it passes `dead` on its way to the start
-    return max(0, unit.nrestarts - 1) if queued else unit.nrestarts
+    return max(0, unit.nrestarts - 1) if restart_is_queued(unit) else unit.nrestarts
 
 
 def _was_refused(unit: Unit) -> bool:

@@ -72,8 +72,11 @@ class Start:
     # systemd first shows a start's InvocationID in the state of before; these two fields distinguish that from an end.
     seen_in_state_before: bool = False
     state_before_monotonic: float | None = None
-    start_job: int = 0
-    asked_to_end: bool = False  # a job other than that of the start was there as it began to end
+    start_job: int = (
+        0  # systemd's job that led to the state it is in, and asks for no end: of the start, or of a reload
+    )
+    other_job: int = 0  # another one that was seen with it while it was up
+    asked_to_end: bool = False  # such a job was there as it began to end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from llmhost.sources.systemd.bus.connection import BUS, BUS_DRIVER, BusConnection, Callee, CallFailedError
-from llmhost.sources.systemd.names import matches, wider
+from llmhost.sources.systemd.names import matches, unit_name, wider
 from llmhost.sources.systemd.properties.unit import exec_start
 
 SYSTEMD = "org.freedesktop.systemd1"
@@ -25,6 +25,7 @@ ALL_UNITS_RULE = f"{_CHANGED},path_namespace='{MANAGER_PATH}/unit'"
 
 _NO_OWNER = f"{BUS}.Error.NameHasNoOwner"
 _NOT_LOADED = frozenset({f"{SYSTEMD}.NoSuchUnit", f"{BUS}.Error.InvalidArgs"})
+_NO_UNIT_FOR_PID = f"{SYSTEMD}.NoUnitForPID"
 _NO_FILE = _NOT_LOADED | {f"{BUS}.Error.FileNotFound"}
 _SUBSCRIBED = f"{SYSTEMD}.AlreadySubscribed"
 # Errors of a call whose callee leaves the bus.
@@ -120,6 +121,16 @@ class Systemd:
                 return None
             raise
         return str(path)
+
+    async def own_unit(self) -> str | None:
+        """Name the unit that this process runs in, by its cgroup, wherever it sees that from; None where in none."""
+        try:
+            (path,) = await self.bus.call(self._manager, "GetUnitByPID", "u", 0)
+        except CallFailedError as error:
+            if error.name == _NO_UNIT_FOR_PID:
+                return None
+            raise
+        return unit_name(path)
 
     async def unit_file_state(self, name: str) -> str | None:
         """Read from the files alone: enabled, masked, …; None where there is no file. Loads nothing."""

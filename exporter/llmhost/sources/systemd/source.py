@@ -7,8 +7,9 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from llmhost.model.reading import Cause
 from llmhost.model.unit import Unit, UnitsReport
@@ -24,6 +25,8 @@ from llmhost.sources.systemd.session import BusSession
 from llmhost.sources.systemd.units.units import Units
 from llmhost.sources.systemd.units.waiting import Changed
 from llmhost.sources.systemd.units.watchlist import Watchlist
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -99,12 +102,17 @@ class SystemdSource:
             self._started()
 
     def read(self, deadline: float) -> UnitsReport:
-        loop = self._started()
-        reading = self._read(deadline)
+        return self._answer(self._read(deadline), deadline)
+
+    def own_unit(self, deadline: float) -> str | None:
+        """Ask systemd which unit this process runs in; None where in none. Raises SourceError."""
+        return self._answer(self._own_unit(deadline), deadline)
+
+    def _answer(self, asking: Coroutine[Any, Any, T], deadline: float) -> T:
         try:
-            future = asyncio.run_coroutine_threadsafe(reading, loop)
-        except RuntimeError:  # closed since
-            reading.close()
+            future = asyncio.run_coroutine_threadsafe(asking, self._started())
+        except (RuntimeError, SourceError):  # closed since
+            asking.close()
             raise SourceError(Cause.NO_BUS, "closed") from None
         try:
             return future.result(timeout=max(0.0, deadline - time.monotonic()) + 0.1)
@@ -262,14 +270,29 @@ class SystemdSource:
         except (CallTimeoutError, UnreadableUnitError) as error:
             raise _fault_of(error) from None
 
-    async def _read_once(self) -> UnitsReport | None:
-        """Read from one run of systemd; None when it ended meanwhile."""
+    async def _own_unit(self, deadline: float) -> str | None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                while (units := await self._present_units()) is None:
+                    pass
+                return await units.systemd.own_unit()
+        except TimeoutError:
+            raise SourceError(Cause.TIMEOUT, self.doing()) from None
+        except (BusClosedError, CallTimeoutError, CallFailedError) as error:
+            raise _fault_of(error) from None
+
+    async def _present_units(self) -> Units | None:
+        """Wait for a run of systemd; None when it has ended right then. Raises SourceError where there is none."""
         await self._changed.wait_for(lambda: self._fault is not None or self._no_systemd() or self._units() is not None)
         if self._fault is not None:
             raise SourceError(self._fault.cause, self._fault.detail)
         if self._no_systemd():
             raise SourceError(Cause.NO_SYSTEMD, "nobody owns org.freedesktop.systemd1 on the bus")
-        units = self._units()
+        return self._units()
+
+    async def _read_once(self) -> UnitsReport | None:
+        """Read from one run of systemd; None when it ended meanwhile."""
+        units = await self._present_units()
         if units is None:
             return None
 

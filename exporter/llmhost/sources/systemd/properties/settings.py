@@ -21,6 +21,7 @@ def parse_settings(properties: TypedProperties) -> UnitSettings:
     return UnitSettings(
         service_type=properties.text("Type"),
         restart=properties.text("Restart"),
+        restart_mode=properties.text("RestartMode"),
         kill_mode=properties.text("KillMode"),
         restart_delay_seconds=properties.span_seconds("RestartUSec"),
         start_timeout_seconds=properties.span_seconds("TimeoutStartUSec"),
@@ -59,6 +60,8 @@ def _sandbox(properties: TypedProperties) -> Sandbox:
         protect_proc=properties.text("ProtectProc"),
         proc_subset=properties.text("ProcSubset"),
         protect_system=properties.text("ProtectSystem"),
+        protect_control_groups=properties.text("ProtectControlGroupsEx"),
+        private_pids=properties.text("PrivatePIDs"),
         read_write_paths=properties.texts("ReadWritePaths"),
         address_families=families if allowed or families else None,  # no names denied: the default
         families_are_allowed=allowed,

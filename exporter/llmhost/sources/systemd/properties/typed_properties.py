@@ -84,6 +84,10 @@ class TypedProperties:
             return ()
         return tuple(map(tuple, commands))
 
+    def command_starts(self, name: str) -> tuple[float | None, ...]:
+        """Read the starts of an Exec*= list's processes, on CLOCK_MONOTONIC; None of one that systemd does not know."""
+        return tuple(start / _MICROSECONDS if start else None for start in self._members(name, 4, int))
+
     def texts(self, name: str) -> tuple[str, ...]:
         values: list[Any] = self._of(name, list) or []
         if not all(isinstance(value, str) for value in values):

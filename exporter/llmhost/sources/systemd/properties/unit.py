@@ -31,7 +31,8 @@ SIGNALLED = frozenset(
         "ExecMainExitTimestampMonotonic",
     }
 )
-USED = SIGNALLED | SETTINGS | {"Id", "LoadState", "UnitFileState", "Transient"}
+USED = SIGNALLED | SETTINGS | {"Id", "LoadState", "UnitFileState", "Transient", "ExecCondition"}
+_DIRECT = "direct"
 
 
 class UnreadableUnitError(ValueError):
@@ -47,6 +48,20 @@ class Parsed:
 def exec_start(value: object) -> tuple[tuple[str, ...], ...]:
     """Argument vectors of the value of an ExecStart property; () where it is none."""
     return TypedProperties({"ExecStart": value}).commands("ExecStart")
+
+
+def restarts_directly(properties: Properties) -> bool:
+    return properties.get("RestartMode") == _DIRECT
+
+
+def first_process_seconds(properties: Properties) -> float | None:
+    """Start of the first process of the start attempt, on CLOCK_MONOTONIC; None where systemd does not know it.
+
+    That is of properties that were read, and no signal brings it. A daemon-reload forgets it.
+    """
+    typed = TypedProperties(properties)
+    starts = [start for name in ("ExecCondition", "ExecStartPre", "ExecStart") for start in typed.command_starts(name)]
+    return starts[0] if starts else None
 
 
 def parse_unit(properties: Properties) -> Parsed:

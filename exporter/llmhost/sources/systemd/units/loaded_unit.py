@@ -1,11 +1,19 @@
 """A unit that systemd has loaded: its properties as they were read, kept up to date by signals. No I/O."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from llmhost.model.unit import Unit, UnitSettings
-from llmhost.sources.systemd.properties.typed_properties import Properties
-from llmhost.sources.systemd.properties.unit import SIGNALLED, USED, parse_state, parse_unit
+from llmhost.sources.systemd.properties.typed_properties import Properties, TypedProperties
+from llmhost.sources.systemd.properties.unit import (
+    SIGNALLED,
+    USED,
+    first_process_seconds,
+    parse_state,
+    parse_unit,
+    restarts_directly,
+)
 
 UNIT_INTERFACE = "org.freedesktop.systemd1.Unit"
 SERVICE_INTERFACE = "org.freedesktop.systemd1.Service"
@@ -23,10 +31,17 @@ class LoadedUnit:
         self, properties: Properties, constants: "_Constants | None" = None, parsed: Unit | None = None
     ) -> None:
         self._properties: dict[str, Any] = {name: properties[name] for name in USED if name in properties}
+        self._attempt = _Attempt(self._properties.get("InvocationID"), first_process=first_process_seconds(properties))
         self._constants = constants or _Constants(self._properties)
         self._unit = parsed  # None until it is parsed again
         self._first_half: dict[str, Any] = {}
         self._first_half_at = 0.0
+
+    def read_again(self, properties: Properties) -> "LoadedUnit":
+        """Make the unit of properties that were read after these. What is known of an attempt stays known of it."""
+        unit = LoadedUnit(properties)
+        unit._attempt = unit._attempt.joined(self._attempt)
+        return unit
 
     def loaded_again(self, name: str, before: Unit | None) -> "LoadedUnit":
         """Make the unit that is loaded another time: with the same settings, and no state until that is signalled.
@@ -92,10 +107,20 @@ class LoadedUnit:
             for wrong in parsed.wrong:
                 warn(f"{parsed.unit.id.name}: {wrong}")
             self._unit = parsed.unit
+            if restarts_directly(self._properties):
+                self._unit = replace(
+                    self._unit,
+                    first_process_monotonic=self._attempt.first_process,
+                    begun_after_monotonic=self._attempt.begun_after,
+                )
         return self._unit
 
     def _apply(self, news: Properties) -> None:
         self._properties.update(news)
+        if news.get("InvocationID", self._attempt.invocation) != self._attempt.invocation:
+            # systemd first shows it in the state of before, with the time of that
+            at = TypedProperties(self._properties).point_seconds("StateChangeTimestampMonotonic")
+            self._attempt = _Attempt(news["InvocationID"], begun_after=at)
         self._first_half = {}
         self._unit = None
 
@@ -107,3 +132,18 @@ class _Constants:
         self.properties = {name: value for name, value in properties.items() if name not in SIGNALLED}
         self.settings: UnitSettings | None = None
         self.settings_parsed = not self.properties
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """What is known of the times of the start attempt that an InvocationID stands for."""
+
+    invocation: object
+    first_process: float | None = None
+    begun_after: float | None = None
+
+    def joined(self, other: "_Attempt") -> "_Attempt":
+        if other.invocation != self.invocation:
+            return self
+        first_process = other.first_process if self.first_process is None else self.first_process
+        return replace(self, first_process=first_process, begun_after=other.begun_after)

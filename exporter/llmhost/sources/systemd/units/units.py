@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 READ_SECONDS = 0.25  # between two reads of a unit: to read one that has just been unloaded would load it again
 MAX_UNITS = 1000  # watched at a time; any user can have systemd load units whose names match a glob
+MAX_MISSED = 100  # followed at a time, though they are not there; any user can have systemd load units by name
 _MAX_RECENTLY_LOADED = 10_000  # beyond it, the start that such a unit begins with is not counted
 
 
@@ -45,7 +46,7 @@ class Units:
         root: Path,
         clock: Callable[[], float],
     ) -> None:
-        self._systemd = systemd
+        self.systemd = systemd
         self._watchlist = watchlist
         self._changed = changed
         self._on_synced = on_synced
@@ -57,6 +58,9 @@ class Units:
         self._discovery = Discovery(systemd, is_engine_command, found=self._discovered, progressed=changed.notify)
         self._by_name: dict[str, WatchedUnit] = {}
         self._by_path: dict[str, WatchedUnit] = {}
+        # Units that were gone when they were to be read, longest ago first: they may live for milliseconds again and
+        # again. They are followed, so that their signals count, but not watched until systemd loads them again.
+        self._missed: dict[str, WatchedUnit] = {}
         self._over_limit = False  # some, for being too many
         self._files: frozenset[str] = frozenset()  # those that match a glob
         # Services that systemd has loaded since all was read, and not let go of: what is seen of them is all that they
@@ -72,10 +76,10 @@ class Units:
 
     async def run(self) -> None:
         async with self._tasks:
-            await self._systemd.subscribe()
-            self._version = await self._systemd.version()
+            await self.systemd.subscribe()
+            self._version = await self.systemd.version()
             with contextlib.suppress(CallFailedError):  # one without these properties
-                self._boot_times = await self._systemd.boot_times()
+                self._boot_times = await self.systemd.boot_times()
             self._spawn(self._discovery.run())
             self._running = True  # what came before is in the reads that follow
             self.resync()
@@ -83,7 +87,7 @@ class Units:
     def end(self) -> None:
         """Report nothing more: another run of systemd, or another connection, has taken over."""
         self._running = False
-        for unit in self._by_name.values():
+        for unit in self._by_path.values():
             unit.stop_reports()
 
     # for readers
@@ -105,7 +109,7 @@ class Units:
 
     def disconnected(self) -> bool:
         """Nothing more can be learnt; the end of the run follows."""
-        return self._systemd.bus.closed
+        return self.systemd.bus.closed
 
     def report(self, resyncs: tuple[tuple[str, int], ...]) -> UnitsReport:
         """All that is known. Raises UnreadableUnitError where there are units and none can be read."""
@@ -165,8 +169,9 @@ class Units:
     def _on_loaded(self, name: str) -> None:
         if self._syncs.served and len(self._recently_loaded) < _MAX_RECENTLY_LOADED and is_service(name):
             self._recently_loaded.add(name)
-        if name in self._by_name:
-            self._by_name[name].loaded(is_new=name in self._recently_loaded)
+        unit = self._by_name.get(name) or self._missed.get(name)
+        if unit is not None:
+            unit.loaded(is_new=name in self._recently_loaded)
         if self._watchlist.wants(name):
             self.watch(name)
             return
@@ -203,8 +208,10 @@ class Units:
                 self._over_limit = True
                 self._warn(f"more than {MAX_UNITS} units match what is to be watched; the others are left out")
                 return
-            is_new = name in self._recently_loaded and not has_past
-            unit = WatchedUnit(name, is_new=is_new, on_change=self._on_change, warn=self._warn)
+            unit = self._missed.pop(name, None)
+            if unit is None:
+                is_new = name in self._recently_loaded and not has_past
+                unit = WatchedUnit(name, is_new=is_new, on_change=self._on_change, warn=self._warn)
             self._by_name[name] = self._by_path[unit.path] = unit
         if unit.reads.make():
             self._spawn(self._read_until_served(unit))
@@ -217,7 +224,7 @@ class Units:
     def resync(self, *, signals_lost: bool = False) -> None:
         """List and read everything again."""
         if signals_lost:
-            for unit in self._by_name.values():
+            for unit in self._by_path.values():
                 unit.signals_lost()
         if self._running and self._syncs.make():
             self._spawn(self._sync_until_served())
@@ -241,13 +248,16 @@ class Units:
 
     async def _sync(self) -> None:
         before = list(self._by_name.values())
-        listing = await list_units(self._systemd, self._watchlist)
+        listing = await list_units(self.systemd, self._watchlist)
         self._files = listing.files
         self._over_limit = False
         names = set(listing.names)
-        for unit in before:  # not one that came after the list was made
-            if unit.name not in names:
+        for unit in before:  # not one that came after the list was made, nor one that was loaded again since
+            came_back = self._watchlist.wants(unit.name) and (unit.is_loaded or unit.reads.pending)
+            if unit.name not in names and not came_back:
                 self._drop(unit)
+        for unit in [unit for name, unit in self._missed.items() if not self._watchlist.wants(name)]:
+            self._unfollow(unit)
         for name in listing.names:
             self.watch(name)
         units = [self._by_name[name] for name in names if name in self._by_name]
@@ -285,7 +295,7 @@ class Units:
     async def _read(self, unit: WatchedUnit) -> None:
         if not self._is_watched(unit):
             return  # dropped meanwhile
-        name = await read_unit(unit, self._systemd, self._rules, self._root)
+        name = await read_unit(unit, self.systemd, self._rules, self._root)
         self._watchlist.alias(unit.name, name)
         if name != unit.name:
             await self._resolve(unit, name)
@@ -313,11 +323,20 @@ class Units:
     def _drop(self, unit: WatchedUnit) -> None:
         if not self._is_watched(unit):
             return
-        unit.stop_reports()
-        self._recently_loaded.discard(unit.name)  # should it be watched again, it has a past
         del self._by_name[unit.name]
-        del self._by_path[unit.path]
-        self._spawn(self._rules.unfollow(unit.path))
+        if self._watchlist.wants(unit.name) and not unit.is_loaded:
+            self._missed[unit.name] = unit
+            if len(self._missed) > MAX_MISSED:
+                self._unfollow(next(iter(self._missed.values())))
+        else:
+            self._unfollow(unit)
         if self._over_limit and len(self._by_name) <= MAX_UNITS // 2:
             self._over_limit = False
             self.resync()
+
+    def _unfollow(self, unit: WatchedUnit) -> None:
+        unit.stop_reports()
+        self._recently_loaded.discard(unit.name)  # should it be watched again, it has a past
+        self._missed.pop(unit.name, None)
+        del self._by_path[unit.path]
+        self._spawn(self._rules.unfollow(unit.path))

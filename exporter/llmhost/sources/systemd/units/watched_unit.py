@@ -55,7 +55,7 @@ class WatchedUnit:
         """
         gap = self.state.has_gap
         self._advance(Event.PROPERTIES_READ)
-        self._known = self._last_loaded = LoadedUnit(properties)
+        self._known = self._last_loaded = self._last_loaded.read_again(properties)
         self.unreadable = ""
         self._report_loaded(self._known, gap=gap)
 
