@@ -21,8 +21,10 @@ from llmhost.decide.guard.remedies import (
     missing_history,
     reaping,
     removals,
+    runs_of_ended,
+    sessions_of_ended,
     starting_unit,
-    to_ask_for_listeners,
+    to_ask_for_use,
 )
 from llmhost.decide.guard.state import RemedyProgress
 from llmhost.derive.history.observations import with_observation
@@ -64,6 +66,7 @@ class Remedies:
         self._processes, self._shm = sources.processes, sources.shm  # made here, as the wait asks for the first too
         self._config = config
         self._history = recorded
+        self._sessions: frozenset[int] = frozenset()  # of ended runs, as of the last pass
         self._snapshot: Snapshot | None = None  # without processes: host and units, as of the last step of the wait
         self._informed = threading.Event()
         self._stopping = threading.Event()
@@ -142,8 +145,10 @@ class Remedies:
 
     def _reaped(self) -> Iterator[Outcome]:
         own = self._own()
-        candidates = to_ask_for_listeners(own)
-        steps = reaping(own, self._sources.listening(candidates), self._tried)
+        self._sessions = sessions_of_ended(own)
+        self._history = replace(self._history, process_runs={**self._history.process_runs, **runs_of_ended(own)})
+        uses = self._sources.process_use(to_ask_for_use(own), own.table.by_pid.values())
+        steps = reaping(own, uses, self._tried)
         for skipped in steps.skipped:
             if isinstance(skipped.subject, Process):
                 self._log_once(skipped_line(skipped), (skipped.subject.id, skipped.because))
@@ -192,7 +197,7 @@ class Remedies:
             shm=Ok(shared) if shared is not None else known.shm,
         )
         self._history = with_observation(self._history, snapshot, self._config.policy)
-        return starting_unit(snapshot, self._history, self._unit, os.getpid())
+        return starting_unit(snapshot, self._history, self._unit, os.getpid(), self._sessions)
 
     def _log_once(self, line: str, about: object = None) -> None:
         key = line if about is None else about
