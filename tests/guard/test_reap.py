@@ -249,6 +249,25 @@ def test_loops_that_fork_short_children_are_ended_with_all_that_they_make_meanwh
     assert host.booted.run(["cat", f"/sys/fs/cgroup{cgroup}/cgroup.procs"]).stdout.split() == [main]
 
 
+def test_what_the_present_start_has_sent_to_the_background_stays_and_that_of_the_start_before_is_ended(
+    host: Host,
+) -> None:
+    host.booted.run(["sh", "-c", "rm -f /run/background.pids"])
+    background = "ExecStartPre=/bin/sh -c 'setsid sleep 1000 & echo $$! >>/run/background.pids'\n"
+    guard = f"{sys.executable} -m llmhost guard --config /etc/llmhost-guard.yml --reap"
+    more = f"KillMode=process\nExecStartPre=\n{background}ExecStartPre=+{guard}\n"
+    host.unit("vllm-a", "0", more=more)
+    for _ in range(2):
+        host.start("vllm-a")
+        host.becomes("vllm-a", "running")
+        host.booted.systemctl("kill", "--kill-whom=main", "--signal=SIGKILL", "vllm-a.service")
+        host.becomes("vllm-a", "failed")
+    before, present = content_of(host, "/run/background.pids").split()
+    assert re.findall(r"ended leftover (\d+) sleep, of an ended run", host.log("vllm-a")) == [before]
+    host.booted.run(["kill", "-0", present])
+    assert host.booted.run(["kill", "-0", before], check=False).returncode == 1
+
+
 @pytest.mark.parametrize(("scope", "stays"), [("batch-job", True), ("session-7", False)])
 def test_a_job_that_has_moved_into_a_scope_of_its_own_stays_but_not_into_a_session(
     host: Host, scope: str, stays: bool
