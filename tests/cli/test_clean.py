@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -132,6 +133,34 @@ def orphaned(here: World, tree: Tree) -> None:
     tree.kill("vllm")
     here.processes.show(*tree.pids)
     here.processes.hide(tree.members["vllm"].pid)
+
+
+WORKS_FOR = (
+    "import socket, sys; kept = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); print(flush=True); input()"
+)
+
+
+def test_an_orphan_that_still_works_for_another_process_is_left_until_that_is_gone(here: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        core = subprocess.Popen(
+            ["VLLM::EngineCore", "-c", WORKS_FOR, str(head.getsockname()[1])],
+            executable=sys.executable,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert core.stdout is not None
+        assert core.stdout.readline() == b"\n"
+        here.processes.show(core.pid)
+        connection, (address, _) = head.accept()
+        with core, connection:
+            left = here.clean("--apply")
+            told = f"still connected to {address}:{head.getsockname()[1]}, and may work for it: for a person to end, if"
+            assert told in unfolded(left.stdout), left.stdout
+            assert core.poll() is None
+            connection.close()
+            done = here.clean("--apply")
+            assert done.returncode == 0, done.stdout
+            assert core.wait(10) == -signal.SIGTERM
 
 
 def test_it_removes_what_a_killed_program_has_left_and_nothing_that_is_held(

@@ -5,6 +5,8 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -207,6 +209,41 @@ def test_a_guards_child_and_other_users_of_the_driver_are_left_alone_and_listed(
     )
     assert second.startswith("what else llmhost runs keeps off the driver until ")
     assert third == "/dev/nvidia* is open in: VLLM::Worker_TP 300, nvidia-persiste 400"
+
+
+@pytest.mark.parametrize(
+    ("uid", "name"),
+    [(65534, WORKER[1:4]), (65534, ("llmhost", "serve")), (0, WORKER[1:4])],
+    ids=["a child", "an exporter", "a child that nobody has started"],
+)
+def test_what_only_calls_itself_llmhosts_has_no_say(uid: int, name: tuple[str, ...], tmp_path: Path) -> None:
+    """Its arguments are a child's, or an exporter's, to the letter; it does not have the driver open."""
+    needs_root()
+    with tempfile.TemporaryDirectory() as theirs:
+        os.chmod(theirs, 0o755)  # noqa: PTH101, S103
+        module = Path(theirs, "llmhost/sources/nvml/child/worker.py") if "-m" in name else Path(theirs, "llmhost")
+        module.parent.mkdir(parents=True, exist_ok=True)
+        for package in module.relative_to(theirs).parents[:-1]:
+            Path(theirs, package, "__init__.py").touch()
+        module.write_text("print(flush=True); input()")
+        with subprocess.Popen(
+            [needs("setpriv"), f"--reuid={uid}", sys.executable, *name],
+            cwd=theirs,
+            env={"PYTHONPATH": theirs},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as claiming:
+            assert claiming.stdout is not None
+            assert claiming.stdout.readline() == b"\n"
+            view = tmp_path / "proc"
+            view.mkdir()
+            (view / "1").symlink_to(f"/proc/{os.getpid()}")
+            for shown in ("sys", str(claiming.pid)):
+                (view / shown).symlink_to(f"/proc/{shown}")
+            done = llmhost("release", "--run-dir", str(tmp_path / "run"), "--path.procfs", str(view))
+            claiming.kill()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("no exporter is to be seen; ")
 
 
 def test_a_request_of_another_user_does_not_count(beside: Beside) -> None:

@@ -118,6 +118,17 @@ def test_what_moved_out_of_the_unit_that_is_up_is_left_as_well() -> None:
     assert pids(planned(host([moved], units=[later]), process_runs=process_runs)) == [40]
 
 
+def test_what_has_moved_from_its_unit_into_a_scope_stays_and_what_was_started_in_one_does_not() -> None:
+    scope = Placement(Home.SCOPE, scope=UnitId("batch-job.scope"))
+    job = run(40, "VLLM::EngineCore", pipes={24: 121}, placement=scope)
+    process_runs = {job.id: RunId(unit=UnitId("vllm.service"), invocation_id="a")}
+    stopped = host([job], units=[unit("vllm.service", "inactive", "dead", invocation_id="a")])
+    assert kept(planned(stopped, process_runs=process_runs)) == {
+        40: "of vllm.service, and lives in batch-job.scope by now: for whoever started that to end"
+    }
+    assert pids(planned(stopped)) == [40]
+
+
 def test_what_is_in_a_container_is_for_its_own_tools() -> None:
     inside = run(40, "VLLM::EngineCore", placement=Placement(Home.CONTAINER, None, "3f0c5b1e9a7d4c2b"), pipes={24: 1})
     assert kept(planned(host([inside]))) == {40: "in container 3f0c5b1e9a7d: for its own tools to end"}

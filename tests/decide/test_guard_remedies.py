@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.fakes.clean_plans import NOW, epoch, host, never_set
 from tests.fakes.orphan_trees import TRACKER, run
-from tests.fakes.values import HOST, in_service, segment, shared_memory, unit
+from tests.fakes.values import HOST, LISTENS, UNUSED, in_service, segment, shared_memory, unit
 
 from llmhost.config.schema import Policy
 from llmhost.decide.cleanup.steps import Condition
@@ -21,13 +21,16 @@ from llmhost.decide.guard.remedies import (
     missing_history,
     reaping,
     removals,
+    runs_of_ended,
+    sessions_of_ended,
     starting_unit,
-    to_ask_for_listeners,
+    to_ask_for_use,
 )
 from llmhost.model.clock_offset import ClockOffset
 from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.model.process import Home, Placement, Process
+from llmhost.model.process_use import ProcessUse
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.segment import Segment, SegmentId, SegmentKind
 
@@ -49,8 +52,8 @@ ME = run(GUARD, "llmhost guard", placement=HERE, start=400_100, ppid=1, session=
 
 
 def process(pid: int, command: str | tuple[str, ...] = "VLLM::Worker", **given: Any) -> Process:  # noqa: ANN401
-    """Give one of an ended run: it started 10 s after boot, in the unit's cgroup."""
-    values: dict[str, Any] = {"placement": HERE, "start": 1000}
+    """Give one of an ended run: it started 10 s after boot, in the unit's cgroup. Each run has a session of its own."""
+    values: dict[str, Any] = {"placement": HERE, "start": 1000, "session": given.get("start", 1000)}
     return run(pid, command, **(values | given))
 
 
@@ -64,15 +67,13 @@ def own(*processes: Process, units: Iterable[Any] = (STARTS, BESIDE), **given: A
 
 def reaped(
     *processes: Process,
-    listening: Mapping[int, Reading[bool]] | None = None,
+    uses: Mapping[int, Reading[ProcessUse]] | None = None,
     before: Iterable[int] = (),
     **given: Any,  # noqa: ANN401
 ) -> Reaping:
     snapshot = own(*processes, **given)
-    listens: dict[ProcessId, Reading[bool]] = {
-        listener.id: (listening or {}).get(listener.id.pid, Ok(False)) for listener in to_ask_for_listeners(snapshot)
-    }
-    return reaping(snapshot, listens, {ProcessId(pid, 1000) for pid in before})
+    by_id = {asked.id: (uses or {}).get(asked.id.pid, UNUSED) for asked in to_ask_for_use(snapshot)}
+    return reaping(snapshot, by_id, {ProcessId(pid, 1000) for pid in before})
 
 
 def pids(of: Reaping) -> list[int]:
@@ -90,11 +91,20 @@ def test_processes_older_than_the_activation_in_its_cgroup_are_ended_and_younger
     assert not found.skipped
 
 
+def test_short_children_of_what_is_left_go_with_it() -> None:
+    loop, child = process(40, "sh -c loop", pgrp=40), process(50, "sleep 0.4", ppid=40, pgrp=40, start=490_000)
+    found = reaped(loop, child)
+    assert (pids(found), found.skipped) == ([40, 50], [])
+    known = own(loop, child)
+    assert sessions_of_ended(known) == {1000, 490_000}
+    assert runs_of_ended(known) == dict.fromkeys((loop.id, child.id), RunId(unit=UNIT, invocation_id=""))
+
+
 def test_the_guard_and_its_parents_stay_even_if_the_clocks_were_wrong() -> None:
     shell = process(60, "sh -c guard")
     me = run(GUARD, "llmhost guard", placement=HERE, start=1000, ppid=60)
     snapshot = host([shell, me], units=[STARTS])
-    assert not reaping(starting_unit(snapshot, History(), UNIT, GUARD), {shell.id: Ok(False)}, ()).endings
+    assert not reaping(starting_unit(snapshot, History(), UNIT, GUARD), {shell.id: UNUSED}, ()).endings
 
 
 def test_of_another_units_processes_none_is_ended() -> None:
@@ -109,13 +119,18 @@ def test_a_process_of_an_ended_run_is_ended_anywhere_but_in_another_unit_or_a_co
         42: in_service("else.service"),  # not watched
         43: Placement(Home.CONTAINER, container_id="c0ffee"),
         44: THERE,  # watched: it is that unit's now
+        45: Placement(Home.SCOPE, scope=UnitId("batch-job.scope")),
     }
     found = reaped(
         *(process(pid, placement=place) for pid, place in places.items()),
         process_runs={ProcessId(pid, 1000): ended for pid in places},
     )
     assert pids(found) == [40, 41]
-    assert kept(found) == {42: "lives in else.service by now", 43: "lives in a container by now"}
+    assert kept(found) == {
+        42: "lives in else.service by now",
+        43: "lives in a container by now",
+        45: "lives in batch-job.scope by now",
+    }
 
 
 def test_what_was_seen_in_the_present_run_stays_whatever_the_clocks_say() -> None:
@@ -132,24 +147,56 @@ def test_what_the_clocks_leave_unknown_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("listens", "why"),
+    ("use", "why"),
     [
-        (Ok(True), "still listens, and may serve somebody: for a person to end, if nobody uses it"),
+        (LISTENS, "still listens, and may serve somebody: for a person to end, if nobody uses it"),
         (Failed(Cause.NO_PERMISSION), "whether it listens cannot be told: root can tell"),
         (
             Failed(Cause.NETWORK_NAMESPACE),
             "may listen in its own network namespace, which is not looked into: for a person to end",
         ),
         (NotApplicable(), "whether it listens cannot be told: root can tell"),
+        (Failed(Cause.UNKNOWN, "no such table"), "whether it is in use cannot be told: no such table"),
+        (
+            Ok(ProcessUse(peers=("10.0.0.2:5678", "7 nc"))),
+            "still connected to 10.0.0.2:5678, and may work for it: for a person to end, if nobody uses it",
+        ),
+        (
+            Ok(ProcessUse(unknown_sockets=("SCTP",))),
+            "has a socket (SCTP) of which cannot be told whom it serves: for a person to end, if nobody uses it",
+        ),
+        (Ok(ProcessUse(debugger="gdb (pid 12)")), "is being debugged by gdb (pid 12)"),
     ],
 )
-def test_a_server_that_listens_or_may_stays_with_its_tree_and_others_go(listens: Reading[bool], why: str) -> None:
+def test_one_that_is_in_use_or_may_be_stays_with_its_tree_and_others_go(use: Reading[ProcessUse], why: str) -> None:
     server = process(40, "vllm serve m", pgrp=40)
     core = process(41, "VLLM::EngineCore", ppid=40, pgrp=40)
     alone = process(50, "VLLM::EngineCore", pgrp=50)
-    found = reaped(server, core, alone, listening={40: listens})
+    found = reaped(server, core, alone, uses={40: use})
     assert pids(found) == [50]
     assert kept(found) == {40: why, 41: "ending it would take down 40 vllm, which stays"}
+
+
+def test_an_engines_part_that_listens_for_its_own_goes_and_one_with_a_connection_to_others_stays() -> None:
+    core, worker = process(40, "VLLM::EngineCore", pgrp=40), process(41, ppid=40, pgrp=40)
+    assert pids(reaped(core, worker, uses={40: LISTENS, 41: LISTENS})) == [40, 41]
+    found = reaped(core, worker, uses={41: Ok(ProcessUse(peers=("10.0.0.2:5678",)))})
+    assert (pids(found), sorted(kept(found))) == ([], [40, 41])
+
+
+def test_what_works_with_a_process_that_stays_does_too_however_long_the_chain() -> None:
+    daemon, client = process(40, "daemon", pgrp=40), process(50, "client", pgrp=50)
+    ties = {60: 50, 50: 40}  # 60 serves 50, and 50 serves 40
+    uses = {pid: Ok(ProcessUse(tied_to=frozenset({ProcessId(to, 1000)}))) for pid, to in ties.items()}
+    last = process(60, "server", pgrp=60)
+    assert pids(reaped(daemon, client, last, uses=uses)) == [40, 50, 60]
+    assert kept(reaped(daemon, client, last, uses={**uses, 40: LISTENS})) == {
+        40: "still listens, and may serve somebody: for a person to end, if nobody uses it",
+        50: "works with 40 daemon, which stays",
+        60: "works with 50 client, which stays",
+    }
+    found = reaped(daemon, client, uses={40: uses[50], 50: LISTENS})  # a client of what stays may go
+    assert pids(found) == [40]
 
 
 def test_a_parent_of_another_process_stays() -> None:
@@ -172,6 +219,8 @@ def test_a_tracker_goes_last_and_only_with_all_holders_of_its_pipe() -> None:
     neighbour = process(50, placement=THERE, pipes={20: 900})
     found = reaped(tracker, neighbour)
     assert (pids(found), kept(found)) == ([], {39: "50 VLLM::Worker stays, and it ends by itself after that"})
+    found = reaped(tracker, worker, uses={39: Ok(ProcessUse(debugger="gdb (pid 12)"))})
+    assert (pids(found), kept(found)) == ([40], {39: "is being debugged by gdb (pid 12)"})
     found = reaped(process(39, TRACKER, pipes=None))
     assert (pids(found), kept(found)) == ([], {39: "who else holds its pipe cannot be told"})
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tests.fakes.orphan_trees import INIT
-from tests.fakes.values import shared_memory, snapshot
+from tests.fakes.values import LISTENS, UNUSED, shared_memory, snapshot
 
 from llmhost.config.schema import Config
-from llmhost.decide.cleanup.plan import ProcessContext, plan, to_ask_for_listeners
+from llmhost.decide.cleanup.plan import ProcessContext, plan, to_ask_for_use
 from llmhost.decide.cleanup.steps import CleanupRequest, Plan, Removal
 from llmhost.derive.host_view import HostView, host_view
 from llmhost.derive.orphans import orphan_conditions
@@ -15,6 +15,7 @@ from llmhost.model.clock_offset import ClockOffset
 from llmhost.model.history.history import History
 from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.model.process import Process
+from llmhost.model.process_use import ProcessUse
 from llmhost.model.reading import NotApplicable, Ok, Reading
 from llmhost.model.segment import Segment, SegmentId
 from llmhost.model.snapshot import Snapshot
@@ -92,13 +93,13 @@ def process_context(
     foreign_pids: Iterable[int] | None = (),
 ) -> ProcessContext:
     """Make the context in which these pids listen, and it is unknown of `unknown`."""
-    listening_by_id: dict[ProcessId, Reading[bool]] = {}
-    for process in to_ask_for_listeners(view):
+    uses: dict[ProcessId, Reading[ProcessUse]] = {}
+    for process in to_ask_for_use(view):
         pid = process.id.pid
-        listening_by_id[process.id] = NotApplicable() if pid in set(unknown) else Ok(pid in set(listening))
+        uses[process.id] = NotApplicable() if pid in set(unknown) else LISTENS if pid in set(listening) else UNUSED
     return ProcessContext(
         own_pid=OWN_PID,
-        listening=listening_by_id,
+        uses=uses,
         foreign_pids=NotApplicable() if foreign_pids is None else Ok(frozenset(foreign_pids)),
     )
 

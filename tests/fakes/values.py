@@ -8,6 +8,7 @@ from llmhost.model.history.unit_history import End, Start
 from llmhost.model.host import Host
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Home, Placement, Process, ProcessTable, Role
+from llmhost.model.process_use import ListeningSocket, ProcessUse, Transport
 from llmhost.model.reading import NotApplicable, Ok, Reading
 from llmhost.model.segment import Segment, SegmentId, SegmentKind, SharedMemory
 from llmhost.model.snapshot import Snapshot
@@ -21,6 +22,10 @@ HOST = Host(
     boottime_ahead_seconds=0.0,
     memory_total_bytes=128 * GIB,
     memory_available_bytes=100 * GIB,
+)
+UNUSED, LISTENS = (
+    Ok(ProcessUse(listening=listening))
+    for listening in ((), (ListeningSocket(transport=Transport.TCP, at="127.0.0.1:8000"),))
 )
 NOT_COLLECTED = NotApplicable("not asked")
 

@@ -94,14 +94,14 @@ def test_only_a_look_that_has_succeeded_says_that_nobody_is_to_be_ended(
     remedies.stop()
 
 
-def test_who_listens_has_to_be_read_too(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_in_use_has_to_be_read_too(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([{ME: Failed(Cause.NO_PROCFS, "net/tcp")}])
-    real = sources.listening
-    monkeypatch.setattr(sources, "listening", lambda processes: next(readings, None) or real(processes))
+    real = sources.process_use
+    monkeypatch.setattr(sources, "process_use", lambda *processes: next(readings, None) or real(*processes))
     remedies = Remedies(UNIT, reap=True, clean_shm=False, sources=sources)
     remedies.take_in(known(sources))
     progress = becomes(remedies, lambda progress: progress.failed or progress.settled)
-    assert progress.failed == FailedLook("who listens could not be read: no procfs (net/tcp)", lasts=True)
+    assert progress.failed == FailedLook("what is in use could not be read: no procfs (net/tcp)", lasts=True)
     becomes(remedies, lambda progress: progress.settled)
     remedies.stop()
 

@@ -15,6 +15,10 @@ from tests.fakes.booted import booted_systemd
 from tests.fakes.unkillable import keep_from_dying
 from tests.guard.test_on_systemd import Host, host
 
+from llmhost.model.history.history import History
+from llmhost.model.ids import ProcessId, RunId, UnitId
+from llmhost.state.history_file import HistoryFile
+
 __all__ = ["booted_systemd", "host", "keep_from_dying"]
 
 PROGRAM = Path(left_behind.__file__)
@@ -182,19 +186,26 @@ SERVES = """
 import os, socket, sys, time
 if not os.path.exists("/run/served") and os.fork() == 0:
     os.setsid()
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = {listening}
     child = os.fork()
     if child:
-        open("/run/served", "w").write(f"{os.getpid()} {child}")
+        open("/run/served", "w").write(f"{{os.getpid()}} {{child}}")
     else:
         listening.close()
 time.sleep(1000)
 """
+LISTENING = {
+    "tcp": 'socket.create_server(("127.0.0.1", 0))',
+    # as the daemon of MPS, or of a cache, that serves another unit
+    "unix": 'socket.socket(socket.AF_UNIX); listening.bind("/run/control"); listening.listen()',
+    "abstract": 'socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); listening.bind("\\0own"); listening.listen()',
+}
 
 
-def test_what_still_listens_and_what_works_for_it_stays(host: Host) -> None:
-    host.booted.run(["rm", "-f", "/run/served"])
-    host.booted.write("/opt/test/serves.py", SERVES)
+@pytest.mark.parametrize("listening", LISTENING.values(), ids=LISTENING)
+def test_what_still_listens_and_what_works_for_it_stays(host: Host, listening: str) -> None:
+    host.booted.run(["rm", "-f", "/run/served", "/run/control"])
+    host.booted.write("/opt/test/serves.py", SERVES.format(listening=listening))
     serves = f"KillMode=process\nExecStart=\nExecStart={sys.executable} /opt/test/serves.py\n"
     host.unit("vllm-a", "0", options="--reap", more=serves)
     host.start("vllm-a")
@@ -207,6 +218,89 @@ def test_what_still_listens_and_what_works_for_it_stays(host: Host) -> None:
     assert re.search(rf"leaves {server} \S+ alone: still listens, and may serve somebody", log)
     assert re.search(rf"leaves {child} \S+ alone: ending it would take down {server} \S+, which stays", log)
     host.booted.run(["kill", "-0", server, child])
+
+
+# Each forks short children for ever; the last one also takes no SIGTERM, and makes a grandchild that it lets go.
+LOOPS = """#!/bin/sh
+test -e /run/loops && exec sleep 1001
+for number in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do (while :; do sleep 0.4; done) & done
+(trap "" TERM; while :; do (sleep 30 & ) ; sleep 0.4; done) &
+touch /run/loops
+exec sleep 1001
+"""
+
+
+def test_loops_that_fork_short_children_are_ended_with_all_that_they_make_meanwhile(host: Host) -> None:
+    host.booted.run(["rm", "-f", "/run/loops"])
+    host.booted.write("/opt/test/loops", LOOPS)
+    host.unit("vllm-a", "0", "--reap", more="KillMode=process\nExecStart=\nExecStart=/bin/sh /opt/test/loops\n")
+    host.start("vllm-a")
+    host.becomes("vllm-a", "running")
+    host.booted.run(["timeout", "30", "sh", "-c", "until test -e /run/loops; do sleep 0.05; done"])
+    host.booted.systemctl("kill", "--kill-whom=main", "--signal=SIGKILL", "vllm-a.service")
+    host.becomes("vllm-a", "failed")
+    host.start("vllm-a")
+    host.becomes("vllm-a", "running", 60)
+    log = host.log("vllm-a")
+    assert "which stays" not in log
+    assert len(re.findall(r"ended leftover \d+ sh, of an ended run", log)) == 16, log
+    cgroup = host.booted.show("vllm-a.service", "ControlGroup")["ControlGroup"]
+    main = host.booted.show("vllm-a.service", "MainPID")["MainPID"]
+    assert host.booted.run(["cat", f"/sys/fs/cgroup{cgroup}/cgroup.procs"]).stdout.split() == [main]
+
+
+def test_what_the_present_start_has_sent_to_the_background_stays_and_that_of_the_start_before_is_ended(
+    host: Host,
+) -> None:
+    host.booted.run(["sh", "-c", "rm -f /run/background.pids"])
+    background = "ExecStartPre=/bin/sh -c 'setsid sleep 1000 & echo $$! >>/run/background.pids'\n"
+    guard = f"{sys.executable} -m llmhost guard --config /etc/llmhost-guard.yml --reap"
+    more = f"KillMode=process\nExecStartPre=\n{background}ExecStartPre=+{guard}\n"
+    host.unit("vllm-a", "0", more=more)
+    for _ in range(2):
+        host.start("vllm-a")
+        host.becomes("vllm-a", "running")
+        host.booted.systemctl("kill", "--kill-whom=main", "--signal=SIGKILL", "vllm-a.service")
+        host.becomes("vllm-a", "failed")
+    before, present = content_of(host, "/run/background.pids").split()
+    assert re.findall(r"ended leftover (\d+) sleep, of an ended run", host.log("vllm-a")) == [before]
+    host.booted.run(["kill", "-0", present])
+    assert host.booted.run(["kill", "-0", before], check=False).returncode == 1
+
+
+@pytest.mark.parametrize(("scope", "stays"), [("batch-job", True), ("session-7", False)])
+def test_a_job_that_has_moved_into_a_scope_of_its_own_stays_but_not_into_a_session(
+    host: Host, scope: str, stays: bool
+) -> None:
+    """The exporter has seen it in the unit before."""
+    job = f"systemd-run --quiet --scope --unit={scope} sh -c 'echo $$$$ >/run/job.pid; exec sleep 1000'"
+    host.booted.run(["rm", "-rf", "/run/job.pid", "/var/lib/llmhost"])
+    host.booted.write("/opt/test/job", f"test -e /run/job.pid || {job.replace('$$$$', '$$')} & exec sleep 1001\n")
+    host.unit("vllm-a", "0", "--reap", more="KillMode=process\nExecStart=\nExecStart=/bin/sh /opt/test/job\n")
+    host.start("vllm-a")
+    pid = content_of(host, "/run/job.pid").strip()
+    started = host.booted.run(["cut", "-d", " ", "-f", "22", f"/proc/{pid}/stat"]).stdout
+    run = RunId(
+        unit=UnitId("vllm-a.service"), invocation_id=host.booted.show("vllm-a.service", "InvocationID")["InvocationID"]
+    )
+    host.booted.run(["mkdir", "-p", "/var/lib/llmhost"])
+    store = HistoryFile(host.booted.root / "var/lib/llmhost")
+    boot_id = host.booted.run(["cat", "/proc/sys/kernel/random/boot_id"]).stdout.strip()
+    store.save(
+        History(boot_id=boot_id, process_runs={ProcessId(int(pid), int(started)): run}, processes_at=1.0), durable=False
+    )
+    store.close()
+    host.booted.systemctl("kill", "--kill-whom=main", "--signal=SIGKILL", "vllm-a.service")
+    host.becomes("vllm-a", "failed")
+    host.start("vllm-a")
+    if stays:
+        host.says("vllm-a", rf"leaves {pid} sleep alone: lives in {scope}\.scope by now")
+    else:
+        host.says("vllm-a", rf"ended leftover {pid} sleep, of an ended run")
+    host.becomes("vllm-a", "running")
+    assert host.booted.run(["kill", "-0", pid], check=False).returncode == (0 if stays else 1)
+    host.booted.systemctl("stop", f"{scope}.scope", check=False)
+    host.booted.run(["rm", "-rf", "/var/lib/llmhost"])
 
 
 def test_a_stop_amidst_it_ends_the_guard_at_once(host: Host) -> None:

@@ -47,7 +47,7 @@ def looks(failed: FailedLook | None = None, **given: Any) -> Mapping[str, Any]: 
 
 def need_unknown(timeout: float) -> GuardState:
     """Give a run in a unit's own start, of which systemd alone knows what it needs."""
-    return state(OWN, timeout=timeout, may_extend=True, gpus=(), free_bytes=None)
+    return state(OWN, timeout=timeout, may_notify=True, gpus=(), free_bytes=None)
 
 
 NEED_UNKNOWN = need_unknown(100.0)
@@ -57,8 +57,8 @@ HIDDEN = looks(FailedLook("processes are hidden", lasts=True))
 SHM_LATE = looks(FailedLook("shm is late", lasts=False))
 NO_SHM = looks(FailedLook("no tmpfs", lasts=True))
 
-REAPS = state(OWN, timeout=100.0, may_extend=True)
-REAPS_BY_OPTIONS = state(replace(OWN, needs_systemd=False), timeout=100.0, may_extend=True)
+REAPS = state(OWN, timeout=100.0, may_notify=True)
+REAPS_BY_OPTIONS = state(replace(OWN, needs_systemd=False), timeout=100.0, may_notify=True)
 UNREAD = replace(REAPS, unread=frozenset(File))
 REFUSES = replace(UNREAD, refuses_on_fault=True)
 NEEDS_SHM = state(shm_bytes=16 * GIB, timeout=2.0)

@@ -62,6 +62,21 @@ def test_a_process_stays_of_the_run_that_it_was_seen_in() -> None:
     assert history.process_runs == {CORE.id: NOW, main.id: new, worker.id: new}
 
 
+def test_a_child_is_of_its_parents_run_however_young_and_of_none_below_what_may_be_left() -> None:
+    later, new = replace(UP, invocation_id="b", main_pid=950), RunId(unit=ME, invocation_id="b")
+    main, wrapper = process(950, SERVICE, start=5000), process(700, SERVICE, start=900, session=70)
+    children = [
+        process(960, SERVICE, start=6000, ppid=901),  # of a core that was seen in the run before: whatever it is
+        process(961, SERVICE, start=6001, ppid=960, engine="vllm", role=Role.WORKER),
+        process(962, SERVICE, start=6002, ppid=700, engine="vllm", role=Role.WORKER),  # of what was left, or daemonised
+        process(963, SERVICE, start=6003, session=70, engine="vllm", role=Role.WORKER),  # the same, its parent is gone
+        process(964, SERVICE, start=6004, ppid=950, engine="vllm", role=Role.WORKER),
+        process(965, SERVICE, start=6005, ppid=950),
+    ]
+    found = observed(taken([MAIN, CORE]), taken([CORE, wrapper, main, *children], later)).process_runs
+    assert {process.pid: run for process, run in found.items()} == {901: NOW, 960: NOW, 961: NOW, 964: new}
+
+
 @pytest.mark.parametrize(
     ("processes", "watched"),
     [

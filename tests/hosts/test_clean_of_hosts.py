@@ -9,7 +9,7 @@ from tests.hosts.written import HOSTS, looked_at, read
 
 from llmhost.assemble.sources import Sources
 from llmhost.config.paths import Paths
-from llmhost.decide.cleanup.plan import plan, seconds_to_wait, to_ask_for_listeners
+from llmhost.decide.cleanup.plan import plan, seconds_to_wait, to_ask_for_use
 from llmhost.decide.cleanup.steps import CleanupRequest
 from llmhost.model.reading import Ok
 from llmhost.views.clean.as_json import clean_json
@@ -47,7 +47,7 @@ def test_what_would_be_cleaned_on_a_written_host_is_the_expected(
         everybody = tuple(table.value.by_pid.values()) if isinstance(table, Ok) else ()
         shm = tmp_path / "shm" if (tmp_path / "shm").is_dir() else Path("/dev/shm")
         paths = Paths(procfs=tmp_path / "proc", shm=shm)
-        process_context = Sources(paths=paths).process_context(tuple(to_ask_for_listeners(view)), everybody)
+        process_context = Sources(paths=paths).process_context(tuple(to_ask_for_use(view)), everybody)
         planned = plan(view, CleanupRequest(uid=0, all_users=True), process_context)
     text = plan_text(planned, seconds_to_wait(planned, view.policy))
     expected = HOSTS / name / "expected" / "clean.txt"

@@ -18,6 +18,10 @@ def container(container_id: str = ID) -> Placement:
     return Placement(Home.CONTAINER, container_id=container_id)
 
 
+def scope(name: str, manager: str = "system") -> Placement:
+    return Placement(Home.SCOPE, scope=UnitId(name, manager))
+
+
 SESSION = Placement(Home.SESSION)
 NONE = Placement(Home.NONE)
 USER = "/user.slice/user-1000.slice/user@1000.service"
@@ -41,7 +45,8 @@ PATHS = {
     f"{USER}/vllm.service": service("vllm.service", "user@1000"),
     f"{USER}/app.slice/app-vllm.slice/vllm@b.service/sub": service("vllm@b.service", "user@1000"),
     f"{USER}/app.slice/user@0.service/app.slice/vllm.service": service("user@0.service", "user@1000"),
-    f"{USER}/app.slice/app-org.gnome.Terminal.slice/vte-spawn-8d1f.scope": SESSION,
+    f"{USER}/app.slice/app-org.gnome.Terminal.slice/vte-spawn-8d1f.scope": scope("vte-spawn-8d1f.scope", "user@1000"),
+    f"{USER}/app.slice/session-3.scope": scope("session-3.scope", "user@1000"),
     f"{USER}/init.scope": SESSION,
     f"{USER}/user.slice/libpod-{ID}.scope/container": container(),
     USER: NONE,
@@ -75,12 +80,19 @@ PATHS = {
     "/lxc/web/init.scope": container("web"),
     "/machine.slice/machine-fedora.scope/payload": container("fedora"),
     r"/machine.slice/machine-qemu\x2d1\x2dvm.scope/libvirt/emulator": container(r"qemu\x2d1\x2dvm"),
-    # sessions and other scopes
+    # sessions, which are systemd-logind's
     "/user.slice/user-0.slice/session-3.scope": SESSION,
-    "/init.scope": SESSION,
-    "/system.slice/slurmstepd.scope/job_17/step_0/user/task_0": SESSION,
-    "/user.slice/user-1000.slice/tmux-spawn-1f2e3d4c-0011-2233-4455-abcdefabcdef.scope": SESSION,
-    "/system.slice/run-rb5f0c1d2e3f4a5b6c7d8e9f0a1b2c3d4.scope": SESSION,
+    "/user.slice/user-1000.slice/session-c12.scope/sub": SESSION,
+    # any other scope is a unit
+    "/init.scope": scope("init.scope"),
+    "/system.slice/batch-job.scope": scope("batch-job.scope"),
+    "/system.slice/session-batch.scope": scope("session-batch.scope"),
+    "/batch.slice/batch-a.slice/run-u12.scope/step/1": scope("run-u12.scope"),
+    "/system.slice/slurmstepd.scope/job_17/step_0/user/task_0": scope("slurmstepd.scope"),
+    "/user.slice/user-1000.slice/tmux-spawn-1f2e3d4c-0011-2233-4455-abcdefabcdef.scope": scope(
+        "tmux-spawn-1f2e3d4c-0011-2233-4455-abcdefabcdef.scope"
+    ),
+    "/system.slice/run-rb5f0c1d2e3f4a5b6c7d8e9f0a1b2c3d4.scope": scope("run-rb5f0c1d2e3f4a5b6c7d8e9f0a1b2c3d4.scope"),
     # nobody's
     "/": NONE,
     "/system.slice": NONE,

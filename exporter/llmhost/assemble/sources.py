@@ -21,7 +21,7 @@ from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from llmhost.collect.worker import Clock
     from llmhost.decide.cleanup.context import ProcessContext
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from llmhost.model.host import Host
     from llmhost.model.ids import ProcessId
     from llmhost.model.process import Placement, Process, ProcessTable
+    from llmhost.model.process_use import ProcessUse
     from llmhost.model.reading import Reading, StuckCall
     from llmhost.model.segment import SharedMemory
     from llmhost.model.unit import UnitsReport
@@ -224,28 +225,33 @@ class Sources:
 
         return read_free_bytes(self.paths.shm)
 
-    def listening(self, processes: Iterable[Process]) -> Mapping[ProcessId, Reading[bool]]:
-        """Tell for each process whether it listens for clients."""
-        from llmhost.sources.engine.listening import read_listening
+    def process_use(
+        self, processes: Iterable[Process], everybody: Iterable[Process]
+    ) -> Mapping[ProcessId, Reading[ProcessUse]]:
+        """Tell for each process how others may use it, of everybody."""
+        from llmhost.sources.process_use.read import read_process_use
 
-        return read_listening(self.paths.procfs, processes)
+        return read_process_use(self.paths.procfs, processes, everybody)
 
-    def process_context(self, candidates: Iterable[Process], everybody: Iterable[Process]) -> ProcessContext:
-        """Read the facts that a clean-up plan needs beside a snapshot: listening sockets, and sharers of the tmpfs."""
+    def process_context(self, candidates: Iterable[Process], everybody: Sequence[Process]) -> ProcessContext:
+        """Read the facts that a clean-up plan needs beside a snapshot: who uses them, and sharers of the tmpfs."""
         from llmhost.decide.cleanup.context import ProcessContext
         from llmhost.sources.shm.foreign_pid_namespaces import read_foreign_pids
 
         return ProcessContext(
             own_pid=os.getpid(),
-            listening=self.listening(candidates),
+            uses=self.process_use(candidates, everybody),
             foreign_pids=read_foreign_pids(self.paths.procfs, self.paths.shm, everybody),
         )
 
     def driver_users(self) -> DriverUsers:
-        """Return the processes that have the driver open. Raises OSError."""
+        """Return the processes that have the driver open. Raises OSError.
+
+        llmhost is run by root, by whoever runs this, and by the owner of the run directory.
+        """
         from llmhost.sources.driver_users import read_driver_users
 
-        return read_driver_users(self.paths.procfs)
+        return read_driver_users(self.paths.procfs, {0, os.geteuid(), self.paths.run.stat().st_uid})
 
     # for all of them
 

@@ -13,7 +13,7 @@ from llmhost.cli.output import complain, write_answer
 from llmhost.cli.requests import CleanRequest
 from llmhost.config.load import ConfigError
 from llmhost.decide.cleanup.context import ProcessContext
-from llmhost.decide.cleanup.plan import CLEANED, plan, seconds_to_wait, to_ask_for_listeners
+from llmhost.decide.cleanup.plan import CLEANED, plan, seconds_to_wait, to_ask_for_use
 from llmhost.decide.cleanup.steps import CleanupReport, CleanupRequest, Plan
 from llmhost.derive.host_view import HostView
 from llmhost.model.reading import Ok
@@ -94,7 +94,7 @@ def _wait(until_monotonic: float, seconds: float) -> None:
 def _context(sources: Sources, view: HostView) -> ProcessContext:
     table = view.snapshot.processes
     everybody = tuple(table.value.by_pid.values()) if isinstance(table, Ok) else ()
-    return sources.process_context(tuple(to_ask_for_listeners(view)), everybody)
+    return sources.process_context(tuple(to_ask_for_use(view)), everybody)
 
 
 def _status_of(plan: Plan) -> Exit:

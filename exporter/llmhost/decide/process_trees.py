@@ -4,7 +4,7 @@ These rules hold for `clean` and for the guard's --reap, which differ in the can
 
 - A tree is all processes that take each other down: parents and children, a process group, those that share a pipe.
 - A tree stays if anything keeps one of its processes, or if ending it would take down a process that is no candidate.
-- A process that listens, or may, stays: clients may use it. An engine's parts listen only for each other.
+- A process that others use, or may, stays (`in_use`); and so does what works with one that stays.
 - A resource tracker goes after all others, and only with all that hold its pipe and all below it: ended before, it
   leaks what it would have cleaned up.
 """
@@ -14,18 +14,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+from llmhost.decide.in_use import Uses, stays_in_use
 from llmhost.derive.parentage import ancestors
 from llmhost.model.engines import tracker_fd
 from llmhost.model.ids import ProcessId
 from llmhost.model.process import Process, ProcessTable, Role
-from llmhost.model.reading import Cause, Failed, Ok, Reading
+from llmhost.model.reading import Ok
 
-Listening: TypeAlias = Mapping[ProcessId, Reading[bool]]
 Rule: TypeAlias = Callable[[Process], str]  # why a process stays, for people; "" for nothing
 
 _STANDARD = (0, 1, 2)
-# An engine's parts listen for each other (each vLLM worker on some eight ports of loopback), and serve no clients.
-_PARTS = frozenset({Role.CORE, Role.COORDINATOR, Role.WORKER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +32,7 @@ class KeepReasons:
 
     above: str  # another one, which is no candidate
     shares_pipe: str  # with another one, which is no candidate
+    tied: str  # another one, which stays, works with it
     tracker_held: str  # another one, which stays, has its pipe
     tracker_above: str  # another one, which stays
     tracker_unknown: str  # the holders of its pipe are not known
@@ -43,7 +42,8 @@ class KeepReasons:
 class TreePolicy:
     candidates: Sequence[Process]  # for ending; no trackers
     stays: Rule  # by what a candidate is itself
-    stays_after_all: Rule = lambda _: ""  # the same, where nothing else keeps its tree
+    uses: Uses  # of the candidates
+    stays_after_all: Rule = lambda _: ""  # as `stays`, where nothing else keeps its tree
     reasons: KeepReasons
     own_pid: int
 
@@ -58,41 +58,54 @@ class Tree:
         return self.kept.get(process.id, f"ending it would take down {keeper.name}, which stays")
 
 
-def judged_trees(policy: TreePolicy, table: ProcessTable) -> Iterator[Tree]:
+def judged_trees(policy: TreePolicy, table: ProcessTable) -> list[Tree]:
     """Give the candidates' trees, and what keeps them."""
     outsiders = _outsiders_by_pipe(policy.candidates, table)
-    for tree in _trees(policy.candidates, table):
-        kept = (
-            _kept(tree, policy.stays)
-            or _kept(tree, partial(_takes_down, tree=tree, outsiders=outsiders, policy=policy, table=table))
-            or _kept(tree, policy.stays_after_all)
-        )
-        yield Tree(tree, kept)
+    judged = [_judged(tree, outsiders, policy, table) for tree in _trees(policy.candidates, table)]
+    changed = True
+    while changed:
+        going = {process.id for tree in judged if not tree.kept for process in tree.processes}
+        before, judged = judged, [tree if tree.kept else _tied(tree, going, policy, table) for tree in judged]
+        changed = judged != before
+    return judged
+
+
+def _judged(tree: Sequence[Process], outsiders: Mapping[int, Process], policy: TreePolicy, table: ProcessTable) -> Tree:
+    return Tree(
+        tree,
+        _kept(tree, lambda process: policy.stays(process) or stays_in_use(process, policy.uses))
+        or _kept(tree, partial(_takes_down, tree=tree, outsiders=outsiders, policy=policy, table=table))
+        or _kept(tree, policy.stays_after_all),
+    )
 
 
 def _kept(tree: Iterable[Process], rule: Rule) -> Mapping[ProcessId, str]:
     return {process.id: why for process in tree if (why := rule(process))}
 
 
-def to_ask_for_listeners(candidates: Iterable[Process]) -> Iterator[Process]:
-    """Give those of which has to be known whether they listen."""
-    return (process for process in candidates if process.role not in _PARTS)
+def _tied(tree: Tree, going: Collection[ProcessId], policy: TreePolicy, table: ProcessTable) -> Tree:
+    """Keep a tree that works with a process that stays."""
+    return Tree(
+        tree.processes,
+        _kept(tree.processes, lambda process: _works_with(process, going, policy.reasons, table, policy.uses)),
+    )
 
 
-def stays_as_it_listens(process: Process, listening: Listening) -> str:
-    """Say why a server stays that has lost its owner: clients may use it. "" where none can."""
-    if process.role in _PARTS:
-        return ""
-    listens = listening.get(process.id, Failed(Cause.UNKNOWN))
-    if listens == Ok(True):
-        return "still listens, and may serve somebody: for a person to end, if nobody uses it"
-    if isinstance(listens, Failed) and listens.cause is Cause.NETWORK_NAMESPACE:
-        return "may listen in its own network namespace, which is not looked into: for a person to end"
-    return "" if isinstance(listens, Ok) else "whether it listens cannot be told: root can tell"
+def _works_with(
+    process: Process, going: Collection[ProcessId], reasons: KeepReasons, table: ProcessTable, uses: Uses
+) -> str:
+    use = uses.get(process.id)
+    tied_to = sorted(use.value.tied_to) if isinstance(use, Ok) else ()
+    staying = (other for each in tied_to if each not in going and (other := table.of(each)) is not None)
+    return next((reasons.tied.format(other.name) for other in staying), "")
 
 
-def tracker_stays(tracker: Process, ending: Collection[ProcessId], reasons: KeepReasons, table: ProcessTable) -> str:
+def tracker_stays(
+    tracker: Process, ending: Collection[ProcessId], reasons: KeepReasons, table: ProcessTable, uses: Uses
+) -> str:
     """Say why a tracker stays when these end; "" where it can end after them."""
+    if why := stays_in_use(tracker, uses) or _works_with(tracker, ending, reasons, table, uses):
+        return why
     holders = pipe_holders(tracker, table)
     if holders is None:
         return reasons.tracker_unknown

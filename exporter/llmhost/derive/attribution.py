@@ -155,7 +155,7 @@ def _kind(process: Process, membership: UnitMembership | None, orphans: Abstract
         return HolderKind.ORPHAN
     if home is Home.CONTAINER:
         return HolderKind.CONTAINER
-    if home is Home.SESSION:
+    if home in {Home.SESSION, Home.SCOPE}:
         return HolderKind.SESSION
     return HolderKind.OTHER
 

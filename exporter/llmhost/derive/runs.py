@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llmhost.derive.activation import is_of_present_activation, main_process
 from llmhost.derive.command import expand_variables
+from llmhost.derive.unit_membership import UnitMemberships
 from llmhost.model.engine_arguments import EngineArguments, parse_engine_arguments
 from llmhost.model.engine_command import is_engine_command
 from llmhost.model.host import Host
 from llmhost.model.process import Process, ProcessTable, Role
-from llmhost.model.reading import Cause, Failed, Ok, Reading
+from llmhost.model.reading import Cause, Failed, Ok, Reading, both
 from llmhost.model.unit import Unit, UnitSettings
 
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
@@ -37,12 +37,13 @@ def run_of(unit: Unit, members: tuple[Process, ...], processes: Reading[ProcessT
         for process in members
         if process.role in {Role.API_SERVER, Role.LAUNCHER} and is_engine_command(process.argv)
     ]
-    main = main_process(unit, processes.value) if isinstance(processes, Ok) else None
-    present = [
-        server
-        for server in servers
-        if isinstance(host, Ok) and is_of_present_activation(server, unit, host.value, main)
-    ]
+    known = both(processes, host)
+    present: list[Process] = []
+    if isinstance(known, Ok):
+        memberships = UnitMemberships(
+            units={unit.id: unit}, processes=known.value[0], host=known.value[1], process_runs={}
+        )
+        present = [server for server in servers if (of := memberships.of(server)) is not None and of.present]
     settings = unit.settings if unit.settings is not None else UnitSettings()
     commands = [expand_variables(command, dict(settings.environment)) for command in settings.exec_start]
     written = [(engine, argv) for argv in commands if (engine := is_engine_command(argv))]

@@ -21,8 +21,10 @@ from llmhost.decide.guard.remedies import (
     missing_history,
     reaping,
     removals,
+    runs_of_ended,
+    sessions_of_ended,
     starting_unit,
-    to_ask_for_listeners,
+    to_ask_for_use,
 )
 from llmhost.decide.guard.state import FailedLook, Inform, RemedyProgress
 from llmhost.decide.guard.trouble import lasts
@@ -46,7 +48,7 @@ _IDLE_SECONDS = 5.0  # and after one that has found nothing to end
 _BUSY_SECONDS = 0.2  # between two tries while another llmhost cleans up
 _MOST_BUSY_SECONDS = 25.0  # that it is waited for; it has ended processes and trackers by then, unless it is stopped
 _LEAVING_SECONDS = 0.5  # for the step under way, as the guard ends
-_NO_ANSWER = frozenset({Cause.NO_PROCFS, Cause.TIMEOUT, Cause.UNKNOWN})  # to who listens
+_NO_ANSWER = frozenset({Cause.NO_PROCFS, Cause.TIMEOUT, Cause.UNKNOWN})  # to what is in use
 
 
 class Remedies:
@@ -61,6 +63,7 @@ class Remedies:
         self._known: Inform | None = None  # as of the last step of the wait; the snapshot is without processes
         self._went_by: Inform | None = None  # in the last pass
         self._history = History()  # the recorded one, with what was observed since
+        self._sessions: frozenset[int] = frozenset()  # of ended runs, as of the last pass
         self._lock = threading.Lock()
         self._due = threading.Event()
         self._stopping = threading.Event()
@@ -165,11 +168,13 @@ class Remedies:
 
     def _reaped(self, known: Inform) -> Iterator[Outcome]:
         own = self._own(known)
-        listening = self._sources.listening(to_ask_for_listeners(own))
-        steps = reaping(own, listening, self._tried)
-        unread = [failed for failed in listening.values() if isinstance(failed, Failed) and failed.cause in _NO_ANSWER]
+        self._sessions = sessions_of_ended(own)
+        self._history = replace(self._history, process_runs={**self._history.process_runs, **runs_of_ended(own)})
+        uses = self._sources.process_use(to_ask_for_use(own), own.table.by_pid.values())
+        steps = reaping(own, uses, self._tried)
+        unread = [failed for failed in uses.values() if isinstance(failed, Failed) and failed.cause in _NO_ANSWER]
         if unread:
-            self._failing = FailedLook(f"who listens could not be read: {unread[0].words}", lasts(unread[0]))
+            self._failing = FailedLook(f"what is in use could not be read: {unread[0].words}", lasts(unread[0]))
         for skipped in steps.skipped:
             if isinstance(skipped.subject, Process):
                 self._log_once(skipped_line(skipped), (skipped.subject.id, skipped.because))
@@ -229,7 +234,7 @@ class Remedies:
             shm=Ok(shared) if shared is not None else known.snapshot.shm,
         )
         self._history = with_observation(self._history, snapshot, known.config.policy)
-        return starting_unit(snapshot, self._history, self._unit, os.getpid())
+        return starting_unit(snapshot, self._history, self._unit, os.getpid(), self._sessions)
 
     def _log_once(self, line: str, about: object = None) -> None:
         key = line if about is None else about

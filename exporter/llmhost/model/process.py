@@ -24,17 +24,19 @@ class Home(StrEnum):
 
     SERVICE = "service"  # a *.service of the system manager or of a user's
     CONTAINER = "container"  # a container's or pod's scope
-    SESSION = "session"  # a login session's or any other scope
+    SESSION = "session"  # a login session's scope, or a user's service manager itself
+    SCOPE = "scope"  # any other scope: a unit of its own, which is no service
     NONE = "none"  # no unit: kernel threads, the root cgroup, a cgroup that systemd did not make
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The unit of a process by its cgroup path, never guessed from uid or name. `unit` is set for SERVICE only."""
+    """The unit of a process by its cgroup path, never guessed from uid or name."""
 
     home: Home
-    unit: UnitId | None = None
+    unit: UnitId | None = None  # of SERVICE only
     container_id: str = ""
+    scope: UnitId | None = None  # of SCOPE only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ _SLICE = re.compile(r"[\w:.\\-]+\.slice", re.ASCII)
 # Runtimes name a container's scope or cgroup after its 256-bit id: docker-, libpod-, cri-containerd-, crio-, …
 _CONTAINER_SCOPE = re.compile(r"(?:.*-)?([0-9a-f]{64})\.scope")
 _MACHINE_SCOPE = re.compile(r"machine-(.+)\.scope")  # systemd-machined: nspawn, libvirt
+_SESSION_SCOPE = re.compile(r"session-c?\d+\.scope")  # systemd-logind's; "c" where audit has no session
 _CONTAINER_ID = re.compile(r"(?:.*[-:])?([0-9a-f]{64})")
 _LXC = re.compile(r"/lxc(?:\.payload[./]|/)([^/]+)")
 _POD = re.compile(r"/kubepods(?:[./-]|$)")
@@ -69,7 +70,7 @@ def parse_cgroup_path(path: str) -> Placement:
         if unit is None:
             return _foreign("/" + "/".join(components[position:]))
         if unit[1] == "scope":
-            return _scope(name)
+            return _scope(UnitId(name, manager))
         user = _USER_MANAGER.fullmatch(name)
         if user is None or manager != SYSTEM_MANAGER:
             return Placement(Home.SERVICE, UnitId(name, manager))
@@ -77,9 +78,15 @@ def parse_cgroup_path(path: str) -> Placement:
     return NOWHERE
 
 
-def _scope(name: str) -> Placement:
-    container = _CONTAINER_SCOPE.fullmatch(name) or _MACHINE_SCOPE.fullmatch(name)
-    return Placement(Home.CONTAINER, container_id=container[1]) if container else Placement(Home.SESSION)
+def _scope(scope: UnitId) -> Placement:
+    """Tell a container and a person's session from any other scope, which is as much a unit as a service is."""
+    container = _CONTAINER_SCOPE.fullmatch(scope.name) or _MACHINE_SCOPE.fullmatch(scope.name)
+    if container:
+        return Placement(Home.CONTAINER, container_id=container[1])
+    of_system = scope.manager == SYSTEM_MANAGER  # logind's sessions are; in a user's manager init.scope is that itself
+    if _SESSION_SCOPE.fullmatch(scope.name) if of_system else scope.name == "init.scope":
+        return Placement(Home.SESSION)
+    return Placement(Home.SCOPE, scope=scope)
 
 
 def _foreign(path: str) -> Placement:

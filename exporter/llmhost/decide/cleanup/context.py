@@ -3,16 +3,15 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from llmhost.decide import process_trees
 from llmhost.decide.cleanup.steps import CleanupRequest, Condition, Ending, Plan, Removal
-from llmhost.decide.process_trees import Listening
+from llmhost.decide.in_use import Uses
 from llmhost.derive.host_view import HostView
 from llmhost.derive.orphans import orphan_conditions
 from llmhost.derive.segment_age import latest_change
-from llmhost.derive.unit_membership import UnitMembership, UnitMemberships
+from llmhost.derive.unit_membership import UnitMemberships
 from llmhost.model.host import Host
 from llmhost.model.ids import ProcessId, UnitId
-from llmhost.model.process import Process, ProcessTable
+from llmhost.model.process import Process, ProcessTable, Role
 from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
 from llmhost.model.segment import Segment, SegmentId
 from llmhost.model.unit import Unit
@@ -20,10 +19,10 @@ from llmhost.model.unit import Unit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessContext:
-    """`listening` is of those that `to_ask_for_listeners` gives, `foreign_pids` of the tmpfs that was read."""
+    """`uses` are of those that `to_ask_for_use` gives, `foreign_pids` of the tmpfs that was read."""
 
     own_pid: int
-    listening: Listening = field(default_factory=dict)
+    uses: Uses = field(default_factory=dict)
     foreign_pids: Reading[frozenset[int]] = field(default_factory=lambda: NotApplicable("not looked at"))
     """Pids of processes of another PID namespace than ours that have the tmpfs mounted."""
 
@@ -39,14 +38,10 @@ class PlanContext:
     table: ProcessTable
     host: Host
     units: Mapping[UnitId, Unit]
+    owners: UnitMemberships
     request: CleanupRequest
     process_context: ProcessContext
     first: "Planned | None"
-
-    def owner_of(self, process: Process) -> UnitMembership | None:
-        process_runs = self.view.history.process_runs
-        owners = UnitMemberships(units=self.units, processes=self.table, host=self.host, process_runs=process_runs)
-        return owners.of(process)
 
     def unit_of(self, process: Process) -> UnitId | None:
         """Give the unit that it runs in, or was last known to."""
@@ -108,12 +103,14 @@ def orphans_in_condition(view: HostView) -> Mapping[ProcessId, bool]:
     return found.value if isinstance(found, Ok) else {}
 
 
-def to_ask_for_listeners(view: HostView) -> Iterator[Process]:
-    """Give the processes whose listening sockets a plan depends on."""
+def to_ask_for_use(view: HostView) -> Iterator[Process]:
+    """Give the processes of which a plan depends on whether they are in use: orphans, and trackers."""
     if not isinstance(view.snapshot.processes, Ok):
-        return iter(())
-    found = (view.snapshot.processes.value.of(orphan) for orphan in orphans_in_condition(view))
-    return process_trees.to_ask_for_listeners(process for process in found if process is not None)
+        return
+    table, orphans = view.snapshot.processes.value, orphans_in_condition(view)
+    for process in table.by_pid.values():
+        if process.id in orphans or (process.role is Role.TRACKER and not process.zombie):
+            yield process
 
 
 def unread(what: str, reading: Failed | NotApplicable) -> str:

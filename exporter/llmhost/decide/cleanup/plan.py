@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from llmhost.config.schema import Policy
 from llmhost.decide.cleanup.context import PlanContext, planned_in, unread
 from llmhost.decide.cleanup.context import ProcessContext as ProcessContext  # noqa: PLC0414 - an argument of plan()
-from llmhost.decide.cleanup.context import to_ask_for_listeners as to_ask_for_listeners  # noqa: PLC0414
+from llmhost.decide.cleanup.context import to_ask_for_use as to_ask_for_use  # noqa: PLC0414
 from llmhost.decide.cleanup.processes import ProcessSteps, process_steps
 from llmhost.decide.cleanup.segments import REPORTED_ONLY, SegmentSteps, segment_steps
 from llmhost.decide.cleanup.steps import CleanupRequest, Condition, Ending, Plan
 from llmhost.derive.host_view import HostView
+from llmhost.derive.unit_membership import UnitMemberships
 from llmhost.model.process import Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.segment import SegmentKind, SharedMemory
@@ -35,11 +36,15 @@ def plan(view: HostView, request: CleanupRequest, process_context: ProcessContex
         return Plan(refused=_refusal("the host's clocks", host))
     if not isinstance(units, Ok):
         return Plan(refused=_refusal("systemd's units, any of which may be starting,", units))
+    watched = {unit.id: unit for unit in units.value.units}
     context = PlanContext(
         view=view,
         table=processes.value,
         host=host.value,
-        units={unit.id: unit for unit in units.value.units},
+        units=watched,
+        owners=UnitMemberships(
+            units=watched, processes=processes.value, host=host.value, process_runs=view.history.process_runs
+        ),
         request=request,
         process_context=process_context,
         first=planned_in(first) if first is not None else None,

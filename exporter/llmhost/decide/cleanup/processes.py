@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 from llmhost.decide.cleanup.context import PlanContext, orphans_in_condition
 from llmhost.decide.cleanup.steps import Condition, Ending, Skipped
+from llmhost.decide.in_use import lives_elsewhere
 from llmhost.decide.process_trees import (
     KeepReasons,
     Tree,
     TreePolicy,
     judged_trees,
     pipe_holders,
-    stays_as_it_listens,
     tracker_stays,
 )
 from llmhost.derive.activation import is_up
@@ -25,6 +25,7 @@ _TRACKER = "trackers that nobody is left to hold; waited for first, as they clea
 _REASONS = KeepReasons(
     above="below it is {}, which is no orphan",
     shares_pipe="shares a pipe with {}, which is no orphan, and may work with it",
+    tied="works with {}, which stays",
     tracker_held="{} stays and holds its pipe: ends by itself after that",
     tracker_above="below it is {}, which stays",
     tracker_unknown="who else holds its pipe cannot be told: root can tell",
@@ -54,6 +55,7 @@ def process_steps(context: PlanContext) -> ProcessSteps:
     policy = TreePolicy(
         candidates=orphans,
         stays=lambda process: _kept_by(process, inferred[process.id], context),
+        uses=context.process_context.uses,
         stays_after_all=is_new,
         reasons=_REASONS,
         own_pid=context.process_context.own_pid,
@@ -82,9 +84,7 @@ def _kept_by(process: Process, inferred: bool, context: PlanContext) -> str:
     """Say what of the process itself keeps it, and what would let it go; "" for nothing."""
     if why := _not_ours(process, context) or _still_at_home(process, context):
         return why
-    if inferred:
-        return "only seems orphaned, as its pipes may not be read: root can tell"
-    return stays_as_it_listens(process, context.process_context.listening)
+    return "only seems orphaned, as its pipes may not be read: root can tell" if inferred else ""
 
 
 def _not_ours(process: Process, context: PlanContext) -> str:
@@ -97,7 +97,7 @@ def _not_ours(process: Process, context: PlanContext) -> str:
 
 
 def _still_at_home(process: Process, context: PlanContext) -> str:
-    """Say whether a container or a unit that is up answers for it."""
+    """Say whether a container, a scope that it has moved to, or a unit that is up answers for it."""
     place = process.placement
     if place.home is Home.CONTAINER:
         return f"in container {place.container_id[:_ID]}: for its own tools to end"
@@ -107,7 +107,9 @@ def _still_at_home(process: Process, context: PlanContext) -> str:
             return f"in {place.unit.name}, which is not watched: add that to units.patterns in the config"
         if is_up(unit):
             return f"in {unit.id.name}, which is up: goes when that is stopped"
-    owner = context.owner_of(process)
+    owner = context.owners.of(process)
+    if owner is not None and (elsewhere := lives_elsewhere(place, owner.unit)):
+        return f"of {owner.unit.name}, and lives in {elsewhere} by now: for whoever started that to end"
     if owner is not None and owner.present is not False and is_up(context.units[owner.unit]):
         return f"of {owner.unit.name}, which is up: goes when that is stopped"
     return ""
@@ -115,7 +117,7 @@ def _still_at_home(process: Process, context: PlanContext) -> str:
 
 def _take_trackers(context: PlanContext, steps: ProcessSteps) -> None:
     """End a tracker only after all others that hold its pipe: it then cleans up and ends by itself, or hangs."""
-    states = context.view.facts.trackers
+    states, uses = context.view.facts.trackers, context.process_context.uses
     ready, waiting = ({step.process.id for step in these} for these in (steps.ready, steps.waiting))
     for tracker_id, state in sorted(states.value.items()) if isinstance(states, Ok) else ():
         tracker = context.table.of(tracker_id)
@@ -130,14 +132,14 @@ def _take_trackers(context: PlanContext, steps: ProcessSteps) -> None:
         why = (
             _not_ours(tracker, context)
             or _still_at_home(tracker, context)
-            or tracker_stays(tracker, ready | waiting, _REASONS, context.table)
+            or tracker_stays(tracker, ready | waiting, _REASONS, context.table, uses)
         )
         if not why and not context.was_planned(tracker, Condition.TRACKER):
             why = "not orphaned at the first look: clean again"
         if why:
             steps.skipped.append(_skip(tracker, why, context))
             continue
-        into = steps.waiting if tracker_stays(tracker, ready, _REASONS, context.table) else steps.ready
+        into = steps.waiting if tracker_stays(tracker, ready, _REASONS, context.table, uses) else steps.ready
         into.append(_ending(tracker, Condition.TRACKER, _TRACKER, context))
 
 
@@ -145,7 +147,7 @@ def _leftovers(context: PlanContext, known: Collection[ProcessId]) -> Iterator[S
     for process in context.table.by_pid.values():
         if process.id in known or process.zombie or process.role is Role.TRACKER:
             continue
-        owner = context.owner_of(process)
+        owner = context.owners.of(process)
         if owner is None or owner.present is not False or not context.wants(process, Condition.LEFTOVER):
             continue
         why = f"of an ended run of {owner.unit.name}, but no orphan: for that unit's guard to end, with --reap"

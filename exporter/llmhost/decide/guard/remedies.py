@@ -4,31 +4,24 @@ It has to be proven that they are of such a run (derive/unit_membership), and th
 clean-up, these processes need not be orphans, nor be watched for a while, as their run has ended.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from llmhost.config.schema import Policy
-from llmhost.decide import process_trees
 from llmhost.decide.cleanup.context import unread
 from llmhost.decide.cleanup.segments import REPORTED_ONLY
 from llmhost.decide.cleanup.steps import Condition, Ending, Removal, Skipped
 from llmhost.decide.guard.trouble import lasts
-from llmhost.decide.process_trees import (
-    KeepReasons,
-    Listening,
-    TreePolicy,
-    judged_trees,
-    stays_as_it_listens,
-    tracker_stays,
-)
+from llmhost.decide.in_use import Uses, lives_elsewhere
+from llmhost.decide.process_trees import KeepReasons, TreePolicy, judged_trees, tracker_stays
 from llmhost.derive.activation import activation_began, is_up
 from llmhost.derive.parentage import ancestors
 from llmhost.derive.segment_age import CLOCK_SECONDS, latest_change
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.derive.unit_membership import UnitMemberships
 from llmhost.model.history.history import History
-from llmhost.model.ids import ProcessId, UnitId
-from llmhost.model.process import Home, Process, ProcessTable, Role
+from llmhost.model.ids import ProcessId, RunId, UnitId
+from llmhost.model.process import Process, ProcessTable, Role
 from llmhost.model.reading import Ok
 from llmhost.model.segment import SharedMemory
 from llmhost.model.snapshot import Snapshot
@@ -38,6 +31,7 @@ _OF_ENDED_RUN = "of an ended run"
 _REASONS = KeepReasons(
     above="below it is {}, which stays",
     shares_pipe="shares a pipe with {}, which stays",
+    tied="works with {}, which stays",
     tracker_held="{} stays, and it ends by itself after that",
     tracker_above="{} stays, and it ends by itself after that",
     tracker_unknown="who else holds its pipe cannot be told",
@@ -73,8 +67,10 @@ class Reaping:
     skipped: list[Skipped] = field(default_factory=list)
 
 
-def starting_unit(snapshot: Snapshot, history: History, unit: UnitId, own_pid: int) -> StartingUnit:
-    """Find the unit of the guard at `own_pid`. Raises UnprovenError.
+def starting_unit(
+    snapshot: Snapshot, history: History, unit: UnitId, own_pid: int, ended_sessions: frozenset[int] = frozenset()
+) -> StartingUnit:
+    """Find the unit of the guard at `own_pid`; `ended_sessions` as of the pass before. Raises UnprovenError.
 
     Its start must be under way: only then all that is older is of an ended run, however long ago systemd and /proc
     were read.
@@ -93,26 +89,40 @@ def starting_unit(snapshot: Snapshot, history: History, unit: UnitId, own_pid: i
     return StartingUnit(
         unit=found,
         owners=UnitMemberships(
-            units=by_id, processes=processes.value, host=host.value, process_runs=history.process_runs
+            units=by_id,
+            processes=processes.value,
+            host=host.value,
+            process_runs=history.process_runs,
+            ended_sessions=ended_sessions,
         ),
         history=history,
         own_pid=own_pid,
     )
 
 
-def to_ask_for_listeners(own: StartingUnit) -> tuple[Process, ...]:
-    """Give the processes whose listening sockets a decision depends on."""
-    running = (process for process in _ended(own, []) if process.role is not Role.TRACKER)
-    return tuple(process_trees.to_ask_for_listeners(running))
+def to_ask_for_use(own: StartingUnit) -> tuple[Process, ...]:
+    """Give the processes of which a decision depends on whether they are in use."""
+    return tuple(_ended(own, []))
 
 
-def reaping(own: StartingUnit, listening: Listening, before: Collection[ProcessId]) -> Reaping:
+def sessions_of_ended(own: StartingUnit) -> frozenset[int]:
+    """Give the sessions to remember: what one that is ended now has just made, and nobody is left to prove it."""
+    return frozenset(process.session for process in _ended(own, []) if process.placement.unit == own.unit.id)
+
+
+def runs_of_ended(own: StartingUnit) -> Mapping[ProcessId, RunId]:
+    """Give the runs to remember, for when a parent that proves them is gone; which of the ended ones is not known."""
+    return {process.id: RunId(unit=own.unit.id, invocation_id="") for process in _ended(own, [])}
+
+
+def reaping(own: StartingUnit, uses: Uses, before: Collection[ProcessId]) -> Reaping:
     """Decide on every process of an ended run. `before` were ended, or tried to: never twice the same."""
     steps = Reaping()
     found = [process for process in _ended(own, steps.skipped) if process.id not in before]
     policy = TreePolicy(
         candidates=[process for process in found if process.role is not Role.TRACKER],
-        stays=lambda process: stays_as_it_listens(process, listening),
+        stays=lambda _: "",
+        uses=uses,
         reasons=_REASONS,
         own_pid=own.own_pid,
     )
@@ -124,7 +134,7 @@ def reaping(own: StartingUnit, listening: Listening, before: Collection[ProcessI
     going = {ending.process.id for ending in steps.endings}
     for tracker in found:
         if tracker.role is Role.TRACKER:
-            why = tracker_stays(tracker, going, _REASONS, own.table)
+            why = tracker_stays(tracker, going, _REASONS, own.table, uses)
             if why:
                 steps.skipped.append(_skip(tracker, why, own))
             else:
@@ -168,12 +178,10 @@ def _ended(own: StartingUnit, skipped: list[Skipped]) -> list[Process]:
         owner = None if process.zombie or process.kernel_thread else own.owners.of(process)
         if owner is None or owner.unit != own.unit.id or owner.present or process.id.pid in above:
             continue
-        place = process.placement
         if owner.present is None:
             skipped.append(_skip(process, "whether it is of an ended run cannot be told by the clocks", own))
-        elif place.unit not in {None, own.unit.id} or place.home is Home.CONTAINER:
-            where = place.unit.name if place.unit is not None else "a container"
-            skipped.append(_skip(process, f"lives in {where} by now", own))
+        elif elsewhere := lives_elsewhere(process.placement, own.unit.id):
+            skipped.append(_skip(process, f"lives in {elsewhere} by now", own))
         else:
             found.append(process)
     return sorted(found, key=lambda process: process.id.pid)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from llmhost.derive.activation import is_up, main_process
 from llmhost.derive.history.bounds import MAX_PROCESSES, newest
 from llmhost.derive.orphans import orphan_conditions, processes_read_at
+from llmhost.derive.parentage import ancestors
 from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
 from llmhost.model.reading import NotApplicable, Ok
@@ -14,10 +15,11 @@ from llmhost.model.snapshot import Snapshot
 def next_process_runs(before: Mapping[ProcessId, RunId], snapshot: Snapshot) -> Mapping[ProcessId, RunId]:
     """Add the run of processes that are seen for the first time, as far as they matter.
 
-    Those are processes of engines, children of multiprocessing, and holders of GPU memory. A process is of its unit's
-    present run for certain where the unit's main process lives and is not younger: the units may have been read before
-    or after the processes, in another run. A process is dropped when it is gone and the driver does not list it either:
-    the driver may keep a process's memory for a while after its end.
+    Those are processes of engines, children of multiprocessing, holders of GPU memory, and all below a process of a run
+    that has ended. A process is of the run that an ancestor of it was seen in; and of its unit's present run for
+    certain where the unit's main process lives and nothing above it in the unit is older: the units may have been read
+    before or after the processes, in another run. A process is dropped when it is gone and the driver does not list it
+    either: the driver may keep a process's memory for a while after its end.
     """
     if not isinstance(snapshot.processes, Ok):
         return before
@@ -26,13 +28,40 @@ def next_process_runs(before: Mapping[ProcessId, RunId], snapshot: Snapshot) -> 
     if holders is not None:
         runs = {process: run for process, run in before.items() if _is_there(process, table, holders)}
     mains = _mains(snapshot, table)
+    seen = dict(runs)
     for process in table.by_pid.values():
         main = mains.get(process.placement.unit) if process.placement.unit is not None else None
         if main is None or process.id in runs or process.zombie or process.id.start_ticks < main[0].id.start_ticks:
             continue
-        if process.engine or process.role is not Role.OTHER or process.id in (holders or ()):
-            runs[process.id] = main[1]
+        run = _run_by_descent(process, *main, seen, table)
+        matters = process.engine or process.role is not Role.OTHER or process.id in (holders or ())
+        if run is not None and (matters or run != main[1]):
+            runs[process.id] = run
     return newest(runs, MAX_PROCESSES)
+
+
+def _run_by_descent(
+    process: Process, main: Process, run: RunId, seen: Mapping[ProcessId, RunId], table: ProcessTable
+) -> RunId | None:
+    """Find the run of a process that is not older than its unit's main process; None where it may be of another one.
+
+    What is older than the main process and not above it may have been left by the run before.
+    """
+    for above in (process, *ancestors(process, table)):
+        if above.id == main.id:
+            return run
+        if above.id in seen:
+            return seen[above.id]
+        if above.placement.unit == run.unit and above.id.start_ticks < main.id.start_ticks:
+            return None
+    older = (
+        other
+        for other in table.by_pid.values()
+        if other.session == process.session
+        and other.placement.unit == run.unit
+        and other.id.start_ticks < main.id.start_ticks
+    )
+    return None if process.session != main.session and any(older) else run
 
 
 def next_orphan_since(before: Mapping[ProcessId, float], snapshot: Snapshot) -> Mapping[ProcessId, float]:

@@ -65,10 +65,10 @@ def parse_listeners(lines: Iterable[str]) -> Iterator[Listener]:
         if len(fields) < 10 or fields[3] != _LISTEN or number > _MOST_LISTENERS:  # noqa: PLR2004 - up to the inode
             return
         address, _, port = fields[1].partition(":")
-        yield Listener(address=_address(address), port=int(port, 16), uid=int(fields[7]), inode=int(fields[9]))
+        yield Listener(address=parse_address(address), port=int(port, 16), uid=int(fields[7]), inode=int(fields[9]))
 
 
-def _address(text: str) -> str:
+def parse_address(text: str) -> str:
     """Read an address of hexadecimal words, each in the machine's byte order."""
     data = bytes.fromhex(text)
     words = struct.unpack(f"={len(data) // 4}I", data)

@@ -1,0 +1,5 @@
+"""What processes have to do with others, read before they may be ended: their sockets and debuggers.
+
+`read` puts it together. `descriptors` reads a process's sockets, `ip` the kernel's tables of TCP and UDP, `unix` asks
+the kernel for Unix sockets and who is at their other ends. All is of our own network namespace alone.
+"""

@@ -1,0 +1,119 @@
+"""The sockets that a process has open, and its debugger: /proc/PID/fd and status (proc(5), sockfs)."""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmhost.model.ids import ProcessId
+from llmhost.sources.procfs_files import DIRECTORY_FLAGS, ENDED_ERRNOS, links_in, opened_process, parse_stat, small_file
+
+_PROTOCOL = "system.sockprotoname"  # net/socket.c: TCP, UDPv6, UNIX-STREAM, NETLINK, AF_VSOCK, …
+_SOCKET, _END = "socket:[", "]"
+_TRACER = b"\nTracerPid:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSocket:
+    inode: int
+    protocol: str  # "" where the kernel does not say
+    descriptors: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptors:
+    sockets: tuple[OpenSocket, ...] = ()
+    tracer: int = 0  # the pid of what traces one of its threads; 0: nothing does
+    in_our_network: bool = True
+
+
+def read_descriptors(procfs: Path, process: ProcessId) -> Descriptors:
+    """Read those of exactly this process; none where it has ended.
+
+    Raises PermissionError where we may not see them; other OSError, ValueError or IndexError where reading fails.
+    """
+    root = procfs / str(process.pid)
+    try:
+        with opened_process(root, process.start_ticks) as directory:
+            tracer = _tracer(directory)
+            inodes = _inodes(directory)
+            return Descriptors(
+                sockets=_sockets(root, inodes),
+                tracer=tracer,
+                in_our_network=not inodes or os.readlink("ns/net", dir_fd=directory) == _our_network(procfs),
+            )
+    except OSError:
+        if _has_ended(root, process.start_ticks):
+            return Descriptors()
+        raise
+
+
+def _has_ended(root: Path, start_ticks: int) -> bool:
+    try:
+        stat = parse_stat(small_file(str(root / "stat"), None))
+    except OSError as error:
+        return error.errno in ENDED_ERRNOS
+    return stat.start_ticks != start_ticks or stat.state in "ZX"
+
+
+def held_among(procfs: Path, process: ProcessId, inodes: frozenset[int]) -> frozenset[int]:
+    """Give those of these sockets that a process has open; none where that cannot be seen."""
+    try:
+        with opened_process(procfs / str(process.pid), process.start_ticks) as directory:
+            return inodes.intersection(_inodes(directory).values())
+    except (OSError, ValueError, IndexError):
+        return frozenset()
+
+
+def _inodes(directory: int) -> Mapping[int, int]:
+    """Give descriptor → inode of a process's sockets. Raises OSError."""
+    try:
+        descriptors = os.open("fd", DIRECTORY_FLAGS, dir_fd=directory)
+    except FileNotFoundError as error:
+        small_file("stat", directory)  # fails too when the process has ended
+        raise PermissionError(error.errno, "its descriptors are not shown") from error
+    try:
+        return {
+            int(name): int(target[len(_SOCKET) : -len(_END)])
+            for name, target in links_in(descriptors, os.listdir(descriptors))  # noqa: PTH208 - of an open directory
+            if target.startswith(_SOCKET) and target.endswith(_END)
+        }
+    finally:
+        os.close(descriptors)
+
+
+def _sockets(root: Path, inodes: Mapping[int, int]) -> tuple[OpenSocket, ...]:
+    protocols: dict[int, str] = {}
+    descriptors: dict[int, set[int]] = {}
+    for descriptor, inode in inodes.items():
+        try:
+            protocols[inode] = os.getxattr(root / "fd" / str(descriptor), _PROTOCOL).rstrip(b"\0").decode()
+        except OSError:  # closed meanwhile, or a kernel that does not say
+            protocols.setdefault(inode, "")
+        descriptors.setdefault(inode, set()).add(descriptor)
+    return tuple(
+        OpenSocket(inode=inode, protocol=protocol, descriptors=frozenset(descriptors[inode]))
+        for inode, protocol in protocols.items()
+    )
+
+
+def _tracer(directory: int) -> int:
+    """Find a tracer of one of its threads, each of which has its own (ptrace(2))."""
+    try:
+        threads = os.open("task", DIRECTORY_FLAGS, dir_fd=directory)
+    except FileNotFoundError:
+        return 0
+    try:
+        for thread in os.listdir(threads):  # noqa: PTH208 - of an open directory
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                tracer = int(small_file(f"{thread}/status", threads).split(_TRACER, 1)[1].split(None, 1)[0])
+                if tracer:
+                    return tracer
+    finally:
+        os.close(threads)
+    return 0
+
+
+def _our_network(procfs: Path) -> str:
+    return os.readlink(procfs / "self/ns/net")  # noqa: PTH115 - a link to no path
