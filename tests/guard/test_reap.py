@@ -97,15 +97,15 @@ def test_what_an_ended_run_has_left_is_ended_and_the_service_starts(host: Host, 
     tree = leaving(host, "vllm-a")
     host.use({0: "80G"}, f"proc 0 {tree.pids['adopted']} mem=79G")
     started_at = host.start("vllm-a")
-    host.says("vllm-a", r"ended leftover \d+ \S+, of an ended run: by SIGKILL", seconds=20)
+    host.says("vllm-a", r"ended leftover \d+ \S+, of an ended run: by SIGKILL", seconds=60)
     until = time.monotonic() + 30
     while tree.living():
         assert time.monotonic() < until, tree.living()
         time.sleep(0.05)
     assert not tree.has_segment(), "its tracker has ended last, and by itself"
     host.use({0: "600M"})
-    running_at = host.becomes("vllm-a", "running", 20)
-    assert 10 <= running_at - started_at <= 20, "they had 10 s from SIGTERM on"
+    running_at = host.becomes("vllm-a", "running", 60)
+    assert running_at - started_at >= 10, "they had 10 s from SIGTERM on"
     log = host.log("vllm-a")
     for name in PARTS - {"tracker"}:
         assert f"ended leftover {tree.pids[name]} " in log
@@ -140,7 +140,7 @@ def test_one_that_does_not_die_is_named_in_the_last_line(
 ) -> None:
     leaves = "/bin/sh -c 'sleep 1000 & echo $! >/run/a.pid; exec sleep 1001'"
     more = f"KillMode=process\nExecStart=\nExecStart={leaves}\n"
-    host.unit("vllm-a", "0", options="--reap --timeout 20s", more=more)
+    host.unit("vllm-a", "0", options="--reap", more=more)
     host.start("vllm-a")
     pid = content_of(host, "/run/a.pid").strip()
     host.booted.systemctl("kill", "--kill-whom=main", "--signal=SIGKILL", "vllm-a.service")
@@ -148,15 +148,13 @@ def test_one_that_does_not_die_is_named_in_the_last_line(
     let_die = keep_from_dying(pid_here(host, int(pid)))
     host.use({0: "80G"}, f"proc 0 {pid} mem=79G")
     host.start("vllm-a")
-    host.becomes("vllm-a", "failed", 25)
+    stuck = rf"ERROR .*could not end leftover {pid} sleep, of an ended run: SIGKILL does not end it, state \S"
+    host.says("vllm-a", stuck, seconds=60)
+    last = rf"; process {pid} sleep of an ended run does not die, and only a GPU reset or a reboot ends it"
+    host.says("vllm-a", rf"waits for GPU 0 .*{last}")
+    host.booted.systemctl("stop", "vllm-a.service")
+    host.says("vllm-a", rf"ended by SIGTERM after .*: it waited for GPU 0 .*{last}")
     let_die()
-    *_, stuck, last = [line for line in host.log("vllm-a").splitlines() if "ERROR" in line]
-    assert re.search(rf"could not end leftover {pid} sleep, of an ended run: SIGKILL does not end it, state \S", stuck)
-    assert re.search(
-        rf"held after 2[01]\.\d s .*; process {pid} sleep of an ended run does not die, and only a GPU reset or a "
-        r"reboot ends it\. Next step: reset the GPU \(nvidia-smi --gpu-reset\), or reboot$",
-        last,
-    )
 
 
 def pid_here(host: Host, pid: int) -> int:
