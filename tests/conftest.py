@@ -29,6 +29,8 @@ LONG = (
     "guard/test_command.py",
     "hosts/test_hosts.py",
     "guard/test_on_systemd.py",
+    "guard/test_exits.py",
+    "guard/test_admissions.py",
     "guard/test_private_shm.py",
     "hosts/test_schemas.py",
     "page/test_in_chromium.py",
