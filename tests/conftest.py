@@ -32,6 +32,8 @@ LONG = (
     "hosts/test_hosts.py",
     "guard/test_on_systemd.py",
     "guard/test_reap_lock.py",
+    "guard/test_exits.py",
+    "guard/test_admissions.py",
     "guard/test_private_shm.py",
     "guard/test_busy_systemd.py",
     "hosts/test_schemas.py",

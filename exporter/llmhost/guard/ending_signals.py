@@ -8,9 +8,8 @@ import os
 import signal
 from collections.abc import Callable
 from types import FrameType
-from typing import TypeAlias
 
-_Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
+_Handler = Callable[[int, FrameType | None], object] | int | None
 
 # SIGKILL and SIGSTOP cannot be noted. What comes from a fault in the program itself would only come again and again.
 _OF_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}
