@@ -83,7 +83,7 @@ def _install(given: str, system: Path, *, as_user: bool) -> Exit:
     if present == signed(body):
         _say("It is there already.\n")
         return Exit.GOOD
-    _check_it_runs(settings.sandbox.user if as_user else "root")
+    _check_it_runs(settings.sandbox.user if as_user and not is_roots(settings) else "root")
     for note in _notes(shown, own):
         _say(f"Note: {note}\n")
     drop_in.write(body)
