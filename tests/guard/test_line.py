@@ -151,6 +151,13 @@ def test_a_folder_of_libraries_in_a_home_is_refused(line: Line) -> None:
     refused = line.llmhost("guard", "--install", "vllm-line")
     assert refused.returncode == 1
     assert "Environment=LD_LIBRARY_PATH=/opt/cuda/lib64:/home/llm/lib: /home/llm belongs to nobody" in refused.stderr
+    line.unit()
+    line.booted.systemctl("set-environment", "GCONV_PATH=/home/llm/gconv")
+    try:
+        refused = line.llmhost("guard", "--install", "vllm-line")
+    finally:
+        line.booted.systemctl("unset-environment", "GCONV_PATH")
+    assert "systemctl show-environment has GCONV_PATH=/home/llm/gconv: /home/llm belongs to nobody" in refused.stderr
     line.unit("Environment=LD_LIBRARY_PATH=/opt/cuda/lib64")
     assert line.llmhost("guard", "--install", "vllm-line").returncode == 0
     assert line.findings() == []

@@ -1,9 +1,11 @@
 """`llmhost doctor [UNIT…]`: settings of units that will cause trouble, each with its fix."""
 
 import os
+import subprocess
 from collections.abc import Iterator
 
 from llmhost.assemble.host_reader import HostReader
+from llmhost.assemble.unit_settings import read_manager_environment
 from llmhost.cli import terminal
 from llmhost.cli.exits import Exit
 from llmhost.cli.output import complain, write_answer
@@ -46,8 +48,12 @@ def _exposed(view: HostView) -> dict[UnitId, tuple[str, ...]]:
     """Find what others than root may change of guards that run as root; as root, who sees all."""
     if os.geteuid() != 0 or not isinstance(view.facts.units, Ok):
         return {}
-    units = [facts.unit for facts in view.facts.units.value]
-    return {unit.id: tuple(guard_exposures(unit.settings)) for unit in units if unit.settings is not None}
+    units = [facts.unit for facts in view.facts.units.value if facts.guarded]
+    try:
+        manager = read_manager_environment() if units else ()
+    except (OSError, ValueError, LookupError, subprocess.SubprocessError):
+        manager = ()  # root's own: what the units say counts for more
+    return {unit.id: tuple(guard_exposures(unit.settings, manager)) for unit in units if unit.settings is not None}
 
 
 def _not_checked(view: HostView, units: list[UnitId]) -> Iterator[str]:

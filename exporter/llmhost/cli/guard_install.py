@@ -7,10 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import llmhost
 from llmhost.act.drop_ins import SYSTEM, drop_in_of, installed, is_as_written, signed
-from llmhost.assemble.unit_settings import read_unit_settings
+from llmhost.assemble.unit_settings import read_manager_environment, read_unit_settings
 from llmhost.cli.exits import Exit
 from llmhost.cli.output import UnwritableError, complain, write_answer
 from llmhost.cli.requests import InstallRequest
@@ -20,6 +21,8 @@ from llmhost.derive.command import is_guard
 from llmhost.guard.exposure import ANY_INSTANCE, environment_exposures, is_roots, python_exposures
 from llmhost.model.unit import UnitSettings
 from llmhost.runtime.trusted_path import emptied_folder
+
+T = TypeVar("T")
 
 _SYSTEMCTL_SECONDS = 30.0
 _RELOAD_SECONDS = 180.0  # generators may take their time; systemctl gives up by itself before that
@@ -81,7 +84,7 @@ def _install(given: str, system: Path, *, as_user: bool) -> Exit:
     if present == signed(body):
         _say("It is there already.\n")
         return Exit.GOOD
-    _check_it_runs(settings.sandbox.user if as_user else "root")
+    _check_it_runs(settings.sandbox.user if as_user and not is_roots(settings) else "root")
     for note in _notes(shown, own):
         _say(f"Note: {note}\n")
     drop_in.write(body)
@@ -131,10 +134,14 @@ def _check_root(system: Path) -> None:
 
 
 def _settings_of(instance: str) -> UnitSettings:
+    return _of_systemd(f"the settings of {instance}", lambda: read_unit_settings(instance))
+
+
+def _of_systemd(what: str, read: Callable[[], T]) -> T:
     try:
-        return read_unit_settings(instance)
+        return read()
     except (OSError, ValueError, LookupError, subprocess.SubprocessError) as error:
-        raise _CannotError(f"the settings of {instance} cannot be read by busctl: {error}") from error
+        raise _CannotError(f"systemd cannot be asked for {what}, by busctl: {error}") from error
 
 
 def _refusal(settings: UnitSettings, *, as_user: bool) -> str:
@@ -146,7 +153,8 @@ def _refusal(settings: UnitSettings, *, as_user: bool) -> str:
         )
     if as_user and not is_roots(settings):
         return ""
-    exposed = "; ".join((*environment_exposures(settings), *python_exposures(sys.executable)))
+    manager = _of_systemd("its environment", read_manager_environment)
+    exposed = "; ".join((*environment_exposures(settings, manager), *python_exposures(sys.executable)))
     if not exposed:
         return ""
     way_out = "" if is_roots(settings) else ", or let the guard be the service's user, by --as-user"

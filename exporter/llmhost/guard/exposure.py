@@ -9,13 +9,15 @@ import os
 import pwd
 import shlex
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from llmhost.derive.command import is_guard
 from llmhost.guard.loader_variables import changeable_variables
 from llmhost.model.unit import UnitSettings
 from llmhost.runtime.trusted_path import emptied_folder, hops, is_closed, who_may_change, who_may_change_below
+
+Variables = Iterable[tuple[str, str]]
 
 # Stands for the instance of a template that is to come: it may be any.
 ANY_INSTANCE = "llmhostAnyInstance"
@@ -28,26 +30,28 @@ _WHERE_IT_IMPORTS_FROM = (
 )
 
 
-def guard_exposures(settings: UnitSettings) -> Iterator[str]:
-    """Look at the lines of a unit that run its guard as root."""
+def guard_exposures(settings: UnitSettings, manager: Variables = ()) -> Iterator[str]:
+    """Look at the lines of a unit that run its guard as root; `manager` is the environment that each unit gets."""
     found = False
     for command, prefix in zip(settings.exec_start_pre, settings.exec_start_pre_prefixes, strict=False):
         if is_guard(command) and ("+" in prefix or "!" in prefix or is_roots(settings)):
             found = True
             yield from command_exposures(command, settings)
     if found:
-        yield from environment_exposures(settings)
+        yield from environment_exposures(settings, manager)
 
 
 def is_roots(settings: UnitSettings) -> bool:
     return settings.sandbox.user in {"", "root", "0"} and not settings.sandbox.dynamic_user
 
 
-def environment_exposures(settings: UnitSettings) -> Iterator[str]:
-    """Look at Environment= and EnvironmentFile=. PassEnvironment= has the manager's variables, which are root's."""
+def environment_exposures(settings: UnitSettings, manager: Variables = ()) -> Iterator[str]:
+    """Look at the manager's variables, PassEnvironment= among them, Environment= and EnvironmentFile=."""
     if settings.sandbox.root and (why := who_may_change(settings.sandbox.root)):
         yield f"RootDirectory= or RootImage=, which hold in spite of +: {why}"
     folder = _working_directory(settings)
+    for variable in changeable_variables(manager, folder):
+        yield f"systemctl show-environment has {variable}"
     for variable in changeable_variables(settings.environment, folder):
         yield f"Environment={variable}"
     for path in settings.environment_files:

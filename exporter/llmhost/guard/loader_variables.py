@@ -19,17 +19,8 @@ _FOLDERS: Mapping[str, Callable[[str], str]] = {
 # Files, and folders of which one file is read or written.
 _PLACES = frozenset(
     (
-        *(
-            "BASH_ENV",
-            "ENV",
-            "GETCONF_DIR",
-            "HOSTALIASES",
-            "MALLOC_TRACE",
-            "NLSPATH",
-            "RESOLV_HOST_CONF",
-            "TZ",
-            "TZDIR",
-        ),
+        *("BASH_ENV", "ENV", "GETCONF_DIR", "HOSTALIASES", "MALLOC_TRACE"),
+        *("NLSPATH", "RESOLV_HOST_CONF", "TZ", "TZDIR"),
         *("PYTHONHOME", "PYTHONPATH", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX", "PYTHONUSERBASE"),
     )
 )
