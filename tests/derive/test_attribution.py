@@ -194,6 +194,10 @@ def test_of_a_unit_that_waits_to_restart_what_is_left_is_of_the_run_that_has_end
         (8.9, replace(WAITING, inactive_enter_monotonic=9.0), {}, HolderKind.OTHER),
         (9.0, replace(DIRECT, state_change_monotonic=9.0), {}, HolderKind.LEFTOVER),
         (8.9, replace(DIRECT, state_change_monotonic=9.0), {}, HolderKind.OTHER),
+        # it started (8 s) since the end: it may be of a run that systemd is about to tell of, but not for long
+        (9.0, replace(WAITING, inactive_enter_monotonic=8.0), {}, HolderKind.OTHER),
+        (17.9, replace(WAITING, inactive_enter_monotonic=8.0), {}, HolderKind.OTHER),
+        (18.1, replace(WAITING, inactive_enter_monotonic=8.0), {}, HolderKind.LEFTOVER),
         # it was seen in an earlier run
         (9.0, replace(UP, invocation_id="now"), known_as("before"), HolderKind.LEFTOVER),
         (8.9, replace(UP, invocation_id="now"), known_as("before"), HolderKind.OTHER),

@@ -79,8 +79,8 @@ SHOWN = (
     *("Id", "LoadState", "UnitFileState", "ActiveState", "SubState", "Result", "NRestarts", "InvocationID", "MainPID"),
     *("ControlPID", "ExecMainCode", "ExecMainStatus", "StateChangeTimestamp", "ActiveEnterTimestampMonotonic"),
     *("InactiveExitTimestampMonotonic", "InactiveEnterTimestampMonotonic", "ActiveExitTimestampMonotonic"),
-    *("ConditionTimestampMonotonic", "ExecMainStartTimestampMonotonic", "Type", "Restart", "KillMode"),
-    *("SendSIGKILL", "After"),
+    *("ConditionTimestampMonotonic", "ExecMainStartTimestampMonotonic", "Type", "Restart", "RestartMode"),
+    *("KillMode", "SendSIGKILL", "After"),
 )
 
 
@@ -144,6 +144,7 @@ def assert_as_shown(unit: Unit, shown: dict[str, str]) -> None:
     assert unit.settings is not None
     assert unit.settings.service_type == shown["Type"]
     assert unit.settings.restart == shown["Restart"]
+    assert unit.settings.restart_mode == shown.get("RestartMode", "")  # since 254
     assert unit.settings.kill_mode == shown["KillMode"]
     assert unit.settings.send_sigkill is (shown["SendSIGKILL"] == "yes")
     assert list(unit.settings.after) == sorted(shown["After"].split())
@@ -188,6 +189,7 @@ def test_a_unit_that_hangs_before_its_start(host: Booted, source: SystemdSource)
         kill_mode="control-group",
         send_sigkill=True,
         after=unit.settings.after,  # as shown
+        restart_mode=unit.settings.restart_mode,
         restart_delay_seconds=0.1,
         start_timeout_seconds=None,
         stop_timeout_seconds=90.0,
@@ -223,6 +225,7 @@ def test_an_instance_of_a_template_with_an_escaped_name(host: Booted, source: Sy
         kill_mode="mixed",
         send_sigkill=False,
         after=unit.settings.after,  # as shown
+        restart_mode=unit.settings.restart_mode,
         restart_delay_seconds=10.0,
         start_timeout_seconds=300.0,
         stop_timeout_seconds=2.0,

@@ -37,6 +37,7 @@ def test_the_sandbox_of_a_unit_and_its_limits_are_read_as_they_were_written(boot
     booted_systemd.systemctl("start", "confined.service", check=False)  # so that it is loaded, whatever becomes of it
     with source_at(booted_systemd.bus_address, "confined.service", root=booted_systemd.root) as source:
         (unit,) = read(source).units
+    since_257 = booted_systemd.show("confined.service", "ProtectControlGroupsEx", "PrivatePIDs")
     booted_systemd.systemctl("stop", "confined.service")
     found = unit.settings
     assert found is not None
@@ -49,6 +50,8 @@ def test_the_sandbox_of_a_unit_and_its_limits_are_read_as_they_were_written(boot
         protect_proc="invisible",
         proc_subset="pid",
         protect_system="strict",
+        protect_control_groups=since_257.get("ProtectControlGroupsEx", ""),
+        private_pids=since_257.get("PrivatePIDs", ""),
         read_write_paths=("/srv",),
         address_families=("AF_INET", "AF_INET6"),
         families_are_allowed=True,

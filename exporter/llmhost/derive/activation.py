@@ -5,6 +5,7 @@ from llmhost.model.process import Process, ProcessTable
 from llmhost.model.unit import Unit
 
 _OBSERVATION_SECONDS = 60.0  # none takes as long: times further apart are of two clocks
+_SIGNAL_SECONDS = 10.0  # by which a busy systemd's signal may be late
 _UP = frozenset({"active", "reloading", "refreshing", "deactivating", "activating"})
 
 
@@ -67,6 +68,16 @@ def run_changed_since(unit: Unit, at: float | None) -> bool:
     """
     changed = activation_began(unit) if is_up(unit) else _ended_by(unit)
     return at is not None and changed is not None and at < changed < at + _OBSERVATION_SECONDS
+
+
+def may_be_of_a_later_run(process: Process, unit: Unit, host: Host, read_at: float | None) -> bool:
+    """Say whether a process, read at that time, may be of a run which systemd's signals had not told of yet."""
+    ended = None if is_up(unit) else _ended_by(unit)
+    if ended is None or read_at is None:
+        return False
+    tick = 1 / host.ticks_per_second
+    started = process.id.start_ticks * tick - host.boottime_ahead_seconds
+    return started + tick >= ended and -tick <= read_at - started < _SIGNAL_SECONDS
 
 
 def _ended_by(unit: Unit) -> float | None:

@@ -9,7 +9,13 @@ tells: it passes from parent to child, no process can join one, and systemd give
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from llmhost.derive.activation import is_of_present_activation, is_up, main_process, run_changed_since
+from llmhost.derive.activation import (
+    is_of_present_activation,
+    is_up,
+    main_process,
+    may_be_of_a_later_run,
+    run_changed_since,
+)
 from llmhost.derive.parentage import ancestors
 from llmhost.model.host import Host
 from llmhost.model.ids import ProcessId, RunId, UnitId
@@ -43,12 +49,17 @@ class UnitMemberships:
 
         Processes are read before systemd's units, as they say which units to read. Of a process that was there before
         the unit's present run began, or before its last one had ended, it is not known whether it has outlived its run.
+        And one that came after the end of the last run, with all above it, may be of a run that is not known yet.
         """
         found = self._by_what_was_read(process)
         if found is None or found.present is not False:
             return found
-        may_have_ended = run_changed_since(self.units[found.unit], self.processes.read_at_monotonic)
-        return replace(found, present=None) if may_have_ended else found
+        unit, read_at = self.units[found.unit], self.processes.read_at_monotonic
+        above = (one for one in ancestors(process, self.processes) if one.placement.unit == found.unit)
+        unproven = run_changed_since(unit, read_at) or all(
+            may_be_of_a_later_run(one, unit, self.host, read_at) for one in (process, *above)
+        )
+        return replace(found, present=None) if unproven else found
 
     def _by_what_was_read(self, process: Process) -> UnitMembership | None:
         """Find it as if processes and units had been read at one time.
