@@ -178,6 +178,7 @@ def test_a_head_has_a_bound(serve: Starter) -> None:
     server = serve(timeout_seconds=60)
     assert status(server, start + b"a" * (32768 - len(start) - len(end)) + end) == 200
     assert status(server, start + b"a" * (32768 - len(start))) == 431
+    assert status(server, b"GET / HTTP/1.0\r\n" + (b"X: " + b"a" * 1000 + b"\r\n") * 33) == 431
 
 
 def test_the_number_of_headers_has_a_bound(serve: Starter) -> None:
