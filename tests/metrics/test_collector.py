@@ -186,10 +186,7 @@ def test_a_watched_start_gives_its_duration_and_the_budget_of_the_next() -> None
     endpoint = "http://127.0.0.1:8000"
     answered = EngineAnswer(unit=UnitId("vllm.service"), engine="vllm", endpoint=endpoint, samples=Ok(()))
     units = [unit(settings=settings("vllm serve m")), unit("other.service")]
-    taken = replace(
-        snapshot(gpus=[], processes=[], units=units),
-        engines=Ok(EnginesReport(answers=(answered,))),
-    )
+    taken = replace(snapshot(gpus=[], processes=[], units=units), engines=Ok(EnginesReport(answers=(answered,))))
     ready = Readiness(invocation_id="a", start_seen=True, seconds={endpoint: 700.0}, past_seconds=(700.0,))
     found = samples(exposition(taken, history=History(readiness={UnitId("vllm.service"): ready})))
     unit_labels = (("manager", "system"), ("unit", "vllm.service"))

@@ -7,17 +7,7 @@ import socket
 import time
 
 import pytest
-from tests.fakes.http_peers import (
-    Starter,
-    connect,
-    exchanged,
-    get,
-    large,
-    received,
-    serve,
-    server_threads,
-    until,
-)
+from tests.fakes.http_peers import Starter, connect, exchanged, get, large, received, serve, server_threads, until
 
 from llmhost.serve.routes import Request, Response
 

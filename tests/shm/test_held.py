@@ -10,17 +10,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.needs import needs, needs_root
 from tests.fakes.opened import open_to_all
-from tests.fakes.shm import (
-    Child,
-    Children,
-    ShownProcesses,
-    by_path,
-    holders,
-    mounted,
-    observe,
-    source,
-    these,
-)
+from tests.fakes.shm import Child, Children, ShownProcesses, by_path, holders, mounted, observe, source, these
 
 from llmhost.model.segment import SegmentKind
 
