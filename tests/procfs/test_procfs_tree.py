@@ -133,11 +133,30 @@ def test_no_directory_and_an_empty_one_are_no_procfs(tmp_path: Path) -> None:
         assert error_of(lambda source=source: source.read(float("inf"))).cause is Cause.NO_PROCFS  # type: ignore[misc]
 
 
+def test_outside_of_the_hosts_pid_namespace_nothing_is_read(tmp_path: Path) -> None:
+    write_proc(tmp_path, [old(10)], pid_namespace=4026532281)
+    error = error_of(lambda: ProcfsSource(procfs=tmp_path, trust_pid_namespace=False).read(float("inf")))
+    assert error.cause is Cause.PID_NAMESPACE
+    assert "pid:[4026532281]" in error.detail
+    assert "host.pid_namespace" in error.detail
+
+
 def test_a_procfs_that_does_not_know_us_is_not_the_one_of_our_pid_namespace(tmp_path: Path) -> None:
     write_proc(tmp_path, [old(10)])
     (tmp_path / "self/ns/pid").unlink()
     error = error_of(lambda: ProcfsSource(procfs=tmp_path, trust_pid_namespace=False).read(float("inf")))
     assert error.cause is Cause.PID_NAMESPACE
+
+
+@pytest.mark.parametrize(("broken", "how"), [("1", "is not listed"), ("1/stat", "cannot be read")])
+def test_a_procfs_that_hides_process_1_hides_others_too_and_gives_no_table(
+    tmp_path: Path, broken: str, how: str
+) -> None:
+    tree = Tree(tmp_path, [old(10)])
+    (tmp_path / broken).rename(tmp_path / "elsewhere")
+    error = error_of(tree.read)
+    assert error.cause is Cause.NO_PERMISSION
+    assert how in error.detail
 
 
 def test_a_read_past_its_deadline_says_how_far_it_came_and_names_the_process_it_waits_for(tmp_path: Path) -> None:
