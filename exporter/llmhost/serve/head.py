@@ -5,7 +5,9 @@ import re
 import socket
 import time
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
+
+from llmhost.runtime.deadline import Deadline, DeadlineStream
 
 LONGEST_LINE_BYTES: Final = 8 << 10
 LONGEST_HEAD_BYTES: Final = 32 << 10
@@ -22,22 +24,9 @@ class RequestError(Exception):
     """The arguments are the status and the reason. Nothing more can be read from the connection."""
 
 
-class _Receiver(io.RawIOBase):
-    """What a client sends, until a deadline."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
-        self.deadline = 0.0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override] # any buffer, which has no type in 3.11
-        remaining_seconds = self.deadline - time.monotonic()
-        if remaining_seconds <= 0:
-            raise TimeoutError
-        self._socket.settimeout(remaining_seconds)
-        if received_bytes := self._socket.recv_into(buffer):
+class _Stream(DeadlineStream):
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
+        if received_bytes := super().readinto(buffer):
             return received_bytes
         raise ConnectionAbortedError
 
@@ -49,15 +38,15 @@ class HeadReader(io.BufferedReader):
     TimeoutError after the deadline.
     """
 
-    raw: _Receiver
+    raw: _Stream
     target: str  # of the last request line: path and query, percent-encoded
 
     def __init__(self, sock: socket.socket) -> None:
-        super().__init__(_Receiver(sock), RECEIVE_BYTES)
+        super().__init__(_Stream(sock, Deadline(0.0)), RECEIVE_BYTES)
 
     def wait(self, seconds: float) -> None:
         """Wait for a request's first byte."""
-        self.raw.deadline = time.monotonic() + seconds
+        self.raw.deadline.at = time.monotonic() + seconds
         # Some clients send an empty line after a request (RFC 9112, 2.2).
         while blank := len(received := self.peek(1)) - len(received.lstrip(b"\r\n")):
             self.read(blank)
@@ -65,7 +54,7 @@ class HeadReader(io.BufferedReader):
     def read_request_line(self, head_seconds: float) -> bytes:
         if not self.peek(1)[:1].isalpha():
             raise RequestError(HTTPStatus.BAD_REQUEST, "this is not HTTP")
-        self.raw.deadline = min(self.raw.deadline, time.monotonic() + head_seconds)
+        self.raw.deadline.at = min(self.raw.deadline.at, time.monotonic() + head_seconds)
         line = super().readline(LONGEST_LINE_BYTES)
         self._remaining_bytes = LONGEST_HEAD_BYTES - len(line)
         if not line.endswith(b"\n"):
@@ -94,5 +83,5 @@ class HeadReader(io.BufferedReader):
 
     def drain(self, seconds: float, most_bytes: int) -> None:
         """Take in what still comes."""
-        self.raw.deadline = time.monotonic() + seconds
+        self.raw.deadline.at = time.monotonic() + seconds
         self.read(most_bytes)
