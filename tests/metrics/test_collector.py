@@ -18,7 +18,7 @@ from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.history.history import History, Readiness
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process, Role
-from llmhost.model.reading import Ok
+from llmhost.model.reading import Cause, Failed, Ok, StuckCall
 from llmhost.model.segment import Segment, SegmentId, SegmentKind, SharedMemory
 from llmhost.model.unit import UnitsReport
 
@@ -78,6 +78,13 @@ def test_series_over_the_bound_are_counted_and_the_count_never_goes_back() -> No
     assert sum(name == "llmhost_gpu_up" for name, _ in first) == 10
     assert first[dropped] == 2
     assert samples(made)[dropped] == 4
+
+
+def test_a_stuck_call_is_named() -> None:
+    stuck = Failed(Cause.TIMEOUT, "late", StuckCall("nvmlDeviceGetMemoryInfo", "3", 4.5))
+    found = samples(exposition(replace(HOST, nvml=stuck)))
+    assert found["llmhost_nvml_stuck_call_seconds", (("call", "nvmlDeviceGetMemoryInfo"), ("gpu", "3"))] == 4.5
+    assert not any(name.startswith("llmhost_gpu") for name, _ in found)
 
 
 def test_a_configured_number_of_gpus_is_the_expected_one() -> None:
