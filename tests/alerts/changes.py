@@ -112,10 +112,7 @@ CHANGES: dict[str, list[Change]] = {
         ("|timeout|", "|"),
         ("|http_status", ""),
         ("|http_status", "|http_status|unauthorized"),
-        (
-            f"unless {_ENDPOINT}\n                llmhost_engine_ready_seconds",
-            f"unless on () {NEVER}",
-        ),
+        (f"unless {_ENDPOINT}\n                llmhost_engine_ready_seconds", f"unless on () {NEVER}"),
         ("max_over_time(llmhost_engine_up[1h]) == 1", "max_over_time(llmhost_engine_up[1h]) >= 0"),
         ("max_over_time(llmhost_engine_up[1h]) == 1", NEVER),
         ("[1h:5m]", "[2h:5m]"),

@@ -15,37 +15,13 @@ from llmhost.model.unit import ACTIVE_STATES, SERVICE_RESULTS
 
 # systemd's src/basic/unit-def.c, service_state_table of versions 249 to 257.
 SUB_STATES = frozenset(
-    {
-        "dead",
-        "condition",
-        "start-pre",
-        "start",
-        "start-post",
-        "running",
-        "exited",
-        "reload",
-        "reload-signal",
-        "reload-notify",
-        "reload-post",
-        "refresh-extensions",
-        "refresh-credentials",
-        "mounting",
-        "stop",
-        "stop-watchdog",
-        "stop-sigterm",
-        "stop-sigkill",
-        "stop-post",
-        "final-watchdog",
-        "final-sigterm",
-        "final-sigkill",
-        "failed",
-        "dead-before-auto-restart",
-        "failed-before-auto-restart",
-        "dead-resources-pinned",
-        "auto-restart",
-        "auto-restart-queued",
-        "cleaning",
-    }
+    re.findall(
+        r"\S+",
+        "dead condition start-pre start start-post running exited reload reload-signal reload-notify reload-post "
+        "refresh-extensions refresh-credentials mounting stop stop-watchdog stop-sigterm stop-sigkill stop-post "
+        "final-watchdog final-sigterm final-sigkill failed dead-before-auto-restart failed-before-auto-restart "
+        "dead-resources-pinned auto-restart auto-restart-queued cleaning",
+    )
 )
 # org.freedesktop.systemd1(5), LoadState, and ours.
 LOAD_STATES = frozenset({"stub", "loaded", "not-found", "bad-setting", "error", "merged", "masked"})

@@ -261,11 +261,7 @@ AFTER_INCIDENTS = (
         ),
     ),
     # an engine without metrics
-    Day(
-        name="no-metrics",
-        spans=going_on(*_INCIDENT, _SERVES_AGAIN, *_BY_HAND),
-        without=("llmhost_engine",),
-    ),
+    Day(name="no-metrics", spans=going_on(*_INCIDENT, _SERVES_AGAIN, *_BY_HAND), without=("llmhost_engine",)),
 )
 
 ALMOST = {

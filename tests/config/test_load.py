@@ -195,10 +195,7 @@ SECTIONS = "units, gpus, policy, host, shm, processes, engines, collectors, web,
             "host: {pid_namespace: trusted}",
             'f:1: host.pid_namespace: "trusted" is no valid choice; did you mean "trust"?',
         ),
-        (
-            "host: {pid_namespace: host}",
-            'f:1: host.pid_namespace: "host" is no valid choice; valid here: auto, trust',
-        ),
+        ("host: {pid_namespace: host}", 'f:1: host.pid_namespace: "host" is no valid choice; valid here: auto, trust'),
         ("web: {listen: 9100}", 'f:1: web.listen: a listen address is [HOST]:PORT; did you mean ":9100"?'),
         (
             "engines: [{unit: vllm-*, url: 'http://x'}]",

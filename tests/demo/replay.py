@@ -27,12 +27,7 @@ SHORTER = 30
 HOST = "gpu-1"
 _PR_SET_PDEATHSIG = 1
 # What is looked for, and the Debian package that has it.
-PROGRAMS = {
-    "prometheus": "prometheus",
-    "alertmanager": "prometheus-alertmanager",
-    "gcc": "gcc",
-    "dbus-daemon": "dbus",
-}
+PROGRAMS = {"prometheus": "prometheus", "alertmanager": "prometheus-alertmanager", "gcc": "gcc", "dbus-daemon": "dbus"}
 PROGRAMS_OF_ROOT = {"systemctl": "systemd", "nsenter": "util-linux", "pgrep": "procps"}
 
 

@@ -40,11 +40,7 @@ def of_visible(value: str, gpus: list[Gpu] = EIGHT, **more: str) -> Reading[tupl
 
 @pytest.mark.parametrize(
     ("names", "found"),
-    [
-        (("0", "5"), uuids(0, 5)),
-        (("GPU-3",), uuids(3)),
-        (("00000000:12:00.0", "13:00.0"), uuids(2, 3)),
-    ],
+    [(("0", "5"), uuids(0, 5)), (("GPU-3",), uuids(3)), (("00000000:12:00.0", "13:00.0"), uuids(2, 3))],
 )
 def test_a_configured_set_names_index_uuid_or_pci_bus_id(
     names: tuple[str, ...], found: Ok[tuple[GpuUuid, ...]]

@@ -139,11 +139,7 @@ def test_a_changed_exec_start_beats_the_arguments_of_a_leftover_server() -> None
 
 def test_leftovers_are_counted_and_zombies_are_not() -> None:
     place = Placement(Home.SERVICE, unit().id)
-    members = [
-        process(10, place, start=950),
-        process(11, place, start=100),
-        process(12, place, start=100, state="Z"),
-    ]
+    members = [process(10, place, start=950), process(11, place, start=100), process(12, place, start=100, state="Z")]
     found = derive(snapshot(processes=members, units=[unit(), unit("vllm@b.service")]), Config(), History()).units
     assert isinstance(found, Ok)
     assert [unit_facts.leftovers for unit_facts in found.value] == [Ok(1), Ok(0)]

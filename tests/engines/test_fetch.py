@@ -34,14 +34,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "mode",
-    [
-        "metrics",
-        "chunked",
-        "unframed",
-        "redirect /metrics/",
-        "redirect http://127.0.0.1:PORT/v1/metrics?x=y",
-    ],
+    "mode", ["metrics", "chunked", "unframed", "redirect /metrics/", "redirect http://127.0.0.1:PORT/v1/metrics?x=y"]
 )
 def test_metrics_are_read_however_they_are_sent(engines: Engines, mode: str) -> None:
     assert engines.answer_of(engines.run(mode).server()).samples == FIVE_TOKENS

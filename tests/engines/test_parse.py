@@ -101,16 +101,8 @@ def test_vllm_0_4_to_0_6_has_no_engine_label_and_a_gpu_cache() -> None:
     ("version", "lines", "ratio"),
     [
         ("0.8", OLD_CACHE, 0.25),
-        (
-            "0.10",
-            OLD_CACHE + NEW_CACHE,
-            0.5,
-        ),
-        (
-            "0.10, in the other order",
-            NEW_CACHE + OLD_CACHE,
-            0.5,
-        ),
+        ("0.10", OLD_CACHE + NEW_CACHE, 0.5),
+        ("0.10, in the other order", NEW_CACHE + OLD_CACHE, 0.5),
         ("0.12", NEW_CACHE, 0.5),
     ],
 )

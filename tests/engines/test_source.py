@@ -8,13 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.fakes.engine_servers import (
-    Engines,
-    answer_of,
-    cause,
-    failure,
-    process_id,
-)
+from tests.fakes.engine_servers import Engines, answer_of, cause, failure, process_id
 from tests.fakes.needs import needs, needs_root
 
 from llmhost.model.engine import EngineAnswer, EngineSample

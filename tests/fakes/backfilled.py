@@ -78,11 +78,6 @@ class Backfilled(Prometheus):
         found: list[dict[str, Any]] = self.api(f"query?{query}")["data"]["result"]
         return found
 
-    def value_at(self, second: float, expression: str) -> float:
-        """Give the one sample's value."""
-        (sample,) = self.at(second, expression)
-        return float(sample["value"][1])
-
     def over(self, start: float, end: float, step: float, expression: str) -> list[dict[str, Any]]:
         """Give the matrix between two seconds of the history."""
         return matrix(self, expression, self.began + start, self.began + end, step)

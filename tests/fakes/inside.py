@@ -4,14 +4,14 @@ with ExporterInside(booted, nvml) as exporter: exporter.starts("vllm.service")
 """
 
 import os
-import re
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from types import TracebackType
 
+from prometheus_client.parser import text_string_to_metric_families
 from tests.fakes.booted import Booted
 from tests.fakes.daemon import Daemon
 from tests.fakes.nvml import FakeNvml
@@ -21,8 +21,6 @@ host: {pid_namespace: trust}
 units: {patterns: ['vllm*.service', 'loop*.service'], discover: false}
 collectors: {shm: false, engine: false}
 """
-_SERIES = re.compile(r"^([a-z_0-9]+)(?:\{(.*)\})? (\S+)$")
-_LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
 
 class NvmlInside(FakeNvml):
@@ -113,16 +111,10 @@ class ExporterInside(Daemon):
 
 def parse(page: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
-    for name, labels, value in _lines(page):
-        found.setdefault(name, {})[labels] = value
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
     return found
-
-
-def _lines(page: str) -> Iterator[tuple[str, tuple[tuple[str, str], ...], float]]:
-    for line in page.splitlines():
-        match = _SERIES.match(line)
-        if match is not None:
-            yield match[1], tuple(sorted(_LABEL.findall(match[2] or ""))), float(match[3])
 
 
 def of(series: Mapping[tuple[tuple[str, str], ...], float], **labels: str) -> dict[tuple[str, ...], float]:

@@ -32,6 +32,17 @@ for line in sys.stdin:
     exec(json.loads(line))
     print(json.dumps(answer), flush=True)
 """
+# mmap(2) itself: Python's keeps a descriptor of its own.
+MMAP = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+def mapped(path, protection, flags, opened=os.O_RDWR):
+    descriptor = os.open(path, opened)
+    assert libc.mmap(None, 4096, protection, flags, descriptor, 0) not in (None, 2**64 - 1)
+    os.close(descriptor)
+"""
 
 
 def at_dev_shm(shm: Path) -> tuple[str, ...]:

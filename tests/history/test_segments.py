@@ -1,7 +1,6 @@
-"""Stale segments: sequences of observations made up at random, against the definition."""
+"""Stale segments: sequences of observations, and what they make of a segment."""
 
 import itertools
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -135,65 +134,6 @@ def test_without_a_history_nothing_is_stale() -> None:
     found = segment_states(shared(Inspected(1e6), Inspected(1e6, HOLDER, inode=6)), {}, NO_PROCESSES, POLICY)
     assert isinstance(found, Ok)
     assert list(found.value.values()) == [SegmentState.UNHELD, SegmentState.LIVE]
-
-
-def expected(history: list[Inspected | None]) -> SegmentState:
-    """Define it anew: stale after an unbroken row of observations of the same, unchanged segment, long enough."""
-    last = history[-1]
-    assert last is not None
-    if last.holders is None:
-        return SegmentState.UNKNOWN
-    if last.holders:
-        return SegmentState.LIVE
-    row: list[float] = []
-    for inspected in reversed(history):
-        if (
-            inspected is None
-            or inspected.holders is None
-            or inspected.holders
-            or inspected.changed_at != last.changed_at
-        ):
-            break
-        row.append(inspected.at)
-    return SegmentState.STALE if max(row) - min(row) >= GRACE_SECONDS else SegmentState.UNHELD
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_states_follow_their_definition_whatever_is_observed(seed: int) -> None:
-    chance = random.Random(seed)
-    at = scan = 1000.0
-    histories: dict[int, list[Inspected | None]] = {inode: [] for inode in range(4)}
-    observations: list[Reading[SharedMemory]] = []
-    expected_states: list[dict[int, SegmentState]] = []
-    changed = dict.fromkeys(histories, 1.0)
-    for _ in range(80):
-        at += chance.choice([0.1, 5.0, 15.0, 30.0])
-        if chance.random() < 0.05:
-            observations.append(Failed(chance.choice([Cause.TIMEOUT, Cause.UNKNOWN])))
-            if observations[-1] == Failed(Cause.TIMEOUT):
-                for history in histories.values():
-                    history.append(None)
-            expected_states.append({})
-            continue
-        scan = at if chance.random() < 0.6 else scan
-        inspected = []
-        for inode, history in histories.items():
-            kind = chance.random()
-            changed[inode] += kind < 0.05
-            if kind < 0.8:
-                history.append(Inspected(scan, NO_HOLDERS, changed[inode], inode))
-            elif kind < 0.95:
-                history.append(Inspected(at, chance.choice([HOLDER, None]), changed[inode], inode))
-            else:
-                history.append(None)
-            if history[-1] is not None:
-                inspected.append(history[-1])
-        observations.append(shared(*inspected))
-        expected_states.append(
-            {inode: expected(history) for inode, history in histories.items() if history[-1] is not None}
-        )
-    assert states(observations) == expected_states
-    assert SegmentState.STALE in {state for by_inode in expected_states for state in by_inode.values()}
 
 
 @pytest.mark.parametrize(

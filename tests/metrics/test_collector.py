@@ -87,11 +87,6 @@ def test_a_stuck_call_is_named() -> None:
     assert not any(name.startswith("llmhost_gpu") for name, _ in found)
 
 
-def test_a_mismatch_that_init_tells_is_one_although_nothing_else_can_be_read() -> None:
-    found = samples(exposition(replace(HOST, nvml=Failed(Cause.DRIVER_MISMATCH))))
-    assert found["llmhost_driver_mismatch", ()] == 1
-
-
 def test_a_configured_number_of_gpus_is_the_expected_one() -> None:
     assert samples(exposition(HOST))["llmhost_gpus_expected", ()] == 1
     assert samples(exposition(HOST, config=Config(gpus=GpusConfig(expected=8))))["llmhost_gpus_expected", ()] == 8
@@ -186,10 +181,7 @@ def test_a_watched_start_gives_its_duration_and_the_budget_of_the_next() -> None
     endpoint = "http://127.0.0.1:8000"
     answered = EngineAnswer(unit=UnitId("vllm.service"), engine="vllm", endpoint=endpoint, samples=Ok(()))
     units = [unit(settings=settings("vllm serve m")), unit("other.service")]
-    taken = replace(
-        snapshot(gpus=[], processes=[], units=units),
-        engines=Ok(EnginesReport(answers=(answered,))),
-    )
+    taken = replace(snapshot(gpus=[], processes=[], units=units), engines=Ok(EnginesReport(answers=(answered,))))
     ready = Readiness(invocation_id="a", start_seen=True, seconds={endpoint: 700.0}, past_seconds=(700.0,))
     found = samples(exposition(taken, history=History(readiness={UnitId("vllm.service"): ready})))
     unit_labels = (("manager", "system"), ("unit", "vllm.service"))

@@ -7,14 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.fakes.nvml_reader import (
-    Driver,
-    Reader,
-    calls_in,
-    eventually,
-    holders_of,
-    memory_of,
-)
+from tests.fakes.nvml_reader import Driver, Reader, calls_in, eventually, holders_of, memory_of
 
 from llmhost.model.gpu import Gpu
 from llmhost.model.reading import Cause, Failed, NotApplicable

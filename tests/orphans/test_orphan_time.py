@@ -3,13 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from tests.fakes.orphan_trees import (
-    CHILD_PIPES,
-    INIT,
-    SERVICE,
-    SPAWN,
-    run,
-)
+from tests.fakes.orphan_trees import CHILD_PIPES, INIT, SERVICE, SPAWN, run
 from tests.fakes.values import GIB, gpu, held, snapshot, unit
 
 from llmhost.config.schema import Config, Policy

@@ -165,9 +165,7 @@ def test_without_privilege_orphans_are_inferred(tmp_path: Path) -> None:
         assert found_unprivileged(tree) == (dict.fromkeys(TP2_ORPHANS, True), {"tracker": "orphaned"})
 
 
-def test_without_privilege_a_python_adopter_in_the_same_group_hides_orphans(
-    tmp_path: Path,
-) -> None:
+def test_without_privilege_a_python_adopter_in_the_same_group_hides_orphans(tmp_path: Path) -> None:
     needs_root()
     with Tree(tmp_path / "tree", TP2, PYTHON) as tree:
         tree.kill("vllm")

@@ -154,7 +154,7 @@ def test_holders_are_sought_among_all_processes_that_can_hold_any(grow: Grow) ->
             daemon(200, uid=1001),  # it has dropped root
             daemon(203, uid=1000, flags=0x00200000),  # a kernel thread
             entry_of(204, 1, [], {7: PIPE}, uid=1000, state="Z"),
-        ],
+        ]
     )
     assert tree.pipes().keys() == {1, 101, 200}
     assert tree.tracker() is TrackerState.DETACHED
@@ -273,7 +273,7 @@ def test_services_spend_the_budget_first_and_then_each_user_in_turn(grow: Grow) 
             entry_of(300, 1, ["VLLM::EngineCore"], uid=1001, cgroup=session),
             entry_of(301, 1, ["VLLM::EngineCore"], uid=1000, cgroup="/system.slice/vllm.service"),
             entry_of(302, 1, ["VLLM::EngineCore"], uid=1001, cgroup="/system.slice/docker-" + 64 * "a" + ".scope"),
-        ],
+        ]
     )
     tree.seconds_each = MOST_SECONDS / 6
     tree.pipes()

@@ -264,6 +264,7 @@ def test_a_pid_namespace_of_our_own_is_refused_unless_trusted() -> None:
     assert cause == "pid_namespace"
     assert isinstance(detail, str)
     assert "pid:[" in detail
+    assert "host.pid_namespace" in detail
     count, unreadable, processes = elsewhere(*command, trust=True)
     assert (count, unreadable) == (1, 0)
     assert isinstance(processes, dict)

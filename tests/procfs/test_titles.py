@@ -61,10 +61,7 @@ def test_other_titles_are_in_force_from_the_next_read_on(tmp_path: Path) -> None
     """Also for processes that are old and not due, and a zombie keeps what it was."""
     write_proc(
         tmp_path,
-        [
-            {"pid": 10, "start": 1, "argv": ["acme::Engines"]},
-            {"pid": 11, "start": 1, "argv": ["VLLM::EngineCore"]},
-        ],
+        [{"pid": 10, "start": 1, "argv": ["acme::Engines"]}, {"pid": 11, "start": 1, "argv": ["VLLM::EngineCore"]}],
     )
     source = ProcfsSource(procfs=tmp_path, trust_pid_namespace=False, titles=ROWS, clock=lambda: 100_000.0)
 

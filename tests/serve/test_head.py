@@ -153,6 +153,11 @@ def test_what_is_malformed_is_refused_as_soon_as_that_is_clear(serve: Starter, s
     assert status(serve(timeout_seconds=60), sent) == 400
 
 
+@pytest.mark.parametrize("sent", [b"", b"\r\n", b"GET / HT", b"GET / HTTP/1.1\r\nHos"])
+def test_a_client_that_sends_no_more_of_its_head_is_closed_without_a_word(serve: Starter, sent: bytes) -> None:
+    assert exchanged(serve(), sent) == b""
+
+
 @pytest.mark.parametrize("sent", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/0.9\r\n", b"GET / HTTP/3.0\r\n"])
 def test_another_version_is_refused_as_such(serve: Starter, sent: bytes) -> None:
     assert status(serve(timeout_seconds=60), sent) == 505
@@ -178,6 +183,7 @@ def test_a_head_has_a_bound(serve: Starter) -> None:
     server = serve(timeout_seconds=60)
     assert status(server, start + b"a" * (32768 - len(start) - len(end)) + end) == 200
     assert status(server, start + b"a" * (32768 - len(start))) == 431
+    assert status(server, b"GET / HTTP/1.0\r\n" + (b"X: " + b"a" * 1000 + b"\r\n") * 33) == 431
 
 
 def test_the_number_of_headers_has_a_bound(serve: Starter) -> None:

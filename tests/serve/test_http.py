@@ -7,16 +7,7 @@ import socket
 import time
 
 import pytest
-from tests.fakes.http_peers import (
-    Starter,
-    connect,
-    exchanged,
-    get,
-    large,
-    serve,
-    server_threads,
-    until,
-)
+from tests.fakes.http_peers import Starter, connect, exchanged, get, large, received, serve, server_threads, until
 
 from llmhost.serve.routes import Request, Response
 
@@ -86,8 +77,14 @@ def test_a_body_is_not_taken_for_the_next_request(serve: Starter) -> None:
     assert answer.startswith(b"HTTP/1.1 405 ")
 
 
-def test_a_client_that_goes_on_sending_still_gets_its_refusal(serve: Starter) -> None:
-    assert exchanged(serve(), b"GET / HTTP/1.1\r\nX: " + b"a" * 200_000).startswith(b"HTTP/1.1 431 ")
+def test_a_client_that_goes_on_sending_still_gets_its_refusal(serve: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmhost.serve.http.LINGER_SECONDS", 60.0)
+    with connect(serve()) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nX: " + b"a" * 200_000)
+        assert received(client).startswith(b"HTTP/1.1 431 ")
+        for _ in range(10):
+            client.sendall(b"a")  # and no reset comes, which would cost other clients the answer
+            time.sleep(0.005)
 
 
 def test_a_large_body_does_not_cost_the_client_its_answer(serve: Starter) -> None:

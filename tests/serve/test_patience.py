@@ -29,6 +29,7 @@ from tests.fakes.http_peers import (
 from tests.fakes.needs import needs
 
 from llmhost.serve.http import HttpServer
+from llmhost.serve.pool import ConnectionPool
 
 __all__ = ["serve"]
 
@@ -277,6 +278,13 @@ def test_a_server_may_be_stopped_twice_and_without_a_start() -> None:
     server.stop()
     with pytest.raises(ConnectionRefusedError):
         connect(server)
+
+
+def test_no_connection_is_taken_after_the_end() -> None:
+    pool = ConnectionPool(2)
+    pool.close(grace_seconds=0)
+    with socket.socket() as late:
+        assert pool.take(late) is None
 
 
 @pytest.fixture

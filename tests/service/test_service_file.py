@@ -73,8 +73,7 @@ def inside(booted_systemd: Booted) -> Iterator[Booted]:
     """Give a booted systemd with a fake driver, and a process of another user in a unit that looks like vLLM's."""
     nvml = FakeNvml(booted_systemd.root / "opt/fake-nvml")
     booted_systemd.write_unit(
-        "vllm-other.service",
-        "[Service]\nUser=nobody\nExecStart=/bin/bash -c 'exec -a VLLM::EngineCore sleep 1000'\n",
+        "vllm-other.service", "[Service]\nUser=nobody\nExecStart=/bin/bash -c 'exec -a VLLM::EngineCore sleep 1000'\n"
     )
     booted_systemd.systemctl("daemon-reload")
     booted_systemd.systemctl("start", "vllm-other.service")

@@ -6,10 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.fakes.needs import needs, needs_root
-from tests.fakes.shm import (
-    Children,
-    mounted,
-)
+from tests.fakes.shm import Children, mounted
 from tests.fakes.values import process
 
 from llmhost.model.reading import Failed, Ok
@@ -33,9 +30,7 @@ def in_a_namespace(*how: str) -> Iterator[int]:
 
 
 def test_a_container_with_the_hosts_tmpfs_shares_it_and_one_without_does_not(
-    tmpfs: Path,
-    tmp_path: Path,
-    children: Children,
+    tmpfs: Path, tmp_path: Path, children: Children
 ) -> None:
     beside = children()
     with in_a_namespace("--mount") as sharing, mounted(tmp_path / "other") as other:

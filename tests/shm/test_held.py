@@ -10,17 +10,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.needs import needs, needs_root
 from tests.fakes.opened import open_to_all
-from tests.fakes.shm import (
-    Child,
-    Children,
-    ShownProcesses,
-    by_path,
-    holders,
-    mounted,
-    observe,
-    source,
-    these,
-)
+from tests.fakes.shm import MMAP, Child, Children, ShownProcesses, by_path, holders, mounted, observe, source, these
 
 from llmhost.model.segment import SegmentKind
 
@@ -108,21 +98,10 @@ def test_a_semaphore_of_forked_processes_leaves_no_file(tmpfs: Path, processes: 
 WAYS = {
     "open alone": "kept = os.open(path, os.O_RDONLY)",
     "open by O_PATH": "kept = os.open(path, os.O_PATH)",
-    "mapped alone": "mapped(os.O_RDWR, 3, 1)",
-    "mapped read-only": "mapped(os.O_RDONLY, 1, 1)",
-    "mapped privately": "mapped(os.O_RDONLY, 1, 2)",
+    "mapped alone": "mapped(path, 3, 1)",
+    "mapped read-only": "mapped(path, 1, 1, os.O_RDONLY)",
+    "mapped privately": "mapped(path, 1, 2, os.O_RDONLY)",
 }
-MAPPED = """
-import ctypes, os
-libc = ctypes.CDLL(None, use_errno=True)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-def mapped(opened, protection, flags):
-    descriptor = os.open(path, opened)
-    assert libc.mmap(None, 4096, protection, flags, descriptor, 0) not in (None, 2**64 - 1)
-    os.close(descriptor)
-path = {path!r}
-"""
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -132,7 +111,7 @@ def test_a_file_is_held_whichever_way_and_known_to_be_at_the_next_scan(
     path = tmpfs / "file"
     path.write_bytes(b"x")
     holder, _ = processes.child(), processes.child()
-    holder.do(MAPPED.format(path=str(path)) + way)
+    holder.do(f"{MMAP}path = {str(path)!r}\n{way}")
     shm_source = source(tmpfs, processes)
     for _ in range(3):
         assert holders(observe(shm_source)) == {"file": these(holder)}

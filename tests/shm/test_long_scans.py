@@ -4,17 +4,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from tests.fakes.shm import (
-    Children,
-    Hand,
-    ShownProcesses,
-    Stopping,
-    by_path,
-    holders,
-    observe,
-    source,
-    these,
-)
+from tests.fakes.shm import Children, Hand, ShownProcesses, Stopping, by_path, holders, observe, source, these
 
 from llmhost.model.ids import ProcessId
 from llmhost.sources.shm.source import ShmSource

@@ -8,23 +8,12 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.needs import missing
-from tests.fakes.shm import Child, Children
+from tests.fakes.shm import MMAP, Child, Children
 
 from llmhost.sources.shm import descriptors, process
 from llmhost.sources.shm.maps import NoQueryError, mapped_by_query, mapped_by_text, parse_maps
 from llmhost.sources.shm.process import Inspector
 
-# mmap(2) itself: Python's keeps a descriptor of its own.
-MMAP = """
-import ctypes, os
-libc = ctypes.CDLL(None, use_errno=True)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-def mapped(path, protection, flags, opened=os.O_RDWR):
-    descriptor = os.open(path, opened)
-    assert libc.mmap(None, 4096, protection, flags, descriptor, 0) not in (None, 2**64 - 1)
-    os.close(descriptor)
-"""
 READ, WRITE, EXECUTE = 1, 2, 4
 SHARED, PRIVATE = 1, 2
 WAYS = [

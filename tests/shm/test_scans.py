@@ -4,16 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.fakes.shm import (
-    CountingInspector,
-    Hand,
-    ShownProcesses,
-    by_path,
-    holders,
-    observe,
-    source,
-    these,
-)
+from tests.fakes.shm import CountingInspector, Hand, ShownProcesses, by_path, holders, observe, source, these
 
 from llmhost.sources.shm.source import ShmSource
 

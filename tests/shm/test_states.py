@@ -5,13 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.fakes.shm import (
-    Child,
-    Hand,
-    ShownProcesses,
-    observe,
-    source,
-)
+from tests.fakes.shm import Child, Hand, ShownProcesses, observe, source
 from tests.fakes.values import snapshot, table
 
 from llmhost.config.schema import Policy

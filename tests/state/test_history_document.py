@@ -171,8 +171,7 @@ def test_the_latest_start_of_a_unit_stays_and_units_unseen_for_longest_go_next()
 
 def test_what_can_be_seen_again_goes_before_history_where_it_is_most_of_it() -> None:
     history = replace(
-        WRITTEN_DOWN,
-        process_runs={ProcessId(pid, 1): RunId(unit=BIG, invocation_id="") for pid in range(1000)},
+        WRITTEN_DOWN, process_runs={ProcessId(pid, 1): RunId(unit=BIG, invocation_id="") for pid in range(1000)}
     )
     read = history_of(written(history, len(written(WRITTEN_DOWN))))
     assert read.process_runs == {}

@@ -31,44 +31,23 @@ HOSTILE = [
     "a\udcff\ud800\x00\x85\u2028.service",  # what no encoding has, and more ends of lines
     "שלום.service",
 ]
-HOSTS = (
-    "bus-down",
-    "driver-hung",
-    "engine-of-each-kind",
-    "foreign-pid-namespace",
-    "left-over-by-many",
-    "mig",
-    "no-gpu",
-    "settings-that-go-wrong",
-    "shm-of-64-mib",
-    "unified-memory",
+HOSTS = re.findall(
+    r"\S+",
+    "bus-down driver-hung engine-of-each-kind foreign-pid-namespace left-over-by-many mig no-gpu "
+    "settings-that-go-wrong shm-of-64-mib unified-memory",
 )
-TAGS = frozenset(
-    (
-        *(
-            "html",
-            "head",
-            "meta",
-            "title",
-            "style",
-            "body",
-            "header",
-            "h1",
-            "h2",
-            "h3",
-            "p",
-            "time",
-            "span",
-            "noscript",
-        ),
-        *("a", "main", "section", "ul", "ol", "li", "strong", "svg", "rect", "bdi", "article", "figure", "figcaption"),
-        *("details", "summary", "code", "pre", "footer", "nav", "script"),
+TAGS = set(
+    re.findall(
+        r"\S+",
+        "html head meta title style body header h1 h2 h3 p time span noscript a main section ul ol li strong svg rect "
+        "bdi article figure figcaption details summary code pre footer nav script",
     )
 )
-ATTRIBUTES = frozenset(
-    (
-        *("lang", "charset", "name", "content", "id", "class", "href", "hidden", "role", "datetime", "width", "height"),
-        *("x", "y", "data-age", "data-build", "aria-label", "aria-labelledby", "aria-hidden"),
+ATTRIBUTES = set(
+    re.findall(
+        r"\S+",
+        "lang charset name content id class href hidden role datetime width height x y data-age data-build aria-label "
+        "aria-labelledby aria-hidden",
     )
 )
 

@@ -6,17 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.fakes.hostile_names import NAMES, view_of
-from tests.fakes.values import (
-    GIB,
-    HOST,
-    gpu,
-    held,
-    in_service,
-    memory,
-    process,
-    snapshot,
-    unit,
-)
+from tests.fakes.values import GIB, HOST, gpu, held, in_service, memory, process, snapshot, unit
 
 from llmhost.config.schema import Config
 from llmhost.decide.health import health_of

@@ -2,20 +2,7 @@
 
 import pytest
 
-from llmhost.views.text import (
-    Style,
-    columns,
-    count,
-    cut,
-    folded,
-    gib,
-    padded,
-    plain,
-    ranges,
-    rendered,
-    size,
-    span,
-)
+from llmhost.views.text import Style, columns, count, cut, folded, gib, padded, plain, ranges, rendered, size, span
 
 
 @pytest.mark.parametrize(

@@ -177,10 +177,4 @@ def own_series(view: PageView, page: Page) -> None:
         page.add(catalog.DROPPED_SERIES, count, family=name)
     for threshold in fields(view.host.policy):
         page.add(catalog.FAMILIES[f"llmhost_policy_{threshold.name}"], getattr(view.host.policy, threshold.name))
-    page.add(
-        catalog.BUILD_INFO,
-        1,
-        version=own.version,
-        revision=own.revision,
-        python_version=own.python_version,
-    )
+    page.add(catalog.BUILD_INFO, 1, version=own.version, revision=own.revision, python_version=own.python_version)

@@ -36,12 +36,7 @@ _OPTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "headless": ("--headless",),
     },
     "sglang": {"host": ("--host",), "port": ("--port",), "tls": ("--ssl-certfile",)},
-    "llamacpp": {
-        "host": ("--host",),
-        "port": ("--port",),
-        "tls": ("--ssl-cert-file",),
-        "prefix": ("--api-prefix",),
-    },
+    "llamacpp": {"host": ("--host",), "port": ("--port",), "tls": ("--ssl-cert-file",), "prefix": ("--api-prefix",)},
 }
 _DEFAULT_PORTS: Mapping[str, int] = {"vllm": 8000, "sglang": 30000, "llamacpp": 8080}
 

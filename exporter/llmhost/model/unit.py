@@ -20,16 +20,7 @@ SERVICE_RESULTS = (
     "exec-condition",
 )
 # systemd.unit(5), org.freedesktop.systemd1(5); `refreshing` since 256.
-ACTIVE_STATES = (
-    "active",
-    "reloading",
-    "inactive",
-    "failed",
-    "activating",
-    "deactivating",
-    "maintenance",
-    "refreshing",
-)
+ACTIVE_STATES = ("active", "reloading", "inactive", "failed", "activating", "deactivating", "maintenance", "refreshing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from typing import Final, NoReturn
 from urllib.parse import parse_qs, unquote
 
 from llmhost.runtime.log_throttle import ThrottledLog
-from llmhost.serve.head import HeadReader, RequestError, limit, split_target
+from llmhost.serve.head import HeadReader, RequestError
 from llmhost.serve.listening import ListenError, open_listener
 from llmhost.serve.pool import ConnectionPool, Slot, SlotState
 from llmhost.serve.routes import Handler, Request, Response, finished, respond, text
@@ -67,7 +67,7 @@ class Connection(BaseHTTPRequestHandler):
         self._wait_seconds = self.server.timeouts.head_seconds
 
     def handle(self) -> None:
-        with contextlib.suppress(OSError):  # gone, too slow, or no TLS: the client's business, and its own log's
+        with contextlib.suppress(OSError):  # gone, evicted, too slow, or no TLS: the client's business, and its log's
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if isinstance(self.connection, ssl.SSLSocket):
                 self.connection.settimeout(self.server.timeouts.head_seconds)  # of the whole handshake
@@ -78,9 +78,7 @@ class Connection(BaseHTTPRequestHandler):
                 super().handle()
 
     def handle_one_request(self) -> None:
-        self.close_connection = True
-        if not self._change(SlotState.READING):
-            return
+        self._change(SlotState.READING)
         self.rfile.wait(self._wait_seconds)
         try:
             self.raw_requestline = self.rfile.read_request_line(self.server.timeouts.head_seconds)
@@ -90,9 +88,9 @@ class Connection(BaseHTTPRequestHandler):
         except TimeoutError:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive")
         else:
-            if self._change(SlotState.ANSWERING):
-                self._send(self._respond())
-                self._wait_seconds = self.server.timeouts.keep_alive_seconds
+            self._change(SlotState.ANSWERING)
+            self._send(self._respond())
+            self._wait_seconds = self.server.timeouts.keep_alive_seconds
 
     def parse_request(self) -> bool:
         super().parse_request()
@@ -118,7 +116,7 @@ class Connection(BaseHTTPRequestHandler):
         raise RequestError(HTTPStatus(code), message)
 
     def _respond(self) -> Response:
-        path, query = split_target(self.raw_requestline)
+        path, _, query = self.rfile.target.partition("?")
         headers = {name.lower(): ", ".join(self._header_values(name)) for name in self.headers}
         try:
             fields = parse_qs(query, keep_blank_values=True, max_num_fields=MOST_QUERY_FIELDS)
@@ -146,21 +144,17 @@ class Connection(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(response.body)
-        if not self._change(SlotState.WRITING):
-            return
-        remaining = memoryview(self.wfile.getvalue())
+        self._change(SlotState.WRITING)
+        self.connection.settimeout(self.server.timeouts.write_seconds)  # of the whole response, also over TLS
+        self.connection.sendall(self.wfile.getvalue())
         self.wfile = io.BytesIO()
-        deadline = time.monotonic() + self.server.timeouts.write_seconds
-        while remaining:
-            limit(self.connection, deadline)
-            remaining = remaining[self.connection.send(remaining) :]
         if self.close_connection:
             # Closing with unread data resets the connection, response and all.
             socket.socket.shutdown(self.connection, socket.SHUT_WR)
             self.rfile.drain(LINGER_SECONDS, LINGER_BYTES)
 
-    def _change(self, state: SlotState) -> bool:
-        return self.server.pool.change(self.request, state)
+    def _change(self, state: SlotState) -> None:
+        self.server.pool.change(self.request, state)
 
 
 class HttpServer(socketserver.ThreadingMixIn, socketserver.BaseServer):

@@ -52,11 +52,12 @@ class ConnectionPool:
             self._slots.add(slot)
             return slot
 
-    def change(self, slot: Slot, state: SlotState) -> bool:
-        """Set the state; False if the connection has to end instead."""
+    def change(self, slot: Slot, state: SlotState) -> None:
+        """Set the state. Raises ConnectionAbortedError if the connection has to end instead."""
         with self._changed:
             slot.state, slot.since = state, time.monotonic()
-            return slot in self._slots and not (self._closed and state is SlotState.READING)
+            if slot not in self._slots or (self._closed and state is SlotState.READING):
+                raise ConnectionAbortedError
 
     def leave(self, slot: Slot) -> None:
         with self._changed:

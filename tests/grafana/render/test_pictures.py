@@ -33,7 +33,7 @@ def test_the_incident_has_its_variables_repeated_panels_tables_and_marks() -> No
     ]
     (holders,) = (panel for panel in drawn["panels"] if panel["title"] == "Who holds GPU memory")
     assert [field["name"] for field in holders["frames"][0]["fields"]] == [
-        *("Time", "cluster", "gpu", "instance", "job", "kind", "manager", "unit", "Value #A"),
+        *("Time", "cluster", "gpu", "instance", "job", "kind", "manager", "unit", "Value #A")
     ]
     began = view.prometheus.began
     assert {event["from"] / 1000 - began for event in drawn["events"] if event["title"] == "start, memory held"} == {

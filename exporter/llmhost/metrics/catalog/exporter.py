@@ -8,9 +8,7 @@ COLLECTOR_FAULT = of_exporter(
 )
 COLLECTOR_DURATION = of_exporter("collector_duration_seconds", "Duration of the collector's last attempt.", "collector")
 COLLECTOR_LAST_SUCCESS = of_exporter(
-    "collector_last_success_timestamp_seconds",
-    "Time of the collector's last success. Absent until then.",
-    "collector",
+    "collector_last_success_timestamp_seconds", "Time of the collector's last success. Absent until then.", "collector"
 )
 COLLECTOR_FAILURES = of_exporter(
     "collector_failures_total",

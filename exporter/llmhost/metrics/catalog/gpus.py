@@ -37,8 +37,7 @@ GPU_HOLDER_PROCESSES = of_gpu(
     mode=Mode.SPARSE,
 )
 GPU_UNATTRIBUTED = of_gpu(
-    "unattributed_memory_bytes",
-    "Memory in use that no visible process holds: used minus all holders, at least 0.",
+    "unattributed_memory_bytes", "Memory in use that no visible process holds: used minus all holders, at least 0."
 )
 GPU_UTILIZATION = of_gpu("utilization_ratio", "Share of time in which a kernel ran, as NVML samples it, 0 to 1.")
 GPU_TEMPERATURE = of_gpu("temperature_celsius", "Temperature of the GPU.")

@@ -12,8 +12,7 @@ UNIT_STARTS = of_past(
 )
 UNIT_LAST_START = of_past("last_start_timestamp_seconds", "Time of the last start attempt. Absent: none is known.")
 UNIT_LAST_RESIDENT_START = of_past(
-    "last_resident_start_timestamp_seconds",
-    "Time of the last start with verdict resident. Absent: none is known.",
+    "last_resident_start_timestamp_seconds", "Time of the last start with verdict resident. Absent: none is known."
 )
 UNIT_IN_THE_WAY = of_past(
     "last_start_in_the_way_bytes",

@@ -22,8 +22,7 @@ UNIT_WANTED = of_unit(
     "0: stopped on purpose, or not enabled.",
 )
 UNIT_NRESTARTS = of_unit(
-    "nrestarts",
-    "NRestarts as in systemd: it can be reset, excludes manual restarts, and includes refused attempts.",
+    "nrestarts", "NRestarts as in systemd: it can be reset, excludes manual restarts, and includes refused attempts."
 )
 UNIT_STATE_CHANGE = of_unit("state_change_timestamp_seconds", "Time of the last state change.")
 UNIT_EXEC_MAIN_STATUS = of_unit(

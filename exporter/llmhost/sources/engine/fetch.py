@@ -24,6 +24,7 @@ from urllib.parse import urljoin
 from llmhost import __version__
 from llmhost.model.endpoint import DEFAULT_PATH, parse_metrics_url
 from llmhost.model.reading import Cause
+from llmhost.runtime.deadline import Deadline, DeadlineStream
 from llmhost.sources.base import SourceError
 
 LONGEST_TOKEN_BYTES: Final = 16 * 1024
@@ -82,38 +83,20 @@ class CancellableConnection:
                 _shut(self._socket)
 
 
-class _Deadline:
-    def __init__(self, at: float, monotonic: Callable[[], float]) -> None:
-        self._at = at
-        self._monotonic = monotonic
-
-    def remaining(self) -> float:
-        """Seconds. Raises TimeoutError when there are none."""
-        remaining = self._at - self._monotonic()
-        if remaining <= 0:
-            raise TimeoutError
-        return remaining
-
-
-class _Stream(io.RawIOBase):
-    """The bytes that come over a socket, counted and by one deadline; http.client wants them from makefile().
+class _Stream(DeadlineStream):
+    """The bytes that come over a socket, counted; http.client wants them from makefile().
 
     http.client itself bounds nothing: it takes a chunk of -1 bytes for "all that comes", and skips as many
     "100 Continue" as there are. Raises TimeoutError, and SourceError with TOO_LARGE.
     """
 
-    def __init__(self, connection: socket.socket, deadline: _Deadline, max_bytes: int) -> None:
-        self._connection = connection
-        self._deadline = deadline
+    def __init__(self, connection: socket.socket, deadline: Deadline, max_bytes: int) -> None:
+        super().__init__(connection, deadline)
         self._max_bytes = max_bytes
         self._remaining = max_bytes + _MOST_FRAMING_BYTES
 
-    def readable(self) -> bool:
-        return True
-
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
-        self._connection.settimeout(self._deadline.remaining())
-        count = self._connection.recv_into(buffer)
+        count = super().readinto(buffer)
         self._remaining -= count
         if self._remaining < 0:
             raise SourceError(Cause.TOO_LARGE, f"more than {self._max_bytes} bytes")
@@ -136,7 +119,7 @@ def fetch(
     Raises SourceError: REFUSED, TIMEOUT, TLS, UNAUTHORIZED, NOT_FOUND, HTTP_STATUS, TOO_LARGE, MALFORMED,
     NO_PERMISSION or UNKNOWN; StatusError where there was an answer, NoHttpError where the other scheme may be spoken.
     """
-    by = _Deadline(deadline, monotonic)
+    by = Deadline(deadline, monotonic)
     try:
         authorization = _authorization(target.token_file)
         location, body = _exchange(target, authorization, by, max_bytes, cancellable)
@@ -169,7 +152,7 @@ def _cause_of(error: OSError) -> Cause:
 
 
 def _exchange(
-    target: HttpTarget, authorization: str, deadline: _Deadline, max_bytes: int, cancellable: CancellableConnection
+    target: HttpTarget, authorization: str, deadline: Deadline, max_bytes: int, cancellable: CancellableConnection
 ) -> tuple[str | None, bytes]:
     """Ask and read: (where it is instead, b"") or (None, body)."""
     connection: socket.socket = _connected(target, deadline, cancellable)
@@ -197,7 +180,7 @@ def _exchange(
         connection.close()
 
 
-def _connected(target: HttpTarget, deadline: _Deadline, cancellable: CancellableConnection) -> socket.socket:
+def _connected(target: HttpTarget, deadline: Deadline, cancellable: CancellableConnection) -> socket.socket:
     if isinstance(target.address, str):
         return _connect(socket.AF_UNIX, target.address, deadline, cancellable)
     failure: OSError = ConnectionRefusedError(errno.ECONNREFUSED, "no address to connect to")
@@ -215,7 +198,7 @@ def _connected(target: HttpTarget, deadline: _Deadline, cancellable: Cancellable
 def _connect(
     family: int,
     address: Any,  # noqa: ANN401 - by family
-    deadline: _Deadline,
+    deadline: Deadline,
     cancellable: CancellableConnection,
 ) -> socket.socket:
     connection = socket.socket(family, socket.SOCK_STREAM)

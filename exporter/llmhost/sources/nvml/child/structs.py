@@ -18,20 +18,11 @@ class MemoryV2(ctypes.Structure):
 
 
 class ProcessInfo(ctypes.Structure):  # nvmlProcessInfo_v2_t, the same as nvmlProcessInfo_t of the _v3 calls
-    _fields_ = (
-        ("pid", ctypes.c_uint32),
-        ("used", ctypes.c_uint64),
-        ("gi", ctypes.c_uint32),
-        ("ci", ctypes.c_uint32),
-    )
+    _fields_ = (("pid", ctypes.c_uint32), ("used", ctypes.c_uint64), ("gi", ctypes.c_uint32), ("ci", ctypes.c_uint32))
 
 
 class PciInfo(ctypes.Structure):
-    _fields_ = (
-        ("legacy", ctypes.c_char * 16),
-        ("numbers", ctypes.c_uint32 * 5),
-        ("bus_id", ctypes.c_char * 32),
-    )
+    _fields_ = (("legacy", ctypes.c_char * 16), ("numbers", ctypes.c_uint32 * 5), ("bus_id", ctypes.c_char * 32))
 
 
 class Utilization(ctypes.Structure):
