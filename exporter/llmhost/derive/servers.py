@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from llmhost.config.schema import EngineConfig
 from llmhost.derive.activation import is_up
-from llmhost.derive.command import expand_variables
+from llmhost.derive.command import engine_of
 from llmhost.model.engine import EngineServer
-from llmhost.model.engine_command import is_engine_command
 from llmhost.model.engine_listen import parse_listen_arguments
 from llmhost.model.ids import SYSTEM_MANAGER, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
@@ -100,7 +99,7 @@ def _configured(
 ) -> EngineServer:
     return EngineServer(
         unit=unit.id,
-        engine=members[0].engine if members else _of_exec_start(unit),
+        engine=members[0].engine if members else engine_of(unit),
         url=configured.url,
         token_file=configured.token_file,
         processes=(first.id,) if first is not None else (),
@@ -108,10 +107,3 @@ def _configured(
         starting=starting,
     )
 
-
-def _of_exec_start(unit: Unit) -> str:
-    if unit.settings is None:
-        return ""
-    environment = dict(unit.settings.environment)
-    commands = (is_engine_command(expand_variables(command, environment)) for command in unit.settings.exec_start)
-    return next((engine for engine in commands if engine), "")

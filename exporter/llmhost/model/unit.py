@@ -51,6 +51,9 @@ class UnitSettings:
     send_sigkill: bool | None = None  # SendSIGKILL=: what survives TimeoutStopSec= is killed
     after: tuple[str, ...] = ()  # After=, with what systemd adds by itself; by name
     pass_environment: tuple[str, ...] = ()  # PassEnvironment=: variables that come from the manager's own
+    unset_environment: tuple[str, ...] = ()  # UnsetEnvironment=: names, or NAME=value
+    pam_name: str = ""  # PAMName=: its modules may set variables
+    manager_environment: tuple[tuple[str, str], ...] | None = None  # what systemd gives to all units; None: not read
     exec_start_pre_prefixes: tuple[str, ...] = ()  # of each ExecStartPre=, "+" among them; () where systemd has none
     sandbox: Sandbox = field(default_factory=Sandbox)
     limits: Limits = field(default_factory=Limits)
