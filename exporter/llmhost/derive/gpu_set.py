@@ -44,7 +44,7 @@ def gpu_set(
     offered = _offered(run, gpus, known)
     if not isinstance(offered, Ok) or not isinstance(run.visible, Ok):
         return _out_of_sight(run, offered, learnt, [gpu for gpu in gpus if gpu.parent_uuid is None])
-    limited = run.visible.value is not None or run.container_gpus is not None
+    limited = run.visible.value is not None or run.container_gpus not in (None, ("all",))
     if run.visible.value is None:
         seen: Reading[tuple[Gpu, ...]] = offered
         in_order = _counts_as_the_driver(offered.value, run)

@@ -39,15 +39,18 @@ def requirements_of(
     """
     runs = runs_of(unit, members, snapshot.processes, snapshot.host)
     listed, learnt = snapshot.gpus, history.learnt_gpus(unit.id)
-    if not isinstance(snapshot.nvml, Ok):
-        return Requirements(runs=runs, gpus=snapshot.nvml, needed=snapshot.nvml)
-    sets = [gpu_set(unit, listed, run, config.units.gpus, learnt if len(runs) == 1 else None) for run in runs]
+    sets: list[Reading[GpuSet]] = [
+        gpu_set(unit, listed, run, config.units.gpus, learnt if len(runs) == 1 else None)
+        if isinstance(snapshot.nvml, Ok)
+        else snapshot.nvml
+        for run in runs
+    ]
     needs = [
         needed(needed_ratio(run.engine, run.arguments, config.policy), uuids, listed, snapshot.host)
         for run, uuids in zip(runs, sets, strict=True)
     ]
     gpus = _union(sets)
-    if learnt is not None and not isinstance(gpus, Ok):
+    if learnt is not None and len(runs) > 1 and isinstance(snapshot.nvml, Ok) and not isinstance(gpus, Ok):
         gpus = Ok(learnt)
     return Requirements(runs=runs, gpus=gpus, needed=_sum(needs))
 
@@ -92,11 +95,13 @@ def needed_ratio(engine: str, arguments: EngineArguments | None, policy: Policy)
     if arguments is None:
         return NotApplicable("no engine is known to run here")
     if engine != "vllm":
-        return NotApplicable("the engine takes of what is free")
+        return NotApplicable(
+            "the engine takes a share of what is free" if arguments.utilization_given else "the engine's arguments do not say"
+        )
     if arguments.utilization is not None:
         return Ok(arguments.utilization)
     if arguments.utilization_given:
-        return Failed(Cause.UNKNOWN, "what says how much memory the engine takes is not known")
+        return Failed(Cause.UNKNOWN, "the engine's arguments say how much memory it takes by a variable")
     if arguments.has_config_file:
         return Failed(Cause.UNKNOWN, "a config file of the engine may say how much memory it takes")
     return Ok(policy.utilization_ratio)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from posixpath import basename
 
 from llmhost.model.command.environment import Environment, merged
-from llmhost.model.command.shell_words import NOT_KNOWN, REDIRECTIONS, Piece, ShellSyntaxError, Word, shell_words
+from llmhost.model.command.shell_words import ARRAY, NOT_KNOWN, REDIRECTIONS, Piece, ShellSyntaxError, Word, shell_words
 from llmhost.model.command.words import SOME, UNKNOWN, is_known, joined
 
 _LOOPS = frozenset({"while", "until", "for", "select"})
@@ -266,9 +266,9 @@ class _Shell:
         if name == "eval" and arguments and all(map(is_known, arguments)):
             self.run(" ".join(arguments))
             return
+        self._open_up(_UNREAD_CODE[name])
         if name == "eval":
             self._add((SOME,), self._variables.environment)
-        self._open_up(_UNREAD_CODE[name])
 
     def _open_up(self, what: str) -> None:
         self._variables = _Variables(self._variables.environment.opened(what))
@@ -303,8 +303,11 @@ class _Shell:
 
     def _expanded(self, word: Word) -> list[str]:
         """Expand a word into none, one or more; SOME is where a variable without quotes may have several."""
-        if len(word) == 1 and word[0].variable in ("@", "*"):
+        essential = [piece for piece in word if piece.text != ""]
+        if len(essential) == 1 and essential[0].variable in ("@", "*"):
             return [SOME] if self._positional is None else list(self._positional)
+        if any(piece.variable == ARRAY for piece in word):
+            return [SOME]
         fields: list[str] = []
         parts: list[str] = []
         quoted = splits = False

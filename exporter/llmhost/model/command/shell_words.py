@@ -9,6 +9,7 @@ _OPERATOR = re.compile(r"&>>|<<<|<<-|&&|\|\||;;&|;;|;&|\|&|&>|>>|>&|<&|<<|<>|>\|
 REDIRECTIONS = frozenset({"&>>", "<<<", "<<-", "&>", ">>", ">&", "<&", "<<", "<>", ">|", "<", ">"})
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]")
 _WITH_DEFAULT = re.compile(r"(\w+|[@*])(?:(:?[-=])([^$`'\"\\]*)|:?\?.*)?", re.DOTALL)
+ARRAY = "[@]"  # stands for the name of a variable that has several words
 _CLOSING: Mapping[str, str] = {"(": ")", "{": "}"}
 
 
@@ -138,11 +139,10 @@ class _Reader:
             self._skip_brackets(self._at + 1)
             inner = self._code[begin : self._at - 1]
             found = _WITH_DEFAULT.fullmatch(inner) if following == "{" else None
-            self._add(
-                Piece(quoted=quoted)
-                if found is None
-                else Piece(variable=found[1], default=found[3], quoted=quoted)
-            )
+            if found is not None:
+                self._add(Piece(variable=found[1], default=found[3], quoted=quoted))
+            else:
+                self._add(Piece(variable=ARRAY if ARRAY in inner else "", quoted=quoted))
         elif (name := _NAME.match(self._code, self._at + 1)) is not None:
             self._add(Piece(variable=name[0], quoted=quoted))
             self._at = name.end()
