@@ -184,7 +184,9 @@ def test_more_gpus_than_the_host_has_are_no_fault_of_it(unit: Unit) -> None:
 
 
 def test_the_guard_waits_for_what_all_servers_of_a_unit_need() -> None:
-    code = "vllm serve a --gpu-memory-utilization 0.55 & vllm serve b --gpu-memory-utilization 0.35 --port 8001 & wait -n"
+    code = (
+        "vllm serve a --gpu-memory-utilization 0.55 & vllm serve b --gpu-memory-utilization 0.35 --port 8001 & wait -n"
+    )
     unit = replace(vllm(), settings=UnitSettings(exec_start=(("/bin/bash", "-c", code),)))
     assert short(decided(unit, gpu(0, 10))) == [("0", 85 * GIB, int(0.55 * 95 * GIB) + int(0.35 * 95 * GIB))]
 

@@ -11,7 +11,7 @@ from llmhost.model.unit import Unit, UnitSettings
 def environment_of(settings: UnitSettings) -> Environment:
     """Find what systemd gives to the unit's programs (systemd.exec(5), "Environment variables in spawned processes").
 
-    The later of these wins: the manager's own, PassEnvironment=, Environment=, EnvironmentFile=, PAM, UnsetEnvironment=.
+    The later wins: the manager's own, PassEnvironment=, Environment=, EnvironmentFile=, PAM, UnsetEnvironment=.
     """
     values: dict[str, str | None] = dict(settings.manager_environment or ())
     values |= dict.fromkeys(settings.pass_environment, UNKNOWN)

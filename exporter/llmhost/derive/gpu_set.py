@@ -64,8 +64,13 @@ def gpu_set(
         return chosen
     if explicit:
         return Ok(learnt) if set(learnt) <= set(_uuids(seen.value)) else chosen
-    outdated = _is_read(run) and isinstance(_positions(run, len(seen.value)), Ok) and (
-        _positions(run, len(seen.value)) != Ok(tuple(range(len(learnt)))) or set(learnt) - {gpu.uuid for gpu in gpus}
+    outdated = (
+        _is_read(run)
+        and isinstance(_positions(run, len(seen.value)), Ok)
+        and (
+            _positions(run, len(seen.value)) != Ok(tuple(range(len(learnt))))
+            or set(learnt) - {gpu.uuid for gpu in gpus}
+        )
     )
     return chosen if outdated else Ok(learnt)
 

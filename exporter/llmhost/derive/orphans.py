@@ -1,6 +1,6 @@
 """Orphans: engine processes that have outlived their creators (see parentage)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 

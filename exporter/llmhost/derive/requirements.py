@@ -89,14 +89,16 @@ def needed_ratio(engine: str, arguments: EngineArguments | None, policy: Policy)
     """Find the share of each GPU that must be free, as the engine's own start check does.
 
     vLLM: --gpu-memory-utilization of its arguments, else its default, unless a config file may say otherwise. SGLang
-    checks none: --mem-fraction-static is a share of what is free when it starts (model_executor, pre_model_load_memory).
+    checks none: its --mem-fraction-static is of what is free when it starts (model_runner.py: pre_model_load_memory).
     Other engines take what they need.
     """
     if arguments is None:
         return NotApplicable("no engine is known to run here")
     if engine != "vllm":
         return NotApplicable(
-            "the engine takes a share of what is free" if arguments.utilization_given else "the engine's arguments do not say"
+            "the engine takes a share of what is free"
+            if arguments.utilization_given
+            else "the engine's arguments do not say"
         )
     if arguments.utilization is not None:
         return Ok(arguments.utilization)

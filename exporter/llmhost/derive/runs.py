@@ -88,9 +88,7 @@ def _paired(present: list[Process], written: tuple[ServerCommand, ...], settings
                 left.remove(process)
     return (
         *(
-            _of_process(by_command[index], command, settings)
-            if index in by_command
-            else _of_command(command, settings)
+            _of_process(by_command[index], command, settings) if index in by_command else _of_command(command, settings)
             for index, command in enumerate(written)
         ),
         *(_of_process(process, None, settings) for process in left),
@@ -112,9 +110,7 @@ def _of_command(command: ServerCommand, settings: UnitSettings) -> Run:
     return _run(command.engine, command.argv, command, settings)
 
 
-def _run(
-    engine: str, argv: tuple[str, ...] | None, command: ServerCommand | None, settings: UnitSettings
-) -> Run:
+def _run(engine: str, argv: tuple[str, ...] | None, command: ServerCommand | None, settings: UnitSettings) -> Run:
     known = command is not None or not engine
     last = command or next(reversed(programs_of(settings)), None)
     environment = last.environment if last is not None else Environment(values=dict(settings.environment))

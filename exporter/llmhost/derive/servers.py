@@ -49,7 +49,9 @@ def engine_servers(
             continue
         for group in _groups(members):
             young = group[0].id.start_ticks >= young_from_ticks
-            found += _discovered(unit, group, starting=activating or young)
+            models = _models_of_router(group[0], processes)
+            for each in [[model] for model in models] or [group]:
+                found += _discovered(unit, each, starting=activating or young)
     return tuple(found)
 
 
@@ -75,6 +77,15 @@ def _groups(fronts: Sequence[Process]) -> list[list[Process]]:
         group = groups.setdefault(top.id.pid, [])
         group.insert(0 if process is top else len(group), process)
     return list(groups.values())
+
+
+def _models_of_router(top: Process, processes: ProcessTable) -> list[Process]:
+    """Give the servers that a llama-server in router mode runs, one a model: they have the metrics (tools/server)."""
+    if top.engine != "llamacpp":
+        return []
+    children = (processes.by_pid.get(pid) for pid in processes.children.get(top.id.pid, ()))
+    models = [child for child in children if child is not None and child.role is Role.WORKER and not child.zombie]
+    return sorted((model for model in models if model.argv[:1] == top.argv[:1]), key=lambda model: model.id.start_ticks)
 
 
 def _discovered(unit: Unit, group: list[Process], *, starting: bool) -> list[EngineServer]:
@@ -106,4 +117,3 @@ def _configured(
         run=unit.invocation_id,
         starting=starting,
     )
-

@@ -199,4 +199,10 @@ def _doubted(server: ServerCommand, why: str) -> ServerCommand:
 
 def _identity(server: ServerCommand) -> tuple[object, ...]:
     environment = server.environment
-    return server.engine, server.argv, tuple(sorted(environment.values.items(), key=str)), environment.unread, server.gpus
+    return (
+        server.engine,
+        server.argv,
+        tuple(sorted(environment.values.items(), key=str)),
+        environment.unread,
+        server.gpus,
+    )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from llmhost.model.command.words import SOME, UNKNOWN, is_known
+from llmhost.model.command.wrappers import spelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +29,13 @@ class EngineOptions:
         object.__setattr__(self, "by_spelling", by_spelling)
 
 
-def _spelled(text: str) -> frozenset[str]:
-    return frozenset(f"--{name}" for name in text.split())
-
-
-_VALUED = _spelled(
-    "api-key model model-path served-model-name tokenizer tokenizer-path tokenizer-mode revision dtype seed quantization "
-    "max-model-len max-num-seqs max-num-batched-tokens kv-cache-dtype download-dir load-format chat-template "
-    "tool-call-parser reasoning-parser root-path ssl-keyfile ssl-certfile log-level uvicorn-log-level swap-space "
-    "block-size max-lora-rank hf-token hf-overrides lora-modules context-length admin-api-key dist-init-addr node-rank "
-    "master-addr master-port distributed-executor-backend data-parallel-address data-parallel-backend "
+_VALUED = spelled(
+    "api-key model model-path served-model-name tokenizer tokenizer-path tokenizer-mode revision dtype seed "
+    "quantization max-model-len max-num-seqs max-num-batched-tokens kv-cache-dtype download-dir load-format "
+    "chat-template tool-call-parser reasoning-parser root-path ssl-keyfile ssl-certfile log-level "
+    "uvicorn-log-level swap-space block-size max-lora-rank hf-token hf-overrides lora-modules context-length "
+    "admin-api-key dist-init-addr "
+    "node-rank master-addr master-port distributed-executor-backend data-parallel-address data-parallel-backend "
     "data-parallel-rpc-port data-parallel-start-rank enable-metrics-port nccl-port random-seed max-running-requests "
     "speculative-config compilation-config kv-transfer-config rope-scaling limit-mm-per-prompt"
 )
@@ -67,14 +65,14 @@ ENGINE_OPTIONS: Mapping[str, EngineOptions] = {
         },
         flags=frozenset({"headless"}),
         valued=_VALUED,
-        neighbours=_spelled(
+        neighbours=spelled(
             "config-format convert cpu-distributed-timeout-seconds cpu-offload-params data-parallel-address "
             "data-parallel-backend data-parallel-external-lb data-parallel-hybrid-lb "
             "data-parallel-multi-port-external-lb data-parallel-rpc-port data-parallel-start-rank "
             "data-parallel-supervisor-port hf-config-path hf-overrides hf-token kv-cache-dtype kv-cache-memory-bytes "
-            "kv-cache-metrics kv-offloading-backend kv-transfer-config node-rank pooler-config prefill-schedule-interval "
-            "prefix-caching-hash-algo ssl-ca-certs ssl-cert-reqs ssl-ciphers ssl-keyfile dtype download-dir generation-config "
-            "guided-decoding-backend seed served-model-name tokenizer task"
+            "kv-cache-metrics kv-offloading-backend kv-transfer-config node-rank pooler-config "
+            "prefill-schedule-interval prefix-caching-hash-algo ssl-ca-certs ssl-cert-reqs ssl-ciphers ssl-keyfile "
+            "dtype download-dir generation-config guided-decoding-backend seed served-model-name tokenizer task"
         ),
         underscores=True,
     ),
@@ -96,11 +94,11 @@ ENGINE_OPTIONS: Mapping[str, EngineOptions] = {
         },
         flags=frozenset({"data_attention"}),
         valued=_VALUED,
-        neighbours=_spelled(
+        neighbours=spelled(
             "constrained-json-whitespace-pattern context-length pp-async-batch-depth pp-max-micro-batch-size "
-            "enable-dp-attention-local-control-broadcast enable-dp-lm-head ssl-ca-certs ssl-keyfile ssl-keyfile-password "
-            "node-rank dtype download-dir decode-log-interval pool-size prefill-attention-backend tokenizer-path "
-            "tool-call-parser"
+            "enable-dp-attention-local-control-broadcast enable-dp-lm-head ssl-ca-certs ssl-keyfile "
+            "ssl-keyfile-password node-rank dtype download-dir decode-log-interval pool-size prefill-attention-backend "
+            "tokenizer-path tool-call-parser"
         ),
     ),
     "llamacpp": EngineOptions(
@@ -136,15 +134,23 @@ def given_options(engine: str, arguments: Sequence[str]) -> Mapping[str, str]:
             continue
         meant = _meant(options, spelling)
         names = {options.by_spelling[each] for each in meant if each in options.by_spelling}
-        takes_value = not equals and bool(meant) and all(
-            options.by_spelling[each] not in options.flags if each in options.by_spelling else each in options.valued
-            for each in meant
+        takes_value = (
+            not equals
+            and bool(meant)
+            and all(
+                options.by_spelling[each] not in options.flags
+                if each in options.by_spelling
+                else each in options.valued
+                for each in meant
+            )
         )
         if len(meant) > 1:
             given.update(dict.fromkeys(names, UNKNOWN))
             continue
         for name in names:
-            given[name] = "" if name in options.flags else value if equals else "".join(arguments[index + 1 : index + 2])
+            given[name] = (
+                "" if name in options.flags else value if equals else "".join(arguments[index + 1 : index + 2])
+            )
     return given
 
 

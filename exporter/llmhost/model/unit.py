@@ -53,7 +53,8 @@ class UnitSettings:
     pass_environment: tuple[str, ...] = ()  # PassEnvironment=: variables that come from the manager's own
     unset_environment: tuple[str, ...] = ()  # UnsetEnvironment=: names, or NAME=value
     pam_name: str = ""  # PAMName=: its modules may set variables
-    manager_environment: tuple[tuple[str, str], ...] | None = None  # what systemd gives to all units; None: not read
+    # What systemd gives to all units, so that it is none of this one's own; None: not read.
+    manager_environment: tuple[tuple[str, str], ...] | None = field(default=None, compare=False)
     exec_start_pre_prefixes: tuple[str, ...] = ()  # of each ExecStartPre=, "+" among them; () where systemd has none
     sandbox: Sandbox = field(default_factory=Sandbox)
     limits: Limits = field(default_factory=Limits)

@@ -2,26 +2,26 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llmhost.model.command.environment import ASSIGNMENT, Environment
 from llmhost.model.command.words import SOME, UNKNOWN, is_known
-from llmhost.model.command.wrappers import Options, split_options
+from llmhost.model.command.wrappers import Options, spelled, split_options
 
 CLIENTS = frozenset({"docker", "podman", "nerdctl"})
-_MOST_GPUS = 64
+_COUNTS = frozenset(map(str, range(65)))  # of --gpus
 
 # docker-run(1) and podman-run(1): short options with a value, and long ones without.
-_SHORT = frozenset("-a -c -e -h -l -m -p -u -v -w".split())
-_FLAGS = frozenset(
-    "--detach --disable-content-trust --env-host --help --http-proxy --init --interactive --no-healthcheck --no-hostname "
-    "--no-hosts --oom-kill-disable --passwd --privileged --publish-all --quiet --read-only --read-only-tmpfs --replace "
-    "--rm --rmi --rootfs --sig-proxy --tls-verify --tty --unsetenv-all --use-api-socket".split()
+_SHORT = spelled("a c e h l m p u v w", "-")
+_FLAGS = spelled(
+    "detach disable-content-trust env-host help http-proxy init interactive no-healthcheck no-hostname no-hosts "
+    "oom-kill-disable passwd privileged publish-all quiet read-only read-only-tmpfs replace rm rmi rootfs sig-proxy "
+    "tls-verify tty unsetenv-all use-api-socket"
 )
 # Of the client itself, before `run`: docker(1), podman(1).
-_CLIENT_FLAGS = frozenset("--debug --tls --tlsverify --help --version --remote --syslog --transient-store".split())
-_CLIENT_SHORT = frozenset("-H -l -c".split())
+_CLIENT_SHORT = spelled("H l c", "-")
+_CLIENT_FLAGS = spelled("debug tls tlsverify help version remote syslog transient-store")
 
 # Images whose entry point is an engine: its arguments, or its command line, follow them. Each with where it is told.
 _IMAGES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -158,6 +158,6 @@ def _wanted(text: str) -> tuple[str, ...]:
     count = given.get("count", "all")
     if "device" not in given and count in ("all", "-1"):
         return ("all",)
-    if "device" not in given and count.isascii() and count.isdecimal() and len(count) < 3 and int(count) <= _MOST_GPUS:
+    if "device" not in given and count in _COUNTS:
         return tuple(str(index) for index in range(int(count)))
     return (UNKNOWN,)

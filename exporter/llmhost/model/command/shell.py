@@ -92,28 +92,28 @@ class _Shell:
         if self._depth >= _DEEPEST:
             return
         self._depth += 1
-        tokens = [*shell_words(code), "\n"]
+        read = [*shell_words(code), "\n"]
         words: list[Word] = []
         redirected = array = False
-        for index, token in enumerate(tokens):
+        for index, found in enumerate(read):
             if array:
-                array = token != ")"
+                array = found != ")"
             elif redirected:
                 redirected = False
-            elif not isinstance(token, str):
-                words.append(token)
-            elif token in REDIRECTIONS:
+            elif not isinstance(found, str):
+                words.append(found)
+            elif found in REDIRECTIONS:
                 redirected = True
-            elif token == "(" and words:
-                if tokens[index + 1] == ")":  # a function, which is taken to be called
+            elif found == "(" and words:
+                if read[index + 1] == ")":  # a function, which is taken to be called
                     words, self._positional = [], None
                 else:
                     words[-1] = (*words[-1], NOT_KNOWN)
                 array = True
             else:
-                self._end_command([] if token == ")" and self._is_in("case") else words)
+                self._end_command([] if found == ")" and self._is_in("case") else words)
                 words = []
-                self._operator(token)
+                self._operator(found)
         self._depth -= 1
 
     def _is_in(self, *keywords: str) -> bool:
@@ -250,7 +250,9 @@ class _Shell:
         return True
 
     def _declare(self, name: str, arguments: list[str]) -> None:
-        exports = name == "export" or (name != "readonly" and any(word[:1] == "-" and "x" in word for word in arguments))
+        exports = name == "export" or (
+            name != "readonly" and any(word[:1] == "-" and "x" in word for word in arguments)
+        )
         for word in arguments:
             assigned = re.match(r"([A-Za-z_]\w*)=", word)
             if not is_known(word) and assigned is None:
@@ -358,6 +360,4 @@ def _assignment(word: Word) -> tuple[str, Word] | None:
 
 
 def _merged(variables: Sequence[_Variables]) -> _Variables:
-    return _Variables(
-        merged([each.environment for each in variables]), merged([each.own for each in variables])
-    )
+    return _Variables(merged([each.environment for each in variables]), merged([each.own for each in variables]))

@@ -1,4 +1,4 @@
-"""Words and operators of shell code, before anything is expanded (POSIX: Shell Command Language, Token Recognition). Pure."""
+"""Words and operators of shell code, before anything is expanded (POSIX, Shell Command Language). Pure."""
 
 import re
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class ShellSyntaxError(ValueError):
 
 
 def shell_words(code: str) -> list[Word | str]:
-    """Split into words and operators ("\\n" among them). Raises ShellSyntaxError."""
+    """Split into words and operators (newlines among them). Raises ShellSyntaxError."""
     reader = _Reader(code[:_LONGEST_CODE])
     found = reader.read()
     if len(code) > _LONGEST_CODE:

@@ -114,7 +114,9 @@ _RUNNERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "direnv": (("exec",),),
     "dotenv": ((),),
 }
-_FILLS = frozenset({"op", "doppler", "infisical", "aws-vault", "direnv", "dotenv", "mise", "nix", "bwrap", "srun", "mpirun"})
+_FILLS = frozenset(
+    {"op", "doppler", "infisical", "aws-vault", "direnv", "dotenv", "mise", "nix", "bwrap", "srun", "mpirun"}
+)
 _OPENING = frozenset({"--env-file", "--env-files", "--cleanenv"})
 _ASSIGNING = frozenset({"--env", "--env-var"})
 
@@ -144,7 +146,13 @@ class Options:
         return tuple(value for name, value in self.given if name in names)
 
 
-def split_options(arguments: Sequence[str], with_value: frozenset[str], *, flags: frozenset[str] | None = None) -> Options:
+def spelled(names: str, dashes: str = "--") -> frozenset[str]:
+    return frozenset(f"{dashes}{name}" for name in names.split())
+
+
+def split_options(
+    arguments: Sequence[str], with_value: frozenset[str], *, flags: frozenset[str] | None = None
+) -> Options:
     """Read options up to the first word that is none, or "--". Short ones may stand together: -it, -iu USER.
 
     With `flags`, long options that are not among them take a value.
@@ -210,7 +218,9 @@ def unwrapped(program: str, arguments: Sequence[str], environment: Environment) 
         environment = environment.doubted(f"the rules of {program}")
     if program == "command" and names & {"-v", "-V"}:
         rest = ()
-    rest = rest[sum(int(found[1]) for word in spelled if (found := _WORDS.fullmatch(word))) :] if options.surely else rest
+    rest = (
+        rest[sum(int(found[1]) for word in spelled if (found := _WORDS.fullmatch(word))) :] if options.surely else rest
+    )
     code = options.last("-c", "--command") if program in _SUBSTITUTES else None
     if code is None and program in (*_SUBSTITUTES, "flock") and not names & {"-u", "--user"}:
         code = _code_after(rest)
@@ -250,4 +260,3 @@ def environment_by(program: str, before: Sequence[str], environment: Environment
             found, read = assignments(text.split(",") if is_known(text) else [text])
             environment = environment.with_values(found) if read else environment.opened(f"an option of {program}")
     return environment.opened(f"{program} run") if program in _FILLS else environment
-

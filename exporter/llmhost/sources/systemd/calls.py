@@ -5,6 +5,7 @@ from typing import Any
 
 from llmhost.sources.systemd.bus.connection import BUS, BUS_DRIVER, BusConnection, Callee, CallFailedError
 from llmhost.sources.systemd.names import matches, wider
+from llmhost.sources.systemd.properties.typed_properties import TypedProperties
 from llmhost.sources.systemd.properties.unit import exec_start
 
 SYSTEMD = "org.freedesktop.systemd1"
@@ -77,6 +78,11 @@ class Systemd:
     async def version(self) -> str:
         (version,) = await self.bus.call(self._properties_of(MANAGER_PATH), "Get", "ss", MANAGER, "Version")
         return str(version)
+
+    async def environment(self) -> tuple[tuple[str, str], ...]:
+        """Get the variables that it gives to all services: DefaultEnvironment=, set-environment, a few of its own."""
+        (found,) = await self.bus.call(self._properties_of(MANAGER_PATH), "Get", "ss", MANAGER, "Environment")
+        return TypedProperties({"Environment": found}).environment()
 
     async def loaded(self, globs: Collection[str]) -> list[tuple[str, str]]:
         """Name and load state of the loaded units that match; loads none. Aliases are not matched."""
