@@ -158,6 +158,7 @@ class FakeSystemd:
         self.unit_files = list(unit_files)
         self.version = version
         self.calls: list[str] = []
+        self.environment: list[str] = []
         self.touched: list[str] = []
         self.answers: dict[str, object] = {}
         self._units: dict[str, dict[str, Any]] = {}
@@ -276,6 +277,8 @@ class FakeSystemd:
                 return "a{sv}", [self._properties(call.path, call.body[0])]
             case "Get" if call.path == MANAGER_PATH and call.body[1] == "Version":
                 return "v", [Variant("s", self.version)]
+            case "Get" if call.path == MANAGER_PATH and call.body[1] == "Environment":
+                return "v", [Variant("as", self.environment)]
             case "Get":
                 properties = self._properties(call.path, call.body[0])
                 if call.body[1] not in properties:

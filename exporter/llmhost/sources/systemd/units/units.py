@@ -76,6 +76,7 @@ class Units:
         async with self._tasks:
             await self._systemd.subscribe()
             self._version = await self._systemd.version()
+            await self._read_environment()
             self._spawn(self._discovery.run())
             self._running = True  # what came before is in the reads that follow
             self.resync()
@@ -98,6 +99,11 @@ class Units:
         """Read what no signal tells of. A systemd that does not answer is told of by what else it is asked."""
         with suppress(CallFailedError, CallTimeoutError, BusClosedError):
             self._environment = await self._systemd.environment()
+
+    def _refresh_environment(self) -> None:
+        """Read it again after what may come with a change of it: a reload, a start of a watched unit."""
+        if self._environments.make():
+            self._spawn(self._read_environment_until_served())
 
     async def _read_environment_until_served(self) -> None:
         while self._environments.pending:
@@ -164,14 +170,14 @@ class Units:
             if unit is not None and not unit.state.has_gap:
                 interface, properties, _ = message.body()
                 unit.changed(interface, properties)
-                if self._environments.make():
-                    self._spawn(self._read_environment_until_served())
+                self._refresh_environment()
             return
         match message.member:
             case "Reloading":
                 (self._reloading,) = message.body()
                 if not self._reloading:
                     self._on_reload()
+                    self._refresh_environment()
                     self._discovery.check_all_again()
                     self.resync()
             case "UnitFilesChanged":
@@ -266,7 +272,6 @@ class Units:
                 await asyncio.sleep(READ_SECONDS)
 
     async def _sync(self) -> None:
-        await self._read_environment()
         before = list(self._by_name.values())
         listing = await list_units(self._systemd, self._watchlist)
         self._files = listing.files
