@@ -22,8 +22,19 @@ Need = Mapping[GpuUuid, int]  # bytes that must be free
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
     runs: tuple[Run, ...]  # the servers of the unit, one at least
+    ratios: tuple[Reading[float], ...]  # the share of a GPU that each of them asks for
     gpus: Reading[GpuSet]
     needed: Reading[Need]
+
+    @property
+    def ratio_of_all(self) -> Reading[float]:
+        """Give the share of a GPU that all servers need, if they all use it."""
+        total = 0.0
+        for ratio in self.ratios:
+            if not isinstance(ratio, Ok):
+                return ratio
+            total += ratio.value
+        return Ok(min(total, 1.0))
 
     @property
     def engine(self) -> str:
@@ -35,7 +46,8 @@ def requirements_of(
 ) -> Requirements:
     """Work them out from the processes in the unit's cgroup, where there are any, and from its settings.
 
-    A unit with several servers uses the GPUs of them all, and needs what they need together.
+    A unit with several servers uses the GPUs of them all, and needs what they need together. Where its settings do not
+    say what a server asks for, it is what it asked for in the last run that was observed ready.
     """
     runs = runs_of(unit, members, snapshot.processes, snapshot.host)
     listed, learnt = snapshot.gpus, history.learnt_gpus(unit.id)
@@ -45,14 +57,12 @@ def requirements_of(
         else snapshot.nvml
         for run in runs
     ]
-    needs = [
-        needed(needed_ratio(run.engine, run.arguments, config.policy), uuids, listed, snapshot.host)
-        for run, uuids in zip(runs, sets, strict=True)
-    ]
+    ratios = _ratios(runs, config.policy, history.learnt_ratios(unit.id))
+    needs = [needed(ratio, uuids, listed, snapshot.host) for ratio, uuids in zip(ratios, sets, strict=True)]
     gpus = _union(sets)
     if learnt is not None and len(runs) > 1 and isinstance(snapshot.nvml, Ok) and not isinstance(gpus, Ok):
         gpus = Ok(learnt)
-    return Requirements(runs=runs, gpus=gpus, needed=_sum(needs))
+    return Requirements(runs=runs, ratios=ratios, gpus=gpus, needed=_sum(needs))
 
 
 def _union(sets: Sequence[Reading[GpuSet]]) -> Reading[GpuSet]:
@@ -74,15 +84,16 @@ def _sum(needs: Sequence[Reading[Need]]) -> Reading[Need]:
     return Ok(total)
 
 
-def ratio_of_all(runs: Sequence[Run], policy: Policy) -> Reading[float]:
-    """Find the share of a GPU that all servers of a unit need, if they all use it."""
-    total = 0.0
-    for run in runs:
-        ratio = needed_ratio(run.engine, run.arguments, policy)
-        if not isinstance(ratio, Ok):
-            return ratio
-        total += ratio.value
-    return Ok(min(total, 1.0))
+def _ratios(runs: Sequence[Run], policy: Policy, learnt: tuple[float, ...]) -> tuple[Reading[float], ...]:
+    ratios = known_ratios(runs, policy)
+    if len(learnt) != len(ratios):
+        return ratios
+    return tuple(Ok(last) if isinstance(ratio, Failed) else ratio for ratio, last in zip(ratios, learnt, strict=True))
+
+
+def known_ratios(runs: Sequence[Run], policy: Policy) -> tuple[Reading[float], ...]:
+    """Find the share of a GPU that each server asks for, by its arguments alone."""
+    return tuple(needed_ratio(run.engine, run.arguments, policy) for run in runs)
 
 
 def needed_ratio(engine: str, arguments: EngineArguments | None, policy: Policy) -> Reading[float]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from llmhost.config.schema import MIB, Config, UnitGpus
 from llmhost.decide.guard.memory_stability import UsageTrends
-from llmhost.derive.requirements import Need, free_bytes, needed, ratio_of_all, requirements_of
+from llmhost.derive.requirements import Need, free_bytes, needed, requirements_of
 from llmhost.model.gpu import Gpu
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.history import History
@@ -100,9 +100,7 @@ def rule_of(unit: Unit, options: GuardOptions, snapshot: Snapshot, config: Confi
         return Rule(gpus=gpus, doubt=doubt, need=Ok(dict.fromkeys(gpus.value, options.free_bytes)))
     if options.free_ratio is None and gpus == requirements.gpus:
         return Rule(gpus=gpus, doubt=doubt, need=requirements.needed)
-    ratio: Reading[float] = (
-        Ok(options.free_ratio) if options.free_ratio is not None else ratio_of_all(requirements.runs, config.policy)
-    )
+    ratio: Reading[float] = Ok(options.free_ratio) if options.free_ratio is not None else requirements.ratio_of_all
     return Rule(gpus=gpus, doubt=doubt, need=needed(ratio, gpus, listed, snapshot.host))
 
 
