@@ -5,11 +5,14 @@ beginning of a name that only one option has. A word that is not known may be an
 at all; what stands after it is known.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from llmhost.model.command.words import SOME, UNKNOWN, is_known
 from llmhost.model.command.wrappers import spelled
+
+_OPTION = re.compile(r"-[^\d.\0]")  # and no negative number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,10 +150,11 @@ def given_options(engine: str, arguments: Sequence[str]) -> Mapping[str, str]:
         if len(meant) > 1:
             given.update(dict.fromkeys(names, UNKNOWN))
             continue
+        following = arguments[index + 1] if index + 1 < len(arguments) else ""
+        if takes_value and _OPTION.match(following):
+            return dict.fromkeys(options.names, UNKNOWN)  # the engine refuses it
         for name in names:
-            given[name] = (
-                "" if name in options.flags else value if equals else "".join(arguments[index + 1 : index + 2])
-            )
+            given[name] = "" if name in options.flags else value if equals else following
     return given
 
 
