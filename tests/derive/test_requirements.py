@@ -28,7 +28,7 @@ def ratio(engine: str, command: str) -> Reading[float]:
         ("vllm", "vllm serve m --gpu_memory_utilization=0.5", 0.5),
         ("vllm", "vllm serve m", 0.92),
         ("vllm", "vllm serve --config c.yaml --gpu-memory-utilization 0.8", 0.8),
-        ("sglang", "sglang serve --mem-fraction-static 0.85", 0.85),
+        ("vllm", "vllm serve m --gpu-mem 0.35", 0.35),
     ],
 )
 def test_the_share_is_the_engines_own(engine: str, command: str, share: float) -> None:
@@ -39,6 +39,7 @@ def test_what_cannot_be_known_is_not_guessed() -> None:
     assert isinstance(ratio("vllm", "vllm serve --config c.yaml"), Failed)
     assert isinstance(ratio("vllm", "vllm serve m --gpu-memory-utilization ${UTIL}"), Failed)
     assert isinstance(ratio("sglang", "sglang serve"), NotApplicable)
+    assert isinstance(ratio("sglang", "sglang serve --mem-fraction-static 0.85"), NotApplicable)  # of what is free
     assert isinstance(ratio("ollama", "ollama serve"), NotApplicable)
     assert isinstance(needed_ratio("", None, Policy()), NotApplicable)
 

@@ -57,7 +57,7 @@ def test_the_largest_obstacle_comes_first_and_each_has_its_pid_and_name() -> Non
 @pytest.mark.parametrize(
     ("start", "config", "history"),
     [
-        (starting("vllm serve m", {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}), Config(), History()),
+        (starting("vllm serve m -tp 4", {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}), Config(), History()),
         (starting("vllm serve m -tp 4"), Config(), History()),
         (
             starting("/opt/run.sh"),

@@ -37,7 +37,7 @@ def test_where_it_is_not_known_what_is_needed_a_large_notebook_leaves_it_unknown
 
 def test_the_container_of_the_run_before_leaves_it_unknown_where_the_units_gpus_are_not_known() -> None:
     leftover = process(500, Placement(Home.CONTAINER, None, "c0ffee"), start=12000)
-    start = starting("docker run --rm --gpus device=1 vllm/vllm-openai --model m")
+    start = starting("docker run --rm --gpus device=${GPU} vllm/vllm-openai --model m")
     full = [in_use(0, 0), in_use(1, 70 * GIB, held(500, 70 * GIB, 12000))]
     assert isinstance(judged(full, [MAIN, leftover], start), Failed)
     assert outcome(judged([in_use(0, 0), in_use(1, 0)], [MAIN], start)) == (Verdict.CLEAN, [])

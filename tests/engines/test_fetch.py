@@ -46,6 +46,10 @@ def test_metrics_are_read_however_they_are_sent(engines: Engines, mode: str) -> 
         ("status 401 Unauthorized", Cause.UNAUTHORIZED),
         ("status 403 Forbidden", Cause.UNAUTHORIZED),
         ("status 404 Not Found", Cause.NOT_FOUND),
+        ("status 501 Not Implemented", Cause.NOT_FOUND),  # llama-server without --metrics
+        ("status 400 Bad Request", Cause.NOT_FOUND),  # llama-server as router, which is not told a model
+        ("status 405 Method Not Allowed", Cause.NOT_FOUND),
+        ("status 503 Service Unavailable", Cause.HTTP_STATUS),
         ("status 500 Internal Server Error", Cause.HTTP_STATUS),
         ("status 204 No Content", Cause.HTTP_STATUS),
         ("loop", Cause.HTTP_STATUS),

@@ -169,6 +169,12 @@ def test_of_sglangs_ranks_the_lowest_speaks_for_all() -> None:
     )
 
 
+def test_names_may_have_an_underscore_for_their_colon() -> None:
+    assert parse_metrics(SGLANG.replace(b"sglang:", b"sglang_"), "sglang") == parse_metrics(SGLANG, "sglang")
+    both = SGLANG + SGLANG.replace(b"sglang:", b"sglang_")
+    assert parse_metrics(both, "sglang") == parse_metrics(SGLANG, "sglang")
+
+
 def test_sglangs_data_parallel_ranks_are_engines_of_their_own() -> None:
     text = (
         b'sglang:generation_tokens_total{model_name="m"} 9.0\n'

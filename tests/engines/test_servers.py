@@ -69,6 +69,21 @@ def test_a_server_that_another_engines_server_started_is_one_of_its_own() -> Non
     assert [(server.engine, server.processes[0].pid) for server in found] == [("vllm", 10), ("sglang", 20)]
 
 
+def test_the_models_of_a_llama_server_router_are_asked_in_its_place() -> None:
+    router = front(10, engine="llamacpp", argv=("/opt/llama-server", "--models-dir", "/m"))
+    model = process(
+        20,
+        in_service("vllm.service"),
+        start=6000,
+        ppid=10,
+        engine="llamacpp",
+        role=Role.WORKER,
+        argv=("/opt/llama-server", "--port", "41001"),
+    )
+    assert pids(servers(router)) == [[10]]
+    assert [(server.processes[0].pid, server.argv[2]) for server in servers(router, model)] == [(20, "41001")]
+
+
 def test_a_headless_engine_has_no_server() -> None:
     assert servers(front(10, role=Role.LAUNCHER, argv=("vllm", "serve", "m", "--headless"))) == ()
 

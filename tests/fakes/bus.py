@@ -158,6 +158,7 @@ class FakeSystemd:
         self.unit_files = list(unit_files)
         self.version = version
         self.calls: list[str] = []
+        self.environment: list[str] = []
         self.touched: list[str] = []
         self.boot_times: dict[str, int] = {}  # UserspaceTimestamp, FinishTimestamp, each also …Monotonic; microseconds
         self.answers: dict[str, object] = {}
@@ -277,6 +278,8 @@ class FakeSystemd:
                 return "a{sv}", [self._properties(call.path, call.body[0])]
             case "Get" if call.path == MANAGER_PATH and call.body[1] == "Version":
                 return "v", [Variant("s", self.version)]
+            case "Get" if call.path == MANAGER_PATH and call.body[1] == "Environment":
+                return "v", [Variant("as", self.environment)]
             case "Get" if call.path == MANAGER_PATH and call.body[1] in self.boot_times:
                 return "v", [Variant("t", self.boot_times[call.body[1]])]
             case "Get" if call.path == MANAGER_PATH:

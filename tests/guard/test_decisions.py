@@ -160,20 +160,38 @@ def test_a_lost_gpu_of_the_set_is_no_use_to_wait_for_and_another_is_no_concern(c
     unit = vllm(CUDA_VISIBLE_DEVICES="0")
     broken = gpu(1, fault=cause, memory=Failed(cause))
     assert decided(unit, gpu(0), broken).verdict is GuardVerdict.FREE
-    both = decided(vllm(CUDA_VISIBLE_DEVICES="0,1"), gpu(0), broken)
+    both = decided(vllm("-tp", "2", CUDA_VISIBLE_DEVICES="0,1"), gpu(0), broken)
     assert (both.verdict, both.is_hopeless) == (GuardVerdict.UNKNOWN, True)
 
 
-def test_a_gpu_that_is_not_listed_is_unknown() -> None:
-    for unit, config in (
-        (vllm(CUDA_VISIBLE_DEVICES="0,1"), Config()),
-        (vllm("--tensor-parallel-size", "2"), Config()),
-        (vllm("--tensor-parallel-size", "1"), Config(gpus=GpusConfig(expected=2))),
-    ):
-        decision = decided(unit, gpu(0), config=config)
-        assert decision.verdict is GuardVerdict.UNKNOWN
-        assert decision.failure is not None
-        assert decision.failure.cause is Cause.LOST
+def test_a_gpu_that_is_known_to_be_missing_is_no_use_to_wait_for() -> None:
+    unit = vllm("--tensor-parallel-size", "1")
+    decision = decided(unit, gpu(0), config=Config(gpus=GpusConfig(expected=2)))
+    assert decision.verdict is GuardVerdict.UNKNOWN
+    assert decision.failure is not None
+    assert decision.failure.cause is Cause.LOST
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        vllm("--tensor-parallel-size", "2"),
+        vllm("-tp", "8", "--distributed-executor-backend", "ray"),
+        vllm(CUDA_VISIBLE_DEVICES="0,1"),
+        vllm(CUDA_VISIBLE_DEVICES="GPU-of-another-host"),
+    ],
+)
+def test_more_gpus_than_the_host_has_are_no_fault_of_it(unit: Unit) -> None:
+    assert decided(unit, gpu(0)).verdict is GuardVerdict.FREE
+    assert decided(unit, gpu(0, 90)).verdict is GuardVerdict.HELD
+
+
+def test_the_guard_waits_for_what_all_servers_of_a_unit_need() -> None:
+    code = (
+        "vllm serve a --gpu-memory-utilization 0.55 & vllm serve b --gpu-memory-utilization 0.35 --port 8001 & wait -n"
+    )
+    unit = replace(vllm(), settings=UnitSettings(exec_start=(("/bin/bash", "-c", code),)))
+    assert short(decided(unit, gpu(0, 10))) == [("0", 85 * GIB, int(0.55 * 95 * GIB) + int(0.35 * 95 * GIB))]
 
 
 def test_a_driver_that_does_not_serve_is_unknown_and_is_waited_for() -> None:

@@ -110,6 +110,36 @@ def test_a_gpu_that_answers_nothing_but_errors_is_down(driver: Driver) -> None:
     assert faults(report) == {"GPU-0": None, "GPU-1": Cause.UNKNOWN, "GPU-2": None, "GPU-3": None}
 
 
+@pytest.mark.parametrize(
+    "failing",
+    [
+        ["fault nvmlDeviceGetMigMode* 1 999"],
+        ["fault nvmlDeviceGetTemperature* 1 999", "fault nvmlDeviceGetUtil* 1 999"],
+        ["fault nvmlDeviceGetPowerUsage 1 999", "fault nvmlDeviceGetUtil* 1 999"],
+    ],
+)
+@pytest.mark.parametrize("split", [False, True])
+def test_a_sick_gpu_is_down_with_the_same_cause_at_each_look(failing: list[str], split: bool, driver: Driver) -> None:
+    driver.write(["gpu 0", "gpu 1 mig=1" if split else "gpu 1", *(["mig 1 1 gi=2"] if split else []), *failing])
+    reader = driver.reader()
+    for _ in range(3):
+        report = reader.read()
+        assert [gpu.fault for gpu in report.gpus] == [None, Cause.UNKNOWN]
+        assert report.gpus[1].fault_detail.endswith("(999)")
+        assert isinstance(report.gpus[1].memory, Failed)
+        reader.clock.advance(0.4)
+
+
+def test_a_split_gpu_that_falls_sick_keeps_its_instances(driver: Driver) -> None:
+    driver.write(["gpu 0 mig=1", "mig 0 1 gi=2"])
+    reader = driver.reader()
+    reader.read()
+    driver.add("fault nvmlDeviceGetMigMode* 0 999")
+    for _ in range(2):
+        reader.clock.advance(2)
+        assert [(gpu.index, gpu.fault) for gpu in reader.read().gpus] == [("0", Cause.UNKNOWN), ("0:1", Cause.UNKNOWN)]
+
+
 def test_instances_of_a_lost_gpu_stay_with_it(driver: Driver) -> None:
     world = ["gpu 0 mig=1", "mig 0 1 gi=2", "gpu 1"]
     driver.write(world)

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -238,6 +238,19 @@ def test_an_instance_of_a_template_with_an_escaped_name(host: Booted, source: Sy
         sandbox=unit.settings.sandbox,  # test_sandbox.py
         limits=unit.settings.limits,
     )
+
+
+def test_variables_of_systemd_itself_come_with_each_unit(host: Booted, source: SystemdSource) -> None:
+    def systemds_own(found: Mapping[str, Unit]) -> Mapping[str, str]:
+        settings = found[INSTANCE].settings
+        assert settings is not None
+        return dict(settings.manager_environment or ())
+
+    assert "PATH" in systemds_own(eventually(source, lambda found: INSTANCE in found))
+    host.systemctl("set-environment", "CUDA_VISIBLE_DEVICES=3")  # no signal tells of it; the next start does
+    host.systemctl("restart", INSTANCE)
+    eventually(source, lambda found: systemds_own(found).get("CUDA_VISIBLE_DEVICES") == "3")
+    host.systemctl("unset-environment", "CUDA_VISIBLE_DEVICES")
 
 
 def test_an_alias_is_its_unit_also_when_that_is_not_loaded(host: Booted, source: SystemdSource) -> None:

@@ -144,13 +144,13 @@ class Sources:
     def systemd(self) -> SystemdSource | DisabledSource:
         if not self.config.collectors.systemd:
             return DisabledSource()
-        from llmhost.model.engine_command import is_engine_command
+        from llmhost.derive.command import starts_an_engine
         from llmhost.sources.systemd.source import SystemdSource
 
         return SystemdSource(
             patterns=self.config.units.patterns,
             discover=self.config.units.discover,
-            is_engine_command=lambda argv: bool(is_engine_command(argv)),
+            is_engine_command=starts_an_engine,
             address=self._bus_address,
             on_event=self._on_unit_event,
         )

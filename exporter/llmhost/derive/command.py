@@ -1,38 +1,56 @@
-"""A unit's command line as systemd will run it."""
+"""A unit's command as systemd will run it: its environment, and the servers that it starts."""
 
-import re
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-_BRACED = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_WORD = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+from llmhost.model.command.environment import Environment, expanded
+from llmhost.model.command.words import UNKNOWN
+from llmhost.model.engine_command import ServerCommand, programs, server_commands
+from llmhost.model.unit import Unit, UnitSettings
 
 
-def expand_variables(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Expand ${NAME} within words, and $NAME as a word of its own into the words of its value (systemd.service(5)).
+def environment_of(settings: UnitSettings) -> Environment:
+    """Find what systemd gives to the unit's programs (systemd.exec(5), "Environment variables in spawned processes").
 
-    A variable that `environment` does not have stays as it is: EnvironmentFile= or the manager may set it.
+    The later wins: the manager's own, PassEnvironment=, Environment=, EnvironmentFile=, PAM, UnsetEnvironment=.
     """
-    words: list[str] = []
-    for word in command:
-        alone = _WORD.fullmatch(word)
-        if alone is not None and alone[1] in environment:
-            words.extend(_split(environment[alone[1]]))
-        else:
-            words.append(_BRACED.sub(lambda found: _replaced(found, environment), word))
-    return tuple(words)
+    values: dict[str, str | None] = dict(settings.manager_environment or ())
+    values |= dict.fromkeys(settings.pass_environment, UNKNOWN)
+    values |= dict(settings.environment)
+    environment = Environment(values=values, complete=settings.manager_environment is not None)
+    if settings.environment_files:
+        environment = environment.opened("EnvironmentFile=")
+    elif settings.pam_name:
+        environment = environment.opened("PAMName=")
+    unset = (entry for entry in settings.unset_environment if environment.get(entry.partition("=")[0]) is not None)
+    for name, equals, value in (entry.partition("=") for entry in unset):
+        if not equals or environment.get(name) == value:
+            environment = environment.with_values({name: None})
+    return environment
 
 
-def _split(value: str) -> list[str]:
-    """Split at blanks outside of quotes, as systemd does."""
-    try:
-        return shlex.split(value)
-    except ValueError:
-        return value.split()
+def servers_of(settings: UnitSettings | None) -> tuple[ServerCommand, ...]:
+    """Give the servers that ExecStart= runs at the same time."""
+    if settings is None:
+        return ()
+    environment = environment_of(settings)
+    return server_commands([expanded(argv, environment) for argv in settings.exec_start], environment)
 
 
-def _replaced(found: re.Match[str], environment: Mapping[str, str]) -> str:
-    return "$" if found[0] == "$$" else environment.get(found[1], found[0])
+def engine_of(unit: Unit) -> str:
+    """Name the engine that ExecStart= runs, "" where it is not known."""
+    return next((server.engine for server in servers_of(unit.settings)), "")
+
+
+def starts_an_engine(argv: Sequence[str]) -> bool:
+    """Tell by a command alone, where no variable is known."""
+    nothing = Environment()
+    return bool(server_commands([expanded(argv, nothing)], nothing))
+
+
+def programs_of(settings: UnitSettings) -> list[ServerCommand]:
+    """Give all programs that ExecStart= runs, in their order."""
+    environment = environment_of(settings)
+    return programs([expanded(argv, environment) for argv in settings.exec_start], environment)
 
 
 def is_guard(command: Sequence[str]) -> bool:

@@ -92,7 +92,7 @@ def _unit_facts(
     unit_history = history.units.get(unit.id)
     return UnitFacts(
         unit=unit,
-        engine=requirements.run.engine,
+        engine=requirements.engine,
         guarded=_is_guarded(unit),
         should_run=should_run(unit, unit_history),
         start_limit_can_trip=start_limit_can_trip(unit, unit_history),
@@ -104,7 +104,7 @@ def _unit_facts(
             requirements.needed,
             snapshot.gpus,
             snapshot.host,
-            driver_mismatch=bool(requirements.run.engine) and _has_driver_mismatch(snapshot.nvml),
+            driver_mismatch=bool(requirements.engine) and _has_driver_mismatch(snapshot.nvml),
         ),
         processes=mapped(processes, lambda found: Counter(process.role for process in found if not process.zombie)),
         leftovers=_leftovers_of(unit, both(processes, leftovers)),

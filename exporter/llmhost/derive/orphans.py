@@ -1,15 +1,14 @@
 """Orphans: engine processes that have outlived their creators (see parentage)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from llmhost.config.schema import Policy
 from llmhost.derive.activation import is_up
-from llmhost.derive.command import expand_variables
+from llmhost.derive.command import engine_of
 from llmhost.derive.parentage import ParentLink, ancestors, parent_link
 from llmhost.model.children import is_bare_child, is_engine_child
-from llmhost.model.engine_command import is_engine_command
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
 from llmhost.model.reading import NotApplicable, Ok, Reading, mapped
@@ -155,7 +154,7 @@ class _Engines:
         self._above_children = frozenset(_above_children(table))
         self._units = frozenset(
             process.placement.unit for process in table.by_pid.values() if process.engine and process.placement.unit
-        ) | frozenset(unit.id for unit in units.values() if _runs_an_engine(unit))
+        ) | frozenset(unit.id for unit in units.values() if engine_of(unit))
 
     def has_part_in(self, process: Process) -> bool:
         if process.id.pid in self._above_children or process.placement.unit in self._units:
@@ -173,11 +172,3 @@ def _above_children(table: ProcessTable) -> Iterator[int]:
                 if above.role in _FRONTS:
                     break
                 yield above.id.pid
-
-
-def _runs_an_engine(unit: Unit) -> bool:
-    if unit.settings is None:
-        return False
-    environment = dict(unit.settings.environment)
-    commands: Iterable[tuple[str, ...]] = unit.settings.exec_start
-    return any(is_engine_command(expand_variables(command, environment)) for command in commands)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from llmhost.config.schema import Config, Policy
 from llmhost.derive.gpu_set import GpuSet, gpu_set
-from llmhost.derive.runs import Run, run_of
+from llmhost.derive.runs import Run, runs_of
 from llmhost.model.engine_arguments import EngineArguments
 from llmhost.model.gpu import Gpu
 from llmhost.model.history.history import History
@@ -21,43 +21,100 @@ Need = Mapping[GpuUuid, int]  # bytes that must be free
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    run: Run
+    runs: tuple[Run, ...]  # the servers of the unit, one at least
+    ratios: tuple[Reading[float], ...]  # the share of a GPU that each of them asks for
     gpus: Reading[GpuSet]
     needed: Reading[Need]
+
+    @property
+    def ratio_of_all(self) -> Reading[float]:
+        """Give the share of a GPU that all servers need, if they all use it."""
+        total = 0.0
+        for ratio in self.ratios:
+            if not isinstance(ratio, Ok):
+                return ratio
+            total += ratio.value
+        return Ok(min(total, 1.0))
+
+    @property
+    def engine(self) -> str:
+        return next((run.engine for run in self.runs if run.engine), "")
 
 
 def requirements_of(
     unit: Unit, members: tuple[Process, ...], snapshot: Snapshot, config: Config, history: History
 ) -> Requirements:
-    """Work them out from the processes in the unit's cgroup, where there are any, and from its settings."""
-    run = run_of(unit, members, snapshot.processes, snapshot.host)
-    listed = snapshot.gpus
-    uuids: Reading[GpuSet] = (
-        gpu_set(unit, listed, run, config.units.gpus, history.learnt_gpus(unit.id))
+    """Work them out from the processes in the unit's cgroup, where there are any, and from its settings.
+
+    A unit with several servers uses the GPUs of them all, and needs what they need together. Where its settings do not
+    say what a server asks for, it is what it asked for in the last run that was observed ready.
+    """
+    runs = runs_of(unit, members, snapshot.processes, snapshot.host)
+    listed, learnt = snapshot.gpus, history.learnt_gpus(unit.id)
+    sets: list[Reading[GpuSet]] = [
+        gpu_set(unit, listed, run, config.units.gpus, learnt if len(runs) == 1 else None)
         if isinstance(snapshot.nvml, Ok)
         else snapshot.nvml
-    )
-    return Requirements(
-        run=run,
-        gpus=uuids,
-        needed=needed(needed_ratio(run.engine, run.arguments, config.policy), uuids, listed, snapshot.host),
-    )
+        for run in runs
+    ]
+    ratios = _ratios(runs, config.policy, history.learnt_ratios(unit.id))
+    needs = [needed(ratio, uuids, listed, snapshot.host) for ratio, uuids in zip(ratios, sets, strict=True)]
+    gpus = _union(sets)
+    if learnt is not None and len(runs) > 1 and isinstance(snapshot.nvml, Ok) and not isinstance(gpus, Ok):
+        gpus = Ok(learnt)
+    return Requirements(runs=runs, ratios=ratios, gpus=gpus, needed=_sum(needs))
+
+
+def _union(sets: Sequence[Reading[GpuSet]]) -> Reading[GpuSet]:
+    uuids: dict[GpuUuid, None] = {}
+    for each in sets:
+        if not isinstance(each, Ok):
+            return each
+        uuids |= dict.fromkeys(each.value)
+    return Ok(tuple(uuids))
+
+
+def _sum(needs: Sequence[Reading[Need]]) -> Reading[Need]:
+    total: dict[GpuUuid, int] = {}
+    for each in needs:
+        if not isinstance(each, Ok):
+            return each
+        for uuid, needed_bytes in each.value.items():
+            total[uuid] = total.get(uuid, 0) + needed_bytes
+    return Ok(total)
+
+
+def _ratios(runs: Sequence[Run], policy: Policy, learnt: tuple[float, ...]) -> tuple[Reading[float], ...]:
+    ratios = known_ratios(runs, policy)
+    if len(learnt) != len(ratios):
+        return ratios
+    return tuple(Ok(last) if isinstance(ratio, Failed) else ratio for ratio, last in zip(ratios, learnt, strict=True))
+
+
+def known_ratios(runs: Sequence[Run], policy: Policy) -> tuple[Reading[float], ...]:
+    """Find the share of a GPU that each server asks for, by its arguments alone."""
+    return tuple(needed_ratio(run.engine, run.arguments, policy) for run in runs)
 
 
 def needed_ratio(engine: str, arguments: EngineArguments | None, policy: Policy) -> Reading[float]:
-    """Find the share of each GPU that the engine will ask for, as its own start check does.
+    """Find the share of each GPU that must be free, as the engine's own start check does.
 
-    vLLM: --gpu-memory-utilization of its arguments, else its default, unless a config file may say otherwise. SGLang:
-    --mem-fraction-static of its arguments; its default depends on too much. Other engines take what they need.
+    vLLM: --gpu-memory-utilization of its arguments, else its default, unless a config file may say otherwise. SGLang
+    checks none: its --mem-fraction-static is of what is free when it starts (model_runner.py: pre_model_load_memory).
+    Other engines take what they need.
     """
     if arguments is None:
         return NotApplicable("no engine is known to run here")
+    if engine != "vllm":
+        return NotApplicable(
+            "the engine takes a share of what is free"
+            if arguments.utilization_given
+            else "the engine's arguments do not say"
+        )
     if arguments.utilization is not None:
         return Ok(arguments.utilization)
     if arguments.utilization_given:
         return Failed(Cause.UNKNOWN, "the engine's arguments say how much memory it takes by a variable")
-    if engine != "vllm":
-        return NotApplicable("the engine's arguments do not say")
     if arguments.has_config_file:
         return Failed(Cause.UNKNOWN, "a config file of the engine may say how much memory it takes")
     return Ok(policy.utilization_ratio)

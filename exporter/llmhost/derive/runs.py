@@ -1,42 +1,49 @@
-"""The run of a unit: its engine, the engine's arguments, and the GPUs that its environment makes visible."""
+"""The run of a unit: its servers, each with its engine, arguments and the GPUs that its environment makes visible."""
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from llmhost.derive.command import expand_variables
+from llmhost.derive.command import programs_of, servers_of
 from llmhost.derive.unit_membership import UnitMemberships
+from llmhost.model.command.containers import is_for_cpus
+from llmhost.model.command.environment import Environment
+from llmhost.model.command.words import is_known
 from llmhost.model.engine_arguments import EngineArguments, parse_engine_arguments
-from llmhost.model.engine_command import is_engine_command
+from llmhost.model.engine_command import ServerCommand, is_engine_command
 from llmhost.model.host import Host
 from llmhost.model.process import Process, ProcessTable, Role
 from llmhost.model.reading import Cause, Failed, Ok, Reading, both
 from llmhost.model.unit import Unit, UnitSettings
 
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
-_ASSIGNED = re.compile(rf"(?:^|[\s;&|('\"]){_VARIABLE}=['\"]?([^\s;&|'\")]*)")
-_CONTAINERS = frozenset({"docker", "podman", "nerdctl", "apptainer", "singularity"})
+_FOR_CPUS = "VLLM_CPU_"  # vllm/envs.py: variables that a build for CPUs alone reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
+    """One server of a unit."""
+
     engine: str  # "" where no engine is known to run
     arguments: EngineArguments | None
     visible: Reading[str | None]  # CUDA_VISIBLE_DEVICES; None where it is not set
+    container_gpus: tuple[str, ...] | None = None  # by the names that its container was given; None: it is in none
+    in_pci_order: bool = False  # CUDA counts as the driver does
 
 
 def run_of(unit: Unit, members: tuple[Process, ...], processes: Reading[ProcessTable], host: Reading[Host]) -> Run:
-    """Find the engine that the unit runs, or will run.
+    """Find the first server of the unit."""
+    return runs_of(unit, members, processes, host)[0]
 
-    Its arguments are those of the present activation's API server, else those of ExecStart=, which the next start will
-    use, else those of an API server that is left over. A title such as VLLM::APIServer_0 replaces the arguments; its
-    launcher still has them.
+
+def runs_of(
+    unit: Unit, members: tuple[Process, ...], processes: Reading[ProcessTable], host: Reading[Host]
+) -> tuple[Run, ...]:
+    """Find the servers that the unit runs, or will run: one at least, which may be of no known engine.
+
+    Their arguments are those of the present activation's API servers, else those of ExecStart=, which the next start
+    will use, else those of an API server that is left over. A title such as VLLM::APIServer_0 replaces the arguments;
+    its launcher still has them.
     """
-    servers = [
-        process
-        for process in members
-        if process.role in {Role.API_SERVER, Role.LAUNCHER} and is_engine_command(process.argv)
-    ]
+    servers = _fronts(members)
     known = both(processes, host)
     present: list[Process] = []
     if isinstance(known, Ok):
@@ -45,40 +52,96 @@ def run_of(unit: Unit, members: tuple[Process, ...], processes: Reading[ProcessT
         )
         present = [server for server in servers if (of := memberships.of(server)) is not None and of.present]
     settings = unit.settings if unit.settings is not None else UnitSettings()
-    commands = [expand_variables(command, dict(settings.environment)) for command in settings.exec_start]
-    written = [(engine, argv) for argv in commands if (engine := is_engine_command(argv))]
-    found = [(server.engine, server.argv) for server in present] + written
-    found += [(server.engine, server.argv) for server in servers]
-    if not found:
-        engine = next((process.engine for process in members if process.engine), "")
-        return Run(engine=engine, arguments=None, visible=_visible(settings, commands, known=not engine))
-    engine, argv = found[0]
-    return Run(
-        engine=engine,
-        arguments=parse_engine_arguments(engine, argv),
-        visible=_visible(settings, commands, known=bool(written)),
+    written = servers_of(settings)
+    if present or written:
+        return _paired(present, written, settings)
+    if servers:
+        return (_of_process(servers[0], None, settings),)
+    engine = next((process.engine for process in members if process.engine), "")
+    return (_run(engine, None, None, settings),)
+
+
+def _fronts(members: tuple[Process, ...]) -> list[Process]:
+    """Give the processes whose arguments are a server's, without those that such a one started; the first first."""
+    fronts = [
+        process
+        for process in members
+        if process.role in {Role.API_SERVER, Role.LAUNCHER} and is_engine_command(process.argv)
+    ]
+    pids = {front.id.pid for front in fronts}
+    tops = [front for front in fronts if front.ppid not in pids] or fronts
+    return sorted(tops, key=lambda process: (process.id.start_ticks, process.id.pid))
+
+
+def _paired(present: list[Process], written: tuple[ServerCommand, ...], settings: UnitSettings) -> tuple[Run, ...]:
+    """Join each process with the command that started it. Of several commands some may not have started yet."""
+    if len(written) <= 1:
+        command = written[0] if written else None
+        runs = [_of_process(process, command, settings) for process in present]
+        return tuple(runs) or (_of_command(written[0], settings),)
+    left = list(present)
+    by_command: dict[int, Process] = {}
+    for exact in (True, False):
+        for index, command in enumerate(written):
+            process = next((each for each in left if _fits(each, command, exact=exact)), None)
+            if index not in by_command and process is not None:
+                by_command[index] = process
+                left.remove(process)
+    return (
+        *(
+            _of_process(by_command[index], command, settings) if index in by_command else _of_command(command, settings)
+            for index, command in enumerate(written)
+        ),
+        *(_of_process(process, None, settings) for process in left),
     )
 
 
-def _visible(settings: UnitSettings, commands: list[tuple[str, ...]], *, known: bool) -> Reading[str | None]:
-    """Find the engine's CUDA_VISIBLE_DEVICES, as far as the unit's settings have it.
+def _fits(process: Process, command: ServerCommand, *, exact: bool) -> bool:
+    own = command.argv[1:]
+    if not exact:
+        return process.engine == command.engine and not all(map(is_known, own))
+    return process.engine == command.engine and process.argv[len(process.argv) - len(own) :] == own
 
-    EnvironmentFile= overrides Environment= (systemd.exec(5)); `env`, a shell's assignment or a container's options
-    stand in ExecStart=; a program of the user's own in front of the engine (not `known`) may choose the GPUs.
-    """
-    if settings.environment_files or _VARIABLE in settings.pass_environment:
-        return Failed(Cause.UNKNOWN, "EnvironmentFile= or PassEnvironment= may say which GPUs the unit uses")
-    words = [word for command in commands for word in command]
-    assigned = {value for word in words for value in _ASSIGNED.findall(word)}
-    if len(assigned) > 1 or any("$" in value for value in assigned):
-        return Failed(Cause.UNKNOWN, f"the unit's command sets {_VARIABLE} in more than one way, or by a variable")
-    if assigned:
-        return Ok(assigned.pop())
-    if any(word.rpartition("/")[2] in _CONTAINERS for word in words):
-        return Failed(Cause.UNKNOWN, "the options of a container say which GPUs the unit uses")
-    environment: Mapping[str, str] = dict(settings.environment)
-    if _VARIABLE in environment:
-        return Ok(environment[_VARIABLE])
-    if not known:
+
+def _of_process(process: Process, command: ServerCommand | None, settings: UnitSettings) -> Run:
+    return _run(process.engine, process.argv, command, settings)
+
+
+def _of_command(command: ServerCommand, settings: UnitSettings) -> Run:
+    return _run(command.engine, command.argv, command, settings)
+
+
+def _run(engine: str, argv: tuple[str, ...] | None, command: ServerCommand | None, settings: UnitSettings) -> Run:
+    known = command is not None or not engine
+    last = command or next(reversed(programs_of(settings)), None)
+    environment = last.environment if last is not None else Environment(values=dict(settings.environment))
+    arguments = parse_engine_arguments(engine, argv) if argv is not None else None
+    if arguments is not None and last is not None and _is_for_cpus(engine, last):
+        arguments = replace(arguments, without_gpu=True)
+    return Run(
+        engine=engine,
+        arguments=arguments,
+        visible=_visible(environment, known=known),
+        container_gpus=last.gpus if last is not None else None,
+        in_pci_order=environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID",
+    )
+
+
+def _is_for_cpus(engine: str, command: ServerCommand) -> bool:
+    if command.gpus is not None and is_for_cpus(command.argv[0]):
+        return True
+    return engine == "vllm" and any(
+        name.startswith(_FOR_CPUS) and value is not None for name, value in command.environment.values.items()
+    )
+
+
+def _visible(environment: Environment, *, known: bool) -> Reading[str | None]:
+    """Give the engine's CUDA_VISIBLE_DEVICES; a program of the user's own in front of it (not `known`) may choose."""
+    value = environment.get(_VARIABLE)
+    if value is not None and not is_known(value):
+        if _VARIABLE in environment.values:
+            return Failed(Cause.UNKNOWN, f"the unit's command sets {_VARIABLE} to what is not known")
+        return Failed(Cause.UNKNOWN, f"{environment.unread} may say which GPUs the unit uses")
+    if value is None and not known:
         return Failed(Cause.UNKNOWN, "the engine is started by a program that may choose its GPUs")
-    return Ok(None)
+    return Ok(value)

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from llmhost.config.schema import EngineConfig
 from llmhost.derive.activation import is_up
-from llmhost.derive.command import expand_variables
+from llmhost.derive.command import engine_of
 from llmhost.model.engine import EngineServer
-from llmhost.model.engine_command import is_engine_command
 from llmhost.model.engine_listen import parse_listen_arguments
 from llmhost.model.ids import SYSTEM_MANAGER, UnitId
 from llmhost.model.process import Process, ProcessTable, Role
@@ -50,7 +49,9 @@ def engine_servers(
             continue
         for group in _groups(members):
             young = group[0].id.start_ticks >= young_from_ticks
-            found += _discovered(unit, group, starting=activating or young)
+            models = _models_of_router(group[0], processes)
+            for each in [[model] for model in models] or [group]:
+                found += _discovered(unit, each, starting=activating or young)
     return tuple(found)
 
 
@@ -78,6 +79,15 @@ def _groups(fronts: Sequence[Process]) -> list[list[Process]]:
     return list(groups.values())
 
 
+def _models_of_router(top: Process, processes: ProcessTable) -> list[Process]:
+    """Give the servers that a llama-server in router mode runs, one a model: they have the metrics (tools/server)."""
+    if top.engine != "llamacpp":
+        return []
+    children = (processes.by_pid.get(pid) for pid in processes.children.get(top.id.pid, ()))
+    models = [child for child in children if child is not None and child.role is Role.WORKER and not child.zombie]
+    return sorted((model for model in models if model.argv[:1] == top.argv[:1]), key=lambda model: model.id.start_ticks)
+
+
 def _discovered(unit: Unit, group: list[Process], *, starting: bool) -> list[EngineServer]:
     top = group[0]
     if top.engine not in SCRAPED_ENGINES or parse_listen_arguments(top.engine, top.argv).headless:
@@ -100,18 +110,10 @@ def _configured(
 ) -> EngineServer:
     return EngineServer(
         unit=unit.id,
-        engine=members[0].engine if members else _of_exec_start(unit),
+        engine=members[0].engine if members else engine_of(unit),
         url=configured.url,
         token_file=configured.token_file,
         processes=(first.id,) if first is not None else (),
         run=unit.invocation_id,
         starting=starting,
     )
-
-
-def _of_exec_start(unit: Unit) -> str:
-    if unit.settings is None:
-        return ""
-    environment = dict(unit.settings.environment)
-    commands = (is_engine_command(expand_variables(command, environment)) for command in unit.settings.exec_start)
-    return next((engine for engine in commands if engine), "")

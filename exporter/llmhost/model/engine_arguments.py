@@ -1,14 +1,18 @@
 """The GPUs that an engine will take, by its arguments. Pure; a unit's GPU set and requirements derive from it."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from llmhost.model.command.words import UNKNOWN, is_known
 from llmhost.model.engine_command import engine_command
+from llmhost.model.engine_options import given_options
 
 N = TypeVar("N", int, float)
 
+_READ_ENGINES = frozenset({"vllm", "sglang"})
+_GPU_DEVICES = frozenset({"auto", "cuda", "gpu"})  # of --device; others are no NVIDIA GPUs
 _LONGEST_NUMBER = 20
 
 
@@ -24,96 +28,61 @@ class EngineArguments:
     tensor_parallel: int | None = 1
     pipeline_parallel: int | None = 1
     data_parallel: int | None = 1  # replicas on this host that have GPUs of their own
+    first_gpu: int | None = 0  # the number of the first among the visible GPUs
+    gpu_step: int | None = 1  # from one of them to the next
+    gpus: tuple[str, ...] | None = ()  # named among the visible ones; (): none are named; None: not readable
+    without_gpu: bool = False  # it computes on something else
     port: int | None = None
     has_config_file: bool = False
 
 
-# Name of the option → its spellings. vLLM: arg_utils.py, serve cli_args.py; SGLang: server_args.py.
-_VLLM: Mapping[str, tuple[str, ...]] = {
-    "utilization": ("--gpu-memory-utilization", "--device-memory-utilization"),
-    "tensor": ("--tensor-parallel-size", "-tp"),
-    "pipeline": ("--pipeline-parallel-size", "-pp"),
-    "data": ("--data-parallel-size", "-dp"),
-    "data_here": ("--data-parallel-size-local", "-dpl"),
-    "data_rank": ("--data-parallel-rank", "-dpn"),
-    "context": ("--prefill-context-parallel-size", "-pcp"),
-    "nodes": ("--nnodes", "-n"),
-    "port": ("--port",),
-    "config": ("--config",),
-}
-_SGLANG: Mapping[str, tuple[str, ...]] = {
-    "utilization": ("--mem-fraction-static",),
-    "tensor": ("--tensor-parallel-size", "--tp-size", "--tp"),
-    "pipeline": ("--pipeline-parallel-size", "--pp-size", "--pp"),
-    "data": ("--data-parallel-size", "--dp-size", "--dp"),
-    "data_attention": ("--enable-dp-attention",),
-    "base": ("--base-gpu-id",),
-    "nodes": ("--nnodes",),
-    "port": ("--port",),
-    "config": ("--config",),
-}
-# argparse takes any prefix that only one option has; these are the shortest such that people use.
-_ABBREVIATED: Mapping[str, str] = {
-    "--gpu-memory-utilization": "--gpu-memory-u",
-    "--tensor-parallel-size": "--tensor-parallel",
-    "--pipeline-parallel-size": "--pipeline-parallel",
-    "--mem-fraction-static": "--mem-fraction",
-}
-
-
-def parse_engine_arguments(engine: str, argv: tuple[str, ...]) -> EngineArguments:
+def parse_engine_arguments(engine: str, argv: Sequence[str]) -> EngineArguments:
     """Read the arguments of an API server's or ExecStart's command line; of an unknown engine, the defaults.
 
-    The last of several wins, as in argparse. vLLM takes underscores for dashes in names (FlexibleArgumentParser).
     vLLM's replicas: `--data-parallel-size-local` where given, one where `--data-parallel-rank` says that this process
     is one of them. SGLang's: with `--enable-dp-attention` they share the tensor parallel GPUs, so there is one.
-    With `--nnodes`, or a prefill context parallel size, the product of the sizes is not this host's number of GPUs, and
-    with `--base-gpu-id` they are not the first: the tensor parallel size is unknown then.
+    With `--nnodes`, or a prefill context parallel size, the product of the sizes is not this host's number of GPUs:
+    the tensor parallel size is unknown then.
     """
-    options = {"vllm": _VLLM, "sglang": _SGLANG}.get(engine)
-    if options is None:
-        return EngineArguments()
     found, own = engine_command(argv)
-    given = given_options(options, own[1:] if found == engine else argv[1:], underscores=engine == "vllm")
-    replicas = _size(given, "data_here" if "data_here" in given else "data")
-    if "data_rank" in given or "data_attention" in given:
-        replicas = 1
+    given = given_options(engine, own[1:] if found == engine else argv[1:])
+    device = given.get("device", "auto")
+    without_gpu = is_known(device) and device != "" and _device(engine, device) not in _GPU_DEVICES
+    if engine not in _READ_ENGINES:
+        return EngineArguments(without_gpu=without_gpu)
     return EngineArguments(
         utilization=_number(given.get("utilization", ""), float, lambda ratio: 0 < ratio <= 1),
         utilization_given="utilization" in given,
-        tensor_parallel=_size(given, "tensor")
-        if _size(given, "nodes") == _size(given, "context") == 1 and "base" not in given
-        else None,
+        tensor_parallel=_size(given, "tensor") if _size(given, "nodes") == _size(given, "context") == 1 else None,
         pipeline_parallel=_size(given, "pipeline"),
-        data_parallel=replicas,
+        data_parallel=_replicas(given),
+        first_gpu=_number(given.get("base", "0"), int, lambda number: number >= 0),
+        gpu_step=_size(given, "step"),
+        gpus=_named_gpus(given.get("device_ids", "")),
+        without_gpu=without_gpu,
         port=_number(given.get("port", ""), int, lambda port: 0 < port < 1 << 16),
         has_config_file="config" in given,
     )
 
 
-def given_options(
-    options: Mapping[str, tuple[str, ...]], arguments: tuple[str, ...], *, underscores: bool
-) -> dict[str, str]:
-    """Name of each option that is given → its value, of the last where there are several; "" for a bare flag."""
-    names = {spelling: name for name, spellings in options.items() for spelling in spellings}
-    given: dict[str, str] = {}
-    for index, argument in enumerate(arguments):
-        if not argument.startswith("-"):
-            continue
-        spelling, equals, value = argument.partition("=")
-        if underscores and spelling.startswith("--"):
-            spelling = spelling.replace("_", "-")
-        name = names.get(spelling) or names.get(_in_full(spelling))
-        if name is not None:
-            given[name] = value if equals else "".join(arguments[index + 1 : index + 2])
-    return given
+def _device(engine: str, device: str) -> str:
+    """Name what it computes on: vLLM's and SGLang's `cuda:0`; llama.cpp's names, of which `none` is no GPU."""
+    if engine == "llamacpp":
+        return "cpu" if device == "none" else "gpu"
+    return device.partition(":")[0]
 
 
-def _in_full(spelling: str) -> str:
-    for full, shortest in _ABBREVIATED.items():
-        if full.startswith(spelling) and spelling.startswith(shortest):
-            return full
-    return spelling
+def _replicas(given: Mapping[str, str]) -> int | None:
+    if any(given.get(name) == UNKNOWN for name in ("data_rank", "data_attention", "data_here")):
+        return None
+    if "data_rank" in given or "data_attention" in given:
+        return 1
+    return _size(given, "data_here" if "data_here" in given else "data")
+
+
+def _named_gpus(text: str) -> tuple[str, ...] | None:
+    """Read --device-ids: numbers or UUIDs, with commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip()) if is_known(text) else None
 
 
 def _size(given: Mapping[str, str], name: str) -> int | None:

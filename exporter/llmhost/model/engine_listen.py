@@ -4,11 +4,12 @@ Hints, no more: a config file or the environment may say it instead, so a server
 seen (sources/engine).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from llmhost.model.engine_arguments import given_options
+from llmhost.model.command.words import is_known
 from llmhost.model.engine_command import engine_command
+from llmhost.model.engine_options import given_options
 from llmhost.model.listen import HIGHEST_PORT
 
 _LONGEST_PORT = 5  # digits
@@ -25,29 +26,19 @@ class ListenArguments:
     headless: bool = False  # an engine without a server
 
 
-# Engine → option → its spellings. vLLM: cli_args.py; SGLang: server_args.py; llama.cpp: common/arg.cpp. vLLM serves
-# /metrics below --root-path and without it.
-_OPTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "vllm": {
-        "host": ("--host",),
-        "port": ("--port",),
-        "unix": ("--uds",),
-        "tls": ("--ssl-certfile",),
-        "headless": ("--headless",),
-    },
-    "sglang": {"host": ("--host",), "port": ("--port",), "tls": ("--ssl-certfile",)},
-    "llamacpp": {"host": ("--host",), "port": ("--port",), "tls": ("--ssl-cert-file",), "prefix": ("--api-prefix",)},
-}
 _DEFAULT_PORTS: Mapping[str, int] = {"vllm": 8000, "sglang": 30000, "llamacpp": 8080}
 
 
-def parse_listen_arguments(engine: str, argv: tuple[str, ...]) -> ListenArguments:
-    """Read them from a server's command line; of an unknown engine there is nothing to read."""
-    options = _OPTIONS.get(engine)
-    if options is None:
+def parse_listen_arguments(engine: str, argv: Sequence[str]) -> ListenArguments:
+    """Read them from a server's command line; of an unknown engine there is nothing to read.
+
+    vLLM serves /metrics below --root-path and without it.
+    """
+    if engine not in _DEFAULT_PORTS:
         return ListenArguments()
     found, own = engine_command(argv)
-    given = given_options(options, own[1:] if found == engine else argv[1:], underscores=engine == "vllm")
+    read = given_options(engine, own[1:] if found == engine else argv[1:])
+    given = {name: value for name, value in read.items() if name == "port" or is_known(value)}
     host = given.get("host", "").strip("[]")
     in_host = engine == "llamacpp" and host.endswith(".sock")  # tools/server: "if it ends with .sock"
     return ListenArguments(

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from posixpath import basename
 
+from llmhost.model.command.words import UNKNOWN, is_known
 from llmhost.model.process import Process, Role
 
 _TITLES: tuple[tuple[re.Pattern[str], str, Role], ...] = tuple(
@@ -52,6 +53,7 @@ _PROGRAMS: Mapping[str, Mapping[str, tuple[str, Role]]] = {
     "vllm-rs": {"frontend": ("vllm", Role.API_SERVER), "serve": ("vllm", Role.API_SERVER)},  # VLLM_USE_RUST_FRONTEND
     "sglang": {"serve": ("sglang", Role.API_SERVER)},
     "llama-server": {"": ("llamacpp", Role.API_SERVER)},
+    "llama": {"serve": ("llamacpp", Role.API_SERVER)},  # tools/llama: one program for all of them
     "text-generation-launcher": {"": ("tgi", Role.LAUNCHER)},
     "text-generation-router": {"": ("tgi", Role.API_SERVER)},
     "text-generation-server": {"serve": ("tgi", Role.WORKER)},
@@ -92,7 +94,7 @@ _COMMS: Mapping[str, tuple[str, Role]] = {
 _TRACKER_CODE = re.compile(r"from [\w.]*(?:resource|semaphore)_tracker import main; ?main\((\d{1,9})[,)]")
 _SPAWN_CODE = re.compile(r"from [\w.]*spawn import spawn_main; ?spawn_main\(")
 _FORKSERVER_CODE = re.compile(r"from [\w.]*forkserver import main; ?main\(")
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*t?(?:-\w+)?$|\$")  # "$": a variable that systemd or a shell expands
+_PYTHON = re.compile(rf"(?:python|pypy)[\d.]*t?(?:-\w+)?$|\$|{UNKNOWN}")  # a variable may be a Python
 
 _NOTHING = ("", Role.OTHER)
 _LONGEST_NAME = 200  # of a module or title; users choose theirs, and matching must not take long
@@ -132,7 +134,10 @@ def own_command(argv: tuple[str, ...]) -> tuple[str, Role] | None:
         if found is not None:
             return found
     by_subcommand = _PROGRAMS.get(program, {})
-    return by_subcommand.get("") or by_subcommand.get(rest[0] if rest else "")
+    subcommand = rest[0] if rest else ""
+    if by_subcommand and not is_known(subcommand):  # the service of such a program serves
+        return by_subcommand.get("") or by_subcommand.get("serve")
+    return by_subcommand.get("") or by_subcommand.get(subcommand)
 
 
 def tracker_fd(argv: tuple[str, ...]) -> int | None:

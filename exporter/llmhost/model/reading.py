@@ -35,9 +35,9 @@ class Cause(StrEnum):
     BUS_ERROR = "bus_error"  # the bus or systemd answered with an error
     # engines
     REFUSED = "refused"  # nothing listens there
-    HTTP_STATUS = "http_status"  # an answer other than 200 that none of the following names
+    HTTP_STATUS = "http_status"  # an answer other than 200 that none of the following names: the server is not well
     UNAUTHORIZED = "unauthorized"  # 401 or 403
-    NOT_FOUND = "not_found"  # 404: metrics are not switched on, or are elsewhere
+    NOT_FOUND = "not_found"  # 404, 501, another 4xx: metrics are not switched on, or are elsewhere
     NO_METRICS = "no_metrics"  # 200, and none of the engine's metrics
     TOO_LARGE = "too_large"
     MALFORMED = "malformed"

@@ -46,6 +46,10 @@ class UnitSettings:
     success_signals: tuple[int, ...] = ()  # and deaths by these signals
     after: tuple[str, ...] = ()  # After=, with what systemd adds by itself; by name
     pass_environment: tuple[str, ...] = ()  # PassEnvironment=: variables that come from the manager's own
+    unset_environment: tuple[str, ...] = ()  # UnsetEnvironment=: names, or NAME=value
+    pam_name: str = ""  # PAMName=: its modules may set variables
+    # What systemd gives to all units, so that it is none of this one's own; None: not read.
+    manager_environment: tuple[tuple[str, str], ...] | None = field(default=None, compare=False)
     exec_start_pre_prefixes: tuple[str, ...] = ()  # of each ExecStartPre=, "+" among them; () where systemd has none
     working_directory: str = ""  # WorkingDirectory=, with "~" for the home of User= and "!" for one that may be missing
     own_directories: tuple[str, ...] = ()  # RuntimeDirectory= and its like, which systemd gives to User=

@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from llmhost.decide.doctor.finding import Case, Finding, Severity
-from llmhost.derive.command import expand_variables
 from llmhost.model.engine_arguments import parse_engine_arguments
-from llmhost.model.engine_command import is_engine_command
 from llmhost.model.reading import Ok
 from llmhost.model.wording import GIB
 
@@ -104,9 +102,5 @@ def _is_nvidias(entry: str) -> bool:
 
 def _tensor_parallel(case: Case) -> int | None:
     """Read the tensor parallel size from ExecStart=; None without vLLM or where it is unknown."""
-    environment = dict(case.settings.environment)
-    for command in case.settings.exec_start:
-        argv = expand_variables(command, environment)
-        if is_engine_command(argv) == "vllm":
-            return parse_engine_arguments("vllm", argv).tensor_parallel
-    return None
+    engine, own = case.command
+    return parse_engine_arguments(engine, own).tensor_parallel if engine == "vllm" else None

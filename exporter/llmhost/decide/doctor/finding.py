@@ -1,14 +1,12 @@
 """A finding of the doctor, and the unit that a check examines."""
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llmhost.derive.command import expand_variables
+from llmhost.derive.command import servers_of
 from llmhost.derive.facts import UnitFacts
 from llmhost.derive.host_view import HostView
-from llmhost.model.engine_command import engine_command
 from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.unit import UnitSettings
 
@@ -51,13 +49,9 @@ class Case:
 
     @property
     def command(self) -> tuple[str, tuple[str, ...]]:
-        """The engine of ExecStart= and its command line, with variables of Environment= expanded; "" for no engine."""
-        environment: Mapping[str, str] = dict(self.settings.environment)
-        for argv in self.settings.exec_start:
-            engine, own = engine_command(expand_variables(argv, environment))
-            if engine:
-                return engine, own
-        return "", ()
+        """The first engine of ExecStart= and its command line, with variables expanded; "" for no engine."""
+        server = next(iter(servers_of(self.settings)), None)
+        return (server.engine, server.argv) if server is not None else ("", ())
 
     def finding(
         self,

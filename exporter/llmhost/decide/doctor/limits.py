@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator
 
 from llmhost.decide.doctor.finding import Case, Finding, Severity
-from llmhost.model.engine_arguments import given_options, parse_engine_arguments
+from llmhost.model.engine_arguments import parse_engine_arguments
+from llmhost.model.engine_options import given_options
 from llmhost.model.wording import GIB, gib
 
 _ENGINES = frozenset({"vllm", "sglang"})
@@ -68,9 +69,8 @@ def _offloaded_bytes(case: Case) -> int:
     engine, own = case.command
     if engine != "vllm":
         return 0
-    options = {"weights": ("--cpu-offload-gb",), "cache": ("--kv-offloading-size",)}
-    given = given_options(options, own[1:], underscores=True)
-    weights, cache = (_number(given.get(name, "")) for name in options)
+    given = given_options(engine, own[1:])
+    weights, cache = (_number(given.get(name, "")) for name in ("offloaded_weights", "offloaded_cache"))
     return int((weights * (_workers(case) or 1) + cache) * GIB)
 
 

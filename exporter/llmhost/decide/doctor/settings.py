@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator
 
 from llmhost.decide.doctor.finding import Case, Finding, Severity, guard_drop_in
-from llmhost.model.engine_arguments import given_options
+from llmhost.model.engine_options import given_options
 from llmhost.model.history.unit_history import Trigger, Verdict
 from llmhost.model.reading import Ok
 
@@ -179,7 +179,7 @@ def stop_timeout(case: Case) -> Iterator[Finding]:
     limit = case.settings.stop_timeout_seconds
     if engine != "vllm" or limit is None:
         return
-    given = given_options({"drain": ("--shutdown-timeout",)}, own[1:], underscores=True).get("drain", "")
+    given = given_options(engine, own[1:]).get("drain", "")
     try:
         drain = float(given or 0)
     except ValueError:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from llmhost.config.schema import MIB, Config, UnitGpus
 from llmhost.decide.guard.admissions import Awaited
 from llmhost.decide.guard.memory_stability import UsageTrends
-from llmhost.derive.requirements import Need, free_bytes, needed, needed_ratio, requirements_of
+from llmhost.derive.requirements import Need, free_bytes, needed, requirements_of
 from llmhost.model.gpu import Gpu
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.history import History
@@ -93,8 +93,10 @@ def rule_of(unit: Unit, options: GuardOptions, snapshot: Snapshot, config: Confi
     gpus: Reading[tuple[GpuUuid, ...]]
     if isinstance(requirements.gpus, Ok):
         gpus = Ok(_split(requirements.gpus.value, listed))
-    elif not isinstance(snapshot.nvml, Ok) or (
-        isinstance(requirements.gpus, Failed) and requirements.gpus.cause is Cause.LOST
+    elif (
+        options.gpus
+        or not isinstance(snapshot.nvml, Ok)
+        or (isinstance(requirements.gpus, Failed) and requirements.gpus.cause is Cause.LOST)
     ):
         gpus = requirements.gpus
     else:
@@ -105,11 +107,9 @@ def rule_of(unit: Unit, options: GuardOptions, snapshot: Snapshot, config: Confi
         return Rule(gpus=missing, need=missing)
     if options.free_bytes is not None and isinstance(gpus, Ok):
         return Rule(gpus=gpus, doubt=doubt, need=Ok(dict.fromkeys(gpus.value, options.free_bytes)))
-    ratio: Reading[float] = (
-        Ok(options.free_ratio)
-        if options.free_ratio is not None
-        else needed_ratio(requirements.run.engine, requirements.run.arguments, config.policy)
-    )
+    if options.free_ratio is None and gpus == requirements.gpus:
+        return Rule(gpus=gpus, doubt=doubt, need=requirements.needed)
+    ratio: Reading[float] = Ok(options.free_ratio) if options.free_ratio is not None else requirements.ratio_of_all
     return Rule(gpus=gpus, doubt=doubt, need=needed(ratio, gpus, listed, snapshot.host))
 
 

@@ -31,10 +31,14 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntGpus:
-    """The GPUs on which a ready run of a unit held memory."""
+    """The GPUs on which a ready run of a unit held memory, and the shares of a GPU that its servers asked for.
+
+    The shares only where the unit's settings do not say them.
+    """
 
     invocation_id: str
     uuids: tuple[GpuUuid, ...]
+    needed_ratios: tuple[float, ...] = ()  # one per server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,11 @@ class History:
     processes_since: float | None = None  # the first observation with processes
     processes_at: float | None = None  # start of the latest reading of processes in here
     orphan_since: Mapping[ProcessId, float] = field(default_factory=dict)  # looks like one at every observation
+
+    def learnt_ratios(self, unit: UnitId) -> tuple[float, ...]:
+        """Give the shares of a GPU that its servers asked for when it was last observed ready; () where not known."""
+        learnt = self.gpu_sets.get(unit)
+        return () if learnt is None else learnt.needed_ratios
 
     def learnt_gpus(self, unit: UnitId) -> tuple[GpuUuid, ...] | None:
         """Give the GPUs that the unit used; None where it was never observed ready."""

@@ -254,10 +254,11 @@ def _body_or_redirect(answer: http.client.HTTPResponse, target: HttpTarget, max_
         return answer.getheader("Location", ""), b""
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         raise StatusError(Cause.UNAUTHORIZED, f"{target.endpoint} answers {status}", status)
-    if status == HTTPStatus.NOT_FOUND:
+    if status == HTTPStatus.NOT_IMPLEMENTED or HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
         # a configured path may have a secret in it
         where = "the configured path" if target.configured else target.path
-        raise StatusError(Cause.NOT_FOUND, f"{target.endpoint} has nothing at {where}", status)
+        nothing = "has nothing" if status == HTTPStatus.NOT_FOUND else f"answers {status}, without metrics,"
+        raise StatusError(Cause.NOT_FOUND, f"{target.endpoint} {nothing} at {where}", status)
     if status != HTTPStatus.OK:
         raise StatusError(Cause.HTTP_STATUS, f"{target.endpoint} answers {status}", status)
     body = answer.read(max_bytes + 1)

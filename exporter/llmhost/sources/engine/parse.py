@@ -11,6 +11,8 @@ prometheus_client reads them: 0.8 instead of 12 ms. Names by engine and version:
   the same, so the lowest rank speaks for all; `dp_rank` is an engine of its own. With priority scheduling there is a
   series per `priority` beside that of all, whose `priority` is "". Tokens are counted by the server, over all engines.
 - llama.cpp (`--metrics`): no labels. `kv_cache_usage_ratio` is gone since mid-2025.
+
+Some pages have `_` for the `:` in names (sgl-project/sglang#37985).
 """
 
 import math
@@ -25,11 +27,8 @@ from llmhost.model.engine import EngineSample
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 
-SLEEP_STATE: Final = "vllm:engine_sleep_state"
-FINISHED: Final = "vllm:request_success_total"
-
-# Engine → name of the series → field of EngineSample; of two names for one field the first that is there counts.
-_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
+# Engine → name of the series → field of EngineSample.
+_OWN_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "vllm": {
         "vllm:generation_tokens_total": "generation_tokens",
         "vllm:prompt_tokens_total": "prompt_tokens",
@@ -39,8 +38,8 @@ _NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         "vllm:gpu_cache_usage_perc": "kv_cache_usage_ratio",
         "vllm:num_preemptions_total": "preemptions",
         "vllm:iteration_tokens_total_count": "steps",
-        SLEEP_STATE: "sleeping",
-        FINISHED: "finished",
+        "vllm:engine_sleep_state": "sleeping",
+        "vllm:request_success_total": "finished",
     },
     "sglang": {
         "sglang:generation_tokens_total": "generation_tokens",
@@ -58,6 +57,11 @@ _NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         "llamacpp:kv_cache_usage_ratio": "kv_cache_usage_ratio",
         "llamacpp:n_decode_total": "steps",
     },
+}
+# Of two names for one field the first that is there counts.
+_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
+    engine: {**names, **{name.replace(":", "_", 1): what for name, what in names.items()}}
+    for engine, names in _OWN_NAMES.items()
 }
 ENGINES: Final = frozenset(_NAMES)
 MOST_SERIES: Final = 10_000  # a quarter of a second's work
@@ -142,9 +146,9 @@ def _sample(engine: str, key: tuple[str, str], read: _Engine) -> EngineSample:
         if not series or what in values:
             continue
         value: Any
-        if name == SLEEP_STATE:
+        if what == "sleeping":
             value = _sleeping(series)
-        elif name == FINISHED:
+        elif what == "finished":
             value = _by_reason(series)
         else:
             value = _share(series) if what == _SHARE else _total(number for _, number in series)

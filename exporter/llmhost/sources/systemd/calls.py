@@ -6,6 +6,7 @@ from typing import Any
 
 from llmhost.sources.systemd.bus.connection import BUS, BUS_DRIVER, BusConnection, Callee, CallFailedError
 from llmhost.sources.systemd.names import matches, unit_name, wider
+from llmhost.sources.systemd.properties.typed_properties import TypedProperties
 from llmhost.sources.systemd.properties.unit import exec_start
 
 SYSTEMD = "org.freedesktop.systemd1"
@@ -92,6 +93,11 @@ class Systemd:
             if realtime and monotonic:  # microseconds; 0: not yet
                 found.append((realtime / 1e6, monotonic / 1e6))
         return tuple(found)
+
+    async def environment(self) -> tuple[tuple[str, str], ...]:
+        """Get the variables that it gives to all services: DefaultEnvironment=, set-environment, a few of its own."""
+        (found,) = await self.bus.call(self._properties_of(MANAGER_PATH), "Get", "ss", MANAGER, "Environment")
+        return TypedProperties({"Environment": found}).environment()
 
     async def loaded(self, globs: Collection[str]) -> list[tuple[str, str]]:
         """Name and load state of the loaded units that match; loads none. Aliases are not matched."""

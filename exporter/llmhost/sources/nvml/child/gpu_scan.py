@@ -14,6 +14,7 @@ from llmhost.sources.nvml.codes import HARMLESS, SESSION_BROKEN, Code, NvmlCallE
 from llmhost.sources.nvml.wire import Extent, WireError, WireGpu, WireHolder, WireMemory
 
 _NOT_FOR_US = frozenset({Code.NO_PERMISSION, Code.OPERATING_SYSTEM, Code.NOT_SUPPORTED})
+_SICK_SENSORS = 2  # of utilization, temperature and power: nvidia-smi shows ERR! for them (NVIDIA/dcgm-exporter#46)
 _FABRIC_UNSUPPORTED_SECONDS = 60.0  # the fabric manager may start later, and a start of an engine waits for it
 
 
@@ -130,8 +131,7 @@ class GpuScan:
             if memory_alone:  # which does not show how the GPU fares
                 self._ask_fabric(device.handle, device)
             else:
-                self._ask_the_rest(device.handle, device)
-                fault = self._calls.total_failure
+                fault = self._ask_the_rest(device.handle, device) or self._calls.total_failure
         except NvmlCallError as error:
             fault = error
         if fault is not None:
@@ -159,13 +159,17 @@ class GpuScan:
         self._on_gpu(uuid, handle)
 
     def _ask_memory(self, handle: Handle, device: _Device, *, memory_alone: bool) -> list[_Device]:
-        """Fill in memory and its holders, and return the MIG instances. Raises NvmlCallError when the GPU is lost."""
+        """Fill in memory and its holders, and return the MIG instances.
+
+        Raises NvmlCallError when the GPU is lost, or does not say whether it is split: then nobody knows whose its
+        memory is.
+        """
         wire, driver, calls = device.wire, self._driver, self._calls
         mig = calls.ask(device.subject, "mig", lambda: driver.mig_enabled(handle))
         instances: list[_Device] = []
         if isinstance(mig, NvmlCallError) and mig.code not in HARMLESS:
-            wire["memory"] = wire["holders"] = _wire_error(mig)  # the GPU's or its instances': not known
-        elif mig is True:
+            raise mig
+        if mig is True:
             wire["mig_parent"] = True
             instances = self._instances(handle, device, memory_alone=memory_alone)
         else:
@@ -173,13 +177,25 @@ class GpuScan:
             wire["holders"] = _not_listed() if memory_alone else self._holders(handle, device.subject, wire["memory"])
         return instances
 
-    def _ask_the_rest(self, handle: Handle, device: _Device) -> None:
-        """Fill in the rest. Raises NvmlCallError when the GPU is lost."""
+    def _ask_the_rest(self, handle: Handle, device: _Device) -> NvmlCallError | None:
+        """Fill in the rest, and return the failure of a sick GPU: most of its sensors answer with errors.
+
+        Raises NvmlCallError when the GPU is lost.
+        """
         wire, driver, calls, subject = device.wire, self._driver, self._calls, device.subject
-        wire["utilization_ratio"] = calls.optional(subject, "utilization", lambda: driver.utilization_ratio(handle))
-        wire["temperature_celsius"] = calls.optional(subject, "heat", lambda: driver.temperature_celsius(handle))
-        wire["power_watts"] = calls.optional(subject, "power", lambda: driver.power_watts(handle))
+        utilization = calls.ask(subject, "utilization", lambda: driver.utilization_ratio(handle))
+        temperature = calls.ask(subject, "heat", lambda: driver.temperature_celsius(handle))
+        power = calls.ask(subject, "power", lambda: driver.power_watts(handle))
         self._ask_fabric(handle, device)
+        wire["utilization_ratio"] = None if isinstance(utilization, NvmlCallError) else utilization
+        wire["temperature_celsius"] = None if isinstance(temperature, NvmlCallError) else temperature
+        wire["power_watts"] = None if isinstance(power, NvmlCallError) else power
+        failures = [
+            answer
+            for answer in (utilization, temperature, power)
+            if isinstance(answer, NvmlCallError) and answer.code not in HARMLESS
+        ]
+        return failures[0] if len(failures) >= _SICK_SENSORS else None
 
     def _ask_fabric(self, handle: Handle, device: _Device) -> None:
         device.wire["fabric_ready"] = self._calls.optional(

@@ -38,6 +38,8 @@ def parse_settings(properties: TypedProperties) -> UnitSettings:
         environment=properties.environment(),
         environment_files=properties.members("EnvironmentFiles"),
         pass_environment=properties.texts("PassEnvironment"),
+        unset_environment=properties.texts("UnsetEnvironment"),
+        pam_name=properties.text("PAMName"),
         exec_start_pre_prefixes=properties.prefixes("ExecStartPreEx"),
         working_directory=properties.text("WorkingDirectory"),
         own_directories=tuple(f"{top}/{name}" for kind, top in _OWN.items() for name in properties.texts(kind)),

@@ -5,12 +5,14 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from llmhost.model.unit import Unit, UnitsReport
 from llmhost.runtime.log_throttle import OnceLog
-from llmhost.sources.systemd.bus.connection import CallFailedError
+from llmhost.sources.systemd.bus.connection import BusClosedError, CallFailedError, CallTimeoutError
 from llmhost.sources.systemd.bus.message import Received
 from llmhost.sources.systemd.calls import CALLEE_DISCONNECTED, PROPERTIES, Systemd
 from llmhost.sources.systemd.names import is_service
@@ -72,6 +74,8 @@ class Units:
         self._syncs = Requests()
         self._version = ""
         self._boot_times: tuple[tuple[float, float], ...] = ()
+        self._environment: tuple[tuple[str, str], ...] | None = None  # systemd's own, for all services
+        self._environments = Requests()
         self._warn = OnceLog(log).warning  # each text once for a run of systemd
 
     async def run(self) -> None:
@@ -80,6 +84,7 @@ class Units:
             self._version = await self.systemd.version()
             with contextlib.suppress(CallFailedError):  # one without these properties
                 self._boot_times = await self.systemd.boot_times()
+            await self._read_environment()
             self._spawn(self._discovery.run())
             self._running = True  # what came before is in the reads that follow
             self.resync()
@@ -97,6 +102,32 @@ class Units:
         syncs = max(1, self._syncs.made)
         units_read = all_served(unit.reads for unit in self._by_name.values())
         return lambda: not self._reloading and self._syncs.served >= syncs and units_read()
+
+    async def _read_environment(self) -> None:
+        """Read what no signal tells of. A systemd that does not answer is told of by what else it is asked."""
+        with suppress(CallFailedError, CallTimeoutError, BusClosedError):
+            self._environment = await self.systemd.environment()
+
+    def _refresh_environment(self) -> None:
+        """Read it again after what may come with a change of it: a reload, a start of a watched unit."""
+        if self._environments.make():
+            self._spawn(self._read_environment_until_served())
+
+    async def _read_environment_until_served(self) -> None:
+        while self._environments.pending:
+            made = self._environments.made
+            await asyncio.sleep(READ_SECONDS)  # a start comes with several signals
+            await self._read_environment()
+            self._environments.served = made
+
+    def _with_environment(self, unit: Unit) -> Unit:
+        if unit.settings is None or unit.settings.manager_environment == self._environment:
+            return unit
+        return replace(unit, settings=replace(unit.settings, manager_environment=self._environment))
+
+    def _report_change(self, unit: Unit, gap: bool) -> None:
+        if self._on_change is not None:
+            self._on_change(self._with_environment(unit), gap)
 
     def retry(self) -> None:
         """Read again what could not be read."""
@@ -122,7 +153,7 @@ class Units:
                 unreadable.append(str(error))
                 continue
             if unit is not None:
-                units.append(unit)
+                units.append(self._with_environment(unit))
             elif watched.unreadable:
                 unreadable.append(f"{watched.name}: {watched.unreadable}")
             elif watched.is_missing:
@@ -149,12 +180,14 @@ class Units:
             if unit is not None and not unit.state.has_gap:
                 interface, properties, _ = message.body()
                 unit.changed(interface, properties)
+                self._refresh_environment()
             return
         match message.member:
             case "Reloading":
                 (self._reloading,) = message.body()
                 if not self._reloading:
                     self._on_reload()
+                    self._refresh_environment()
                     self._discovery.check_all_again()
                     self.resync()
             case "UnitFilesChanged":
@@ -211,7 +244,12 @@ class Units:
             unit = self._missed.pop(name, None)
             if unit is None:
                 is_new = name in self._recently_loaded and not has_past
-                unit = WatchedUnit(name, is_new=is_new, on_change=self._on_change, warn=self._warn)
+                unit = WatchedUnit(
+                    name,
+                    is_new=is_new,
+                    on_change=self._report_change if self._on_change is not None else None,
+                    warn=self._warn,
+                )
             self._by_name[name] = self._by_path[unit.path] = unit
         if unit.reads.make():
             self._spawn(self._read_until_served(unit))
