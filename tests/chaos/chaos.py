@@ -148,9 +148,10 @@ class Chaos:
                 return
 
     def _jobs(self) -> set[str]:
-        """Give the ids of systemd's jobs."""
+        """Give the ids of systemd's jobs that end: with RestartMode=direct a start's job stays through all attempts."""
         lines = self._booted.systemctl("list-jobs", "--no-legend", "--plain").splitlines()
-        return {line.split()[0] for line in lines if line.split()[0].isdecimal()}
+        jobs = (line.split() for line in lines)
+        return {job for job, unit, *_ in jobs if job.isdecimal() and unit != "c-direct.service"}
 
     def _resyncs(self) -> int:
         resyncs = self.watched.source._resyncs

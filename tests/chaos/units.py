@@ -34,6 +34,14 @@ UNITS = {
         Restart=always
         RestartSec=0
         """,
+    # never active, and restarted from that: systemd up to 253 ignores RestartMode=
+    "c-direct.service": f"""{_NO_LIMIT}
+        Type=notify
+        ExecStart=/bin/sh -c '{_RAN}; sleep 0.2; exit 3'
+        Restart=always
+        RestartSec=100ms
+        RestartMode=direct
+        """,
     "c-sleep.service": f"""{_NO_LIMIT}
         ExecStart=/bin/sh -c '{_RAN}; exec sleep 1000'
         Restart=always
