@@ -1,6 +1,7 @@
 """The units that chaos is made with: each ends, or fails, in its own way. ExecStart writes down that it ran."""
 
 DIRECTORY = "/run/chaos"
+DIRECT = "c-direct.service"
 _RAN = f"echo $$INVOCATION_ID >>{DIRECTORY}/%n"
 _NO_LIMIT = "[Unit]\nStartLimitIntervalSec=0\n[Service]\n"
 UNITS = {
@@ -34,8 +35,8 @@ UNITS = {
         Restart=always
         RestartSec=0
         """,
-    # never active, and restarted from that: systemd up to 253 ignores RestartMode=
-    "c-direct.service": f"""{_NO_LIMIT}
+    # Started once, never active, and restarted from that; systemd up to 253 ignores RestartMode=.
+    DIRECT: f"""{_NO_LIMIT}
         Type=notify
         ExecStart=/bin/sh -c '{_RAN}; sleep 0.2; exit 3'
         Restart=always
