@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from tests.chaos import journal
-from tests.chaos.units import DIRECTORY, UNITS, text
+from tests.chaos.units import DIRECT, DIRECTORY, UNITS, text
 from tests.fakes.booted import Booted
 from tests.fakes.watched_units import Watched
 
@@ -100,10 +100,11 @@ class Chaos:
 
     def run(self, *, seconds: float = 0.0, actions: int = 0) -> None:
         """Make chaos for as long and as often, then have everything stop, and wait until all of it has been log."""
+        self._booted.systemctl("--no-block", "start", DIRECT)
         end = time.monotonic() + seconds
         while time.monotonic() < end or self.done.total() < actions:
             (action,) = self._random.choices([*self._actions], [*self._actions.values()])
-            self._do(action, self._random.choice([*UNITS]))
+            self._do(action, self._random.choice([unit for unit in UNITS if unit != DIRECT]))
             self.done[action] += 1
             time.sleep(self._random.expovariate(1 / _MEAN_PAUSE_SECONDS))
         self._booted.systemctl("stop", *UNITS)
@@ -148,9 +149,10 @@ class Chaos:
                 return
 
     def _jobs(self) -> set[str]:
-        """Give the ids of systemd's jobs."""
+        """Give the ids of systemd's jobs that end: with RestartMode=direct a start's job stays through all attempts."""
         lines = self._booted.systemctl("list-jobs", "--no-legend", "--plain").splitlines()
-        return {line.split()[0] for line in lines if line.split()[0].isdecimal()}
+        jobs = (line.split() for line in lines)
+        return {job for job, unit, *_ in jobs if job.isdecimal() and unit != DIRECT}
 
     def _resyncs(self) -> int:
         resyncs = self.watched.source._resyncs

@@ -1,6 +1,7 @@
 """The units that chaos is made with: each ends, or fails, in its own way. ExecStart writes down that it ran."""
 
 DIRECTORY = "/run/chaos"
+DIRECT = "c-direct.service"
 _RAN = f"echo $$INVOCATION_ID >>{DIRECTORY}/%n"
 _NO_LIMIT = "[Unit]\nStartLimitIntervalSec=0\n[Service]\n"
 UNITS = {
@@ -33,6 +34,14 @@ UNITS = {
         ExecStart=/nonexistent/program
         Restart=always
         RestartSec=0
+        """,
+    # Started once, never active, and restarted from that; systemd up to 253 ignores RestartMode=.
+    DIRECT: f"""{_NO_LIMIT}
+        Type=notify
+        ExecStart=/bin/sh -c '{_RAN}; sleep 0.2; exit 3'
+        Restart=always
+        RestartSec=100ms
+        RestartMode=direct
         """,
     "c-sleep.service": f"""{_NO_LIMIT}
         ExecStart=/bin/sh -c '{_RAN}; exec sleep 1000'
