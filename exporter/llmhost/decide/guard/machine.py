@@ -36,6 +36,7 @@ from llmhost.decide.guard.state import (
     Watch,
 )
 from llmhost.decide.guard.target import OWN_LIMIT
+from llmhost.derive.command import with_whole_environment
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.reading import Failed, Ok
 from llmhost.model.unit import Unit, UnitSettings, UnitsReport
@@ -253,7 +254,7 @@ def _unit(state: GuardState, found: Unit | None) -> Unit | None:
     if found.settings is None or not target.is_own:
         return found if found.settings is not None else None
     # systemd gives ExecStart= the guard's environment, also from EnvironmentFile= and PassEnvironment=.
-    settings = replace(found.settings, environment=target.environment, environment_files=(), pass_environment=())
+    settings = with_whole_environment(found.settings, target.environment)
     return replace(found, settings=settings)
 
 
