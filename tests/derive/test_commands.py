@@ -173,6 +173,7 @@ def test_a_variable_that_nobody_sets_is_empty_where_the_managers_own_are_known()
         ("bash -c 'test -f x && export CUDA_VISIBLE_DEVICES=1; exec vllm serve m'", {}, None),
         ("bash -c 'for i in 0 1; do CUDA_VISIBLE_DEVICES=$i vllm serve m & done; wait'", {}, None),
         ("chpst -e /etc/vllm.d vllm serve m", {}, None),
+        ("bash -c '$WRAPPER vllm serve m'", {}, None),
         ("docker run --gpus all --env-file /etc/vllm.env vllm/vllm-openai --model m", {}, None),
         ("vllm serve m", {"pass_environment": ("CUDA_VISIBLE_DEVICES",)}, None),
         ("vllm serve m", {"pam_name": "login"}, None),

@@ -73,6 +73,21 @@ def test_free_gpus_are_0_and_one_line(guards: Guards) -> None:
     )
 
 
+def test_more_gpus_than_the_host_has_are_no_fault_of_it(guards: Guards, tmp_path: Path) -> None:
+    """The head of two hosts. Its arguments are known, also from the environment."""
+    guards.nvml.write(FREE)
+    vllm = tmp_path / "vllm"
+    vllm.write_text("#!/bin/sh\nexit 7\n")
+    vllm.chmod(0o755)
+    spanning = (str(vllm), "serve", "m", "--tensor-parallel-size", "8", "--distributed-executor-backend", "ray")
+    code, _, lines = guards.run(*AT_ONCE, command=spanning)
+    assert code == 7, lines  # the server's own
+    wants = ("bash", "-c", f"exec {vllm} serve m $ARGS")
+    code, _, lines = guards.run(*AT_ONCE, command=wants, ARGS="-tp 2 --gpu-memory-utilization 0.5")
+    assert code == 7
+    assert re.search(r"47\.5 GiB or more free on GPUs 0, 1", lines[0]), lines
+
+
 def test_a_gpu_that_stays_held_is_1_with_holder_and_next_step(guards: Guards) -> None:
     with subprocess.Popen(["sleep", "100"]) as holder:
         guards.nvml.write([*HELD, f"proc 0 {holder.pid} mem=80G"])

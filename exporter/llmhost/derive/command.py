@@ -1,6 +1,7 @@
 """A unit's command as systemd will run it: its environment, and the servers that it starts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from llmhost.model.command.environment import Environment, expanded
 from llmhost.model.command.words import UNKNOWN
@@ -26,6 +27,19 @@ def environment_of(settings: UnitSettings) -> Environment:
         if not equals or environment.get(name) == value:
             environment = environment.with_values({name: None})
     return environment
+
+
+def with_whole_environment(settings: UnitSettings, environment: tuple[tuple[str, str], ...]) -> UnitSettings:
+    """Give the settings of a program whose environment is known whole, wherever its variables come from."""
+    return replace(
+        settings,
+        environment=environment,
+        environment_files=(),
+        pass_environment=(),
+        unset_environment=(),
+        pam_name="",
+        manager_environment=(),
+    )
 
 
 def servers_of(settings: UnitSettings | None) -> tuple[ServerCommand, ...]:

@@ -98,6 +98,8 @@ def _read(argv: tuple[str, ...], place: _Place) -> list[ServerCommand]:
         return []
     own = own_command(argv)
     if own is not None:
+        if argv[0] == SOME:  # such as `env NAME=value`
+            place = replace(place, environment=place.environment.opened("a command that is not known"))
         return [_program(own[0], argv, place)]
     program, arguments = basename(argv[0]), argv[1:]
     inner = replace(place, depth=place.depth - 1)

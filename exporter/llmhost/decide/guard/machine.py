@@ -53,6 +53,7 @@ from llmhost.decide.guard.trouble import (
     warn,
     with_files,
 )
+from llmhost.derive.command import with_whole_environment
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.reading import Ok
 from llmhost.model.unit import Unit, UnitSettings
@@ -281,7 +282,7 @@ def _unit(state: GuardState, found: Unit | None) -> Unit | None:
     if found.settings is None or not target.is_own:
         return found if found.settings is not None else None
     # systemd gives ExecStart= the guard's environment, also from EnvironmentFile= and PassEnvironment=.
-    settings = replace(found.settings, environment=target.environment, environment_files=(), pass_environment=())
+    settings = with_whole_environment(found.settings, target.environment)
     return replace(found, settings=settings)
 
 

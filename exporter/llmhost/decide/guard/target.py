@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from llmhost.derive.command import with_whole_environment
 from llmhost.model.ids import UnitId
 from llmhost.model.unit import Unit, UnitSettings
 
@@ -30,7 +31,9 @@ class Target:
             unit_file_state="",
             active_state="inactive",
             sub_state="dead",
-            settings=UnitSettings(exec_start=(self.command,) if self.command else (), environment=environment),
+            settings=with_whole_environment(
+                UnitSettings(exec_start=(self.command,) if self.command else ()), environment
+            ),
         )
 
 
