@@ -34,7 +34,7 @@ Description={name}
 Environment=LD_LIBRARY_PATH=/opt/nvml FAKE_NVML_STATE=/opt/nvml/state PYTHONUNBUFFERED=1
 Environment=ENGINE_DIRECTORY=/run/engines ENGINE_LOADS={loads:g} ENGINE_LINGERS={lingers:g}
 Environment=CUDA_VISIBLE_DEVICES={gpus}
-ExecStart={python} /opt/test/vllm serve {name} --gpu-memory-utilization 0.9 --port {port}
+ExecStart={python} /opt/test/vllm serve {name} -tp {count} --gpu-memory-utilization 0.9 --port {port}
 Restart={restart}
 RestartSec={restart_sec:g}
 StandardOutput=append:/run/engines/{name}.log
@@ -74,6 +74,7 @@ class GpuHost:
         text = _UNIT.format(
             name=name,
             gpus=gpus,
+            count=len(gpus.split(",")),
             loads=loads,
             lingers=lingers,
             restart=restart,

@@ -113,6 +113,8 @@ def test_memory_of_a_container_is_taken_once() -> None:
 def test_an_unknown_need_counts_until_something_is_held() -> None:
     unknown = replace(ADMITTED, needed={GPU0: None})
     assert gib(unknown) == {"GPU-0": [None]}
+    assert gib(unknown, now=1120.0) == {"GPU-0": [None]}
+    assert gib(unknown, now=1121.0) == {}, "it may never take enough to be seen"
     assert gib(unknown, on={GPU0: [holds(0.5)]}) == {"GPU-0": [None]}
     assert gib(unknown, on={GPU0: [holds(1)]}) == {}
 

@@ -41,9 +41,9 @@ class Shm:
         self._host = host
 
     def made_by(self, name: str, options: str = "", more: str = "", prefix: str = "+") -> dict[str, str]:
-        """Start a unit that makes files; give their names by what they are."""
+        """Start a unit that makes files, on a GPU of its own; give their names by what they are."""
         program = f"ExecStart=\nExecStart={sys.executable} /opt/test/holds.py {name}\n"
-        self._host.unit(name, "0", options=options, prefix=prefix, more=program + more)
+        self._host.unit(name, str("abc".index(name[-1])), options=options, prefix=prefix, more=program + more)
         self._host.start(name)
         until = time.monotonic() + 30
         while not (found := self._host.booted.run(["cat", f"/run/{name}.files"], check=False).stdout):

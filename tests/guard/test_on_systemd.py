@@ -25,7 +25,7 @@ Environment=LD_LIBRARY_PATH=/opt/nvml FAKE_NVML_STATE=/opt/nvml/state
 Environment=CUDA_VISIBLE_DEVICES={gpus}
 WorkingDirectory={here}
 ExecStartPre={prefix}{python} -m llmhost guard --config /etc/llmhost-guard.yml {options}
-ExecStart=/opt/test/vllm serve model --gpu-memory-utilization 0.9
+ExecStart=/opt/test/vllm serve model -tp {count} --gpu-memory-utilization 0.9
 StandardError=append:/run/{name}.log
 {more}
 """
@@ -60,6 +60,7 @@ class Host:
         text = UNIT.format(
             name=name,
             gpus=gpus,
+            count=len(gpus.split(",")),
             options=options,
             more=more,
             prefix=prefix,

@@ -35,14 +35,14 @@ StartLimitIntervalSec=0
 [Service]
 Environment=CUDA_VISIBLE_DEVICES={gpus}
 ExecStartPre={pre}
-ExecStart=/opt/test/vllm serve {name}
+ExecStart=/opt/test/vllm serve {name} -tp {count}
 Restart=on-failure
 RestartSec=10
 """
 
 
 def unit(name: str, gpus: str, pre: str = "") -> str:
-    return UNIT.format(name=name, gpus=gpus, pre=pre)
+    return UNIT.format(name=name, gpus=gpus, count=len(gpus.split(",")), pre=pre)
 
 
 class Gpus:

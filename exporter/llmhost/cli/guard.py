@@ -48,8 +48,8 @@ def refused(code: int, unit: "Unit | None" = None) -> int:
         from llmhost.guard.refusing import refusing
 
         return refusing(code, unit)
-    except Exception:
-        log.exception("this is a bug in llmhost")
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        _tell(error)
         return code
 
 

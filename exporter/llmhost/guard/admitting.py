@@ -1,6 +1,9 @@
 """This guard among others: reads what they have let start, and records what it lets start itself."""
 
+import logging
 import os
+import time
+from pathlib import Path
 
 from llmhost.assemble.sources import Sources
 from llmhost.decide.guard.admissions import MOST_SECONDS
@@ -9,8 +12,13 @@ from llmhost.decide.guard.target import Target
 from llmhost.guard.request import GuardRequest
 from llmhost.model.admission import Admission
 from llmhost.model.ids import ProcessId
+from llmhost.runtime.bounded_call import BoundedCall
 from llmhost.state.admissions import Admissions
 from llmhost.state.driver_pause import boottime
+
+log = logging.getLogger(__name__)
+
+_ANSWER_SECONDS = 1.0
 
 
 class Admitting:
@@ -26,12 +34,15 @@ class Admitting:
             is_alive=lambda process: sources.start_ticks(process.pid) == process.start_ticks,
             most_seconds=MOST_SECONDS,
         )
+        self._answers = _answers(request.run_directory)
 
     def others(self) -> tuple[Admission, ...]:
-        return self._files.others()
+        return self._files.others() if self._answers else ()
 
     def admit(self, admit: Admit) -> bool:
         """Record this start; False where another guard was faster."""
+        if not self._answers:
+            return True
         target = self._target
         process = None
         if not target.is_own:  # the command takes the place of this process
@@ -45,3 +56,14 @@ class Admitting:
             process=process,
         )
         return self._files.admit(admission, admit.seen)
+
+
+def _answers(run_directory: Path) -> bool:
+    """Say whether the run directory answers. It is a tmpfs, unless something else is mounted there."""
+    looking = BoundedCall(lambda: os.path.lexists(run_directory / "admissions"), name="llmhost-admissions")
+    try:
+        looking.result(time.monotonic() + _ANSWER_SECONDS)
+    except TimeoutError:
+        log.warning("what other guards have let start is not known: %s does not answer", run_directory)
+        return False
+    return True

@@ -17,6 +17,8 @@ from llmhost.model.unit import UnitsReport
 # An engine that has not taken all by then may never: some take less than they ask for. A unit with the guard's drop-in
 # tries for 15 minutes (5 waits of 150 s, RestartSec=30s), and must outlast an admission that is never used up.
 MOST_SECONDS = 600.0
+# Without a known need it may never take enough to be seen. Shorter than the guard's wait: nobody is refused for that.
+UNKNOWN_NEED_SECONDS = 120.0
 _START_SECONDS = 0.1  # the kernel rounds the start of a process down to ticks
 
 
@@ -51,6 +53,8 @@ def awaited(
             continue
         lacks: dict[GpuUuid, int | None] = {}
         for uuid, need in admission.needed.items():
+            if need is None and seconds > UNKNOWN_NEED_SECONDS:
+                continue
             wanted = max_used_bytes if need is None else need
             own = [holder for holder in _of(holders, uuid) if holder.unit is not None and holder.unit == admission.unit]
             lack = wanted - _held(own, admission, wanted)

@@ -36,7 +36,7 @@ class GuardOptions:
 class Rule:
     """The memory that must be free, and the GPUs."""
 
-    gpus: Reading[tuple[GpuUuid, ...]]  # Failed(LOST): one of them is not there; else they are known
+    gpus: Reading[tuple[GpuUuid, ...]]  # Failed: one of them is not listed
     doubt: str = ""  # why these are all GPUs: the unit's own are not known
     need: Reading[Need]  # not Ok: on each GPU less than max_used_bytes must be in use
 
@@ -79,7 +79,7 @@ class Decision:
 
     @property
     def is_hopeless(self) -> bool:
-        return self.failure is not None and self.failure.cause in _HOPELESS
+        return self.failure is not None and (self.is_unlisted or self.failure.cause in _HOPELESS)
 
 
 def rule_of(unit: Unit, options: GuardOptions, snapshot: Snapshot, config: Config, history: History) -> Rule:
@@ -135,7 +135,7 @@ def decide(
         return _unknown(Failed(Cause.DRIVER_MISMATCH, detail))
     if not isinstance(rule.gpus, Ok):
         failed = rule.gpus if isinstance(rule.gpus, Failed) else Failed(Cause.UNKNOWN, rule.gpus.why)
-        return replace(_unknown(failed), is_unlisted=failed.cause is Cause.LOST)
+        return replace(_unknown(failed), is_unlisted=True)
     by_uuid = {gpu.uuid: gpu for gpu in report.value.gpus}
     gpus = tuple(by_uuid[uuid] for uuid in rule.gpus.value)
     failure = next((lost for gpu in gpus if (lost := _failure(gpu)) is not None), None)
