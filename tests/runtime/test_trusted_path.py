@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 from tests.fakes.needs import needs_root
 
-from llmhost.runtime.trusted_path import emptied_folder, hops, is_closed, who_may_change, who_may_change_below
+from llmhost.runtime.trusted_path import (
+    emptied_folder,
+    hops,
+    is_closed,
+    who_may_change,
+    who_may_change_below,
+    who_may_change_files,
+)
 
 NOBODY = 65534
 
@@ -103,6 +110,14 @@ def test_everything_below_a_folder_counts_also_behind_links(top: Path) -> None:
     sh(top, "mkdir sub/deep; touch sub/deep/module.py; chown nobody sub/deep/module.py")
     assert who_may_change_below(top / "packages") == f"{top}/sub/deep/module.py belongs to nobody"
     assert who_may_change_below(top / "sub/file") == ""
+
+
+def test_a_link_to_itself_in_a_folder_is_no_fault_of_ours(top: Path) -> None:
+    sh(top, "ln -s loop sub/loop")
+    assert who_may_change_files(str(top / "sub")) == who_may_change_below(top / "sub") == ""  # root's, and nobody's way
+    sh(top, "ln -s ../sub/loop sub/other")
+    why = f"{top}/sub/other cannot be looked at (Too many levels of symbolic links)"
+    assert who_may_change_files(str(top / "sub")) == who_may_change_below(top / "sub") == why
 
 
 def test_links_at_the_end_of_a_path_are_followed_one_by_one(top: Path) -> None:

@@ -47,7 +47,7 @@ def who_may_change_files(folder: str, owners: frozenset[int] = ROOT) -> str:
     if why := who_may_change(folder, owners):
         return why
     for entry in _entries(folder):
-        if (entry.name == _HARDWARE or not entry.is_dir()) and (why := _weakness_of(entry, owners)):
+        if (entry.name == _HARDWARE or not _is_folder(entry)) and (why := _weakness_of(entry, owners)):
             return why
     return ""
 
@@ -68,7 +68,7 @@ def who_may_change_below(top: str | Path, owners: frozenset[int] = ROOT) -> str:
         for entry in _entries(folder):
             if why := _weakness_of(entry, owners):
                 return why
-            if entry.is_dir() and entry.name not in _PACKAGES:
+            if _is_folder(entry) and entry.name not in _PACKAGES:
                 pending.append(os.path.realpath(entry.path))
     return ""
 
@@ -80,6 +80,13 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself, or to what cannot be looked at
+        return False
+
+
 def _weakness_of(entry: os.DirEntry[str], owners: frozenset[int]) -> str:
     """Say who else may change an entry of a folder that they may not change."""
     try:
@@ -89,7 +96,7 @@ def _weakness_of(entry: os.DirEntry[str], owners: frozenset[int]) -> str:
     why = _weakness(entry.path, found, owners, is_last=True)
     if why or not stat.S_ISLNK(found.st_mode):
         return why
-    is_sibling = "/" not in os.fspath(Path(entry.path).readlink()) and not entry.is_dir()
+    is_sibling = "/" not in os.fspath(Path(entry.path).readlink()) and not _is_folder(entry)
     return "" if is_sibling else who_may_change(entry.path, owners)  # a sibling is an entry itself
 
 
