@@ -64,6 +64,13 @@ def test_a_guard_whose_streams_are_closed_still_answers(free_gpu: FakeNvml, tmp_
         assert closed.returncode == code
 
 
+def test_a_guard_in_a_folder_that_is_gone_still_answers(free_gpu: FakeNvml, tmp_path: Path) -> None:
+    removed = ["sh", "-c", 'mkdir gone; cd gone; rmdir ../gone; exec "$@"', "sh", *LLMHOST, "guard"]
+    command = [*removed, "--run-dir", str(tmp_path), "--gpus", "0", "--need-free", "96GiB", "--timeout", "0s"]
+    given = environment(free_gpu.environment())
+    assert subprocess.run(command, env=given, cwd=tmp_path, check=False, timeout=20).returncode == 1
+
+
 def test_a_command_ignores_no_signal_that_it_would_not_ignore_without_a_guard(tmp_path: Path) -> None:
     """Python ignores SIGPIPE and SIGXFSZ, and what is executed inherits that (signal(7))."""
     command = ["sed", "-n", "s/SigIgn://p", "/proc/self/status"]

@@ -153,8 +153,15 @@ def _warn_of_changeable_environment(request: GuardRequest) -> None:
         return
     from llmhost.guard.loader_variables import changeable_variables
 
-    for variable in changeable_variables(request.environment, str(Path.cwd())):
+    for variable in changeable_variables(request.environment, _working_directory()):
         log.warning("root goes by what others can change: %s. See llmhost doctor", variable)
+
+
+def _working_directory() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:  # it has been removed, and nothing is found in it
+        return "/"
 
 
 def _program(request: GuardRequest) -> str | None:
