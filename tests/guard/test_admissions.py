@@ -19,7 +19,7 @@ from tests.guard.test_on_systemd import Host, host
 from llmhost.decide.guard.admissions import awaited
 from llmhost.decide.guard.holder_summary import GpuHolders, HolderSummary
 from llmhost.decide.guard.machine import step
-from llmhost.decide.guard.state import Admit, Ask, Finish, Inputs, Query, Say, Watch
+from llmhost.decide.guard.state import Admit, Ask, Finish, Inputs, Query, RemedyProgress, Say, Topic, Watch
 from llmhost.model.admission import Admission
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
@@ -160,6 +160,16 @@ def test_other_gpus_and_memory_that_is_left_are_no_reason_to_wait() -> None:
         inputs = {**HOST_READ, **starting(), "memory": used(0), "admissions": (other,)}
         _, actions = step(state(OWN), Inputs(**inputs), 0.1)
         assert actions[-1] == Finish(verdict=GuardVerdict.FREE)
+
+
+def test_nothing_is_left_unsaid_where_another_guard_was_faster() -> None:
+    """What comes after Admit is not done then, and the next step does not say it again."""
+    ending = RemedyProgress(began=0.2, acting_since=0.5)
+    inputs = {**HOST_READ, **starting(), "memory": used(0), "remedies": ending}
+    waiting, _ = step(state(OWN, timeout=100.0, may_notify=True), Inputs(**inputs), 0.5)
+    _, actions = step(waiting, Inputs(memory=used(0), remedies=ending), 45.5)
+    kinds = [action.topic if isinstance(action, Say) else type(action) for action in actions]
+    assert kinds[-4:] == [Topic.REMEDIES_LATE, Admit, Topic.FREE, Finish]
 
 
 def test_only_what_this_guard_lets_start_is_recorded() -> None:

@@ -230,7 +230,7 @@ def _let_on(state: GuardState, status: WaitStatus, until: float) -> Step:
             return _tell(replace(state, status=status), status, until)
         state, warnings = warn(state, gives_up)
     say = Say(topic=Topic.FREE, seconds=state.seconds, status=status)
-    return state, (*admit(state, status.rule), *warnings, say, Finish(verdict=GuardVerdict.FREE))
+    return state, (*warnings, *admit(state, status.rule), say, Finish(verdict=GuardVerdict.FREE))
 
 
 def _hold(state: GuardState, status: WaitStatus, until: float, limit: str) -> Step:
