@@ -94,12 +94,30 @@ def test_what_its_own_processes_hold_is_awaited_no_more(on: list[HolderSummary],
         ((replace(UP, active_state="deactivating", sub_state="stop-sigterm"),), 1010.0, False),
         ((replace(UP, active_state="activating", sub_state="auto-restart"),), 1010.0, False),
         ((replace(UP, invocation_id="2"),), 1010.0, False),
+        ((replace(UP, invocation_id=""),), 1010.0, False),
         ((UP,), 1600.0, True),
         ((UP,), 1600.1, False),  # ten minutes
     ],
 )
 def test_it_counts_until_the_run_has_ended_or_is_old(told: tuple[Unit, ...], now: float, counts: bool) -> None:
     assert bool(gib(ADMITTED, told=told, now=now)) is counts
+
+
+def test_an_admission_whose_guard_knew_no_invocation_counts_as_long_as_the_unit_is_up() -> None:
+    """sudo, for one, clears the environment."""
+    unknown = replace(ADMITTED, invocation_id="")
+    assert gib(unknown) == {"GPU-0": [80.0]}
+    assert gib(unknown, told=[replace(UP, active_state="failed", sub_state="failed")]) == {}
+
+
+@pytest.mark.parametrize("of", [None, A])
+def test_a_command_holds_what_its_process_holds_which_is_as_old_as_its_guard(of: UnitId | None) -> None:
+    """`llmhost guard -- COMMAND`, by hand and in a service: its own process holds 30 GiB, a child of it 20."""
+    command = replace(ADMITTED, unit=of, process=ProcessId(1, 99000))
+    on = [holds(30, began=990.0, of=of), replace(holds(20, of=of), pid=2)]
+    assert gib(command, on={GPU0: on[:1]}) == {"GPU-0": [50.0]}
+    assert gib(command, on={GPU0: on}) == {"GPU-0": [30.0]}
+    assert gib(command, on={GPU0: [replace(on[0], pid=3)]}) == {"GPU-0": [80.0]}
 
 
 def test_memory_of_a_container_is_taken_once() -> None:
@@ -206,6 +224,25 @@ def winner(host: Host, one: str, other: str) -> tuple[str, str]:
         assert time.monotonic() < until, f"{states}: {host.log(one)}{host.log(other)}"
     assert sorted((host.state(one), host.state(other))) == ["running", "start-pre"], "and not both"
     return (one, other) if host.state(one) == "running" else (other, one)
+
+
+def test_a_command_in_a_service_is_awaited_until_the_service_holds_its_memory(host: Host) -> None:
+    """Its process is the guard's, which is older than the admission; a service's is no container's either."""
+    host.unit("vllm-a", "0")
+    guard = f"{sys.executable} -I -m llmhost guard --gpus 0 --need-free 0.9"
+    text = host.booted.run(["cat", "/etc/systemd/system/vllm-a.service"]).stdout
+    lines = [line for line in text.splitlines() if not line.startswith("ExecStart")]
+    host.booted.write_unit("vllm-b.service", "\n".join((*lines, f"ExecStart={guard} -- sleep infinity")))
+    host.booted.systemctl("daemon-reload")
+    host.start("vllm-b")
+    pid = host.booted.show("vllm-b.service", "MainPID")["MainPID"]
+    until = time.monotonic() + 30
+    while host.booted.run(["cat", f"/proc/{pid}/comm"]).stdout != "sleep\n":
+        assert time.monotonic() < until
+    host.start("vllm-a")
+    host.says("vllm-a", r"85\.5 GiB awaited by vllm-b\.service, let start")
+    host.use({0: "30G"}, f"proc 0 {pid} mem=29G")
+    host.says("vllm-a", r"65\.0 of 85\.5 GiB free, 56\.5 GiB awaited by vllm-b\.service")
 
 
 def test_one_that_dies_while_it_loads_is_awaited_no_more(host: Host) -> None:

@@ -26,7 +26,8 @@ class Admitting:
         self._target = target
         self._sources = sources
         # A unit's own earlier admission is no other's: it is replaced.
-        own = target.unit.name if target.unit is not None else f"process-{os.getpid()}"
+        is_units = target.is_own or not target.command
+        own = target.unit.name if target.unit is not None and is_units else f"process-{os.getpid()}"
         self._files = Admissions(
             request.run_directory,
             own,
@@ -45,14 +46,15 @@ class Admitting:
             return True
         target = self._target
         process = None
-        if not target.is_own:  # the command takes the place of this process
+        if target.command:  # which takes the place of this process
             process = ProcessId(os.getpid(), self._sources.start_ticks(os.getpid()) or 0)
+        unit = target.unit if target.is_own else target.runs_in
         admission = Admission(
             at_boottime_seconds=boottime(),
             needed=admit.needed,
             any_gpus=admit.any_gpus,
-            unit=target.unit if target.is_own else None,
-            invocation_id=dict(target.environment).get("INVOCATION_ID", "") if target.is_own else "",
+            unit=unit,
+            invocation_id=dict(target.environment).get("INVOCATION_ID", "") if unit is not None else "",
             process=process,
         )
         return self._files.admit(admission, admit.seen)

@@ -109,6 +109,7 @@ def _target(request: GuardRequest, sources: Sources, began: float) -> tuple[Targ
         is_own=unit is not None and unit == own,
         needs_systemd=unit is not None and not (request.gpus and has_need),
         command=request.command,
+        runs_in=own if request.command and own is not None and own.manager == SYSTEM_MANAGER else None,
         environment=request.environment,
         fault="" if request.unit or request.command or request.gpus else fault,
     )

@@ -77,7 +77,8 @@ def has_ended(admission: Admission, units: Reading[UnitsReport] | None) -> bool:
     unit = next((unit for unit in reported if unit.id == admission.unit), None)
     if unit is None:
         return False
-    return not is_up(unit) or unit.active_state == "deactivating" or unit.invocation_id != admission.invocation_id
+    is_another_run = admission.invocation_id not in {"", unit.invocation_id}  # "": the guard did not know it
+    return not is_up(unit) or unit.active_state == "deactivating" or is_another_run
 
 
 def _of(holders: Mapping[GpuUuid, GpuHolders], uuid: GpuUuid) -> tuple[HolderSummary, ...]:
@@ -102,5 +103,7 @@ def _taken_from(holders: list[HolderSummary], admission: Admission, wanted: int)
 
 
 def _is_after(holder: HolderSummary, admission: Admission) -> bool:
+    if admission.process is not None and holder.pid == admission.process.pid:
+        return True  # the command has taken the place of its guard, and is as old
     began = holder.began_boottime_seconds
     return began is not None and began >= admission.at_boottime_seconds - _START_SECONDS
