@@ -193,6 +193,14 @@ def test_a_bug_of_ours_admits_loudly_and_so_does_a_part_of_it_that_is_missing(gu
         assert any("the guard itself has failed" in line for line in lines)
 
 
+def test_a_half_replaced_llmhost_runs_the_command_unless_it_must_refuse(guards: Guards, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['llmhost.cli.command'] = None\n")
+    command = ("sh", "-c", 'echo "$0 $OF_ENGINE"', "--on-fault=refuse")  # the command's own
+    for policy, expected in (("admit", (0, "--on-fault=refuse x\n")), ("refuse", (4, ""))):
+        options = ("--on-fault", policy)
+        assert guards.run(*options, command=command, PYTHONPATH=str(tmp_path), OF_ENGINE="x")[:2] == expected
+
+
 def test_the_kill_switches_admit_everything_loudly(guards: Guards) -> None:
     guards.nvml.write(HELD)
     code, _, (line,) = guards.run("--gpus", "0", LLMHOST_GUARD="off")

@@ -1,6 +1,7 @@
 """`llmhost`: the way in, also of `python -m llmhost`."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _guard(arguments: list[str]) -> int:
     """Run the guard. Where llmhost is half replaced, the start goes on: its absence must keep no service down."""
+    given = dict(os.environ)
     try:
         from llmhost.guard.first_moment import begin  # before the imports of all else, which take time
 
@@ -29,14 +31,29 @@ def _guard(arguments: list[str]) -> int:
 
         return run(arguments, environment)
     except Exception as error:  # noqa: BLE001 - parts of two versions do not fit together in many ways
-        refuses = "--on-fault=refuse" in arguments or "--on-fault refuse" in " ".join(arguments)
+        command = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
+        options = arguments[: len(arguments) - len(command)]
+        refuses = "--on-fault=refuse" in options or "--on-fault refuse" in " ".join(options)
         then = "is refused, as --on-fault=refuse says" if refuses else "goes on, whatever is on the GPUs"
         reason = f"{type(error).__name__}: {error}"
         priority = "<4>" if "JOURNAL_STREAM" in os.environ else ""
         sys.stderr.write(
             f"{priority}llmhost is half installed, or half replaced ({reason}): the start {then}. Install it anew\n"
         )
-        return 4 if refuses else 0
+        return 4 if refuses else _go_on(command, given)
+
+
+def _go_on(command: list[str], environment: dict[str, str]) -> int:
+    """Become the command, where there is one: without it nothing starts."""
+    if command:
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)  # Python ignores them, and what is executed would inherit that
+        try:
+            os.execvpe(command[0], command, environment)  # noqa: S606 - what it was asked to run, and no shell
+        except OSError as error:
+            sys.stderr.write(f"llmhost: {command[0]} cannot be run: {error.strerror}\n")
+            return 2
+    return 0
 
 
 if __name__ == "__main__":
