@@ -1,16 +1,21 @@
 """A config or history that is broken, or lies where nothing answers, keeps no service from starting."""
 
+import errno
 import re
+import subprocess
 import time
 from pathlib import Path
 
 from tests.fakes.booted import booted_systemd
+from tests.fakes.daemon import LLMHOST, environment
 from tests.fakes.hung_mount import HungMount, hung_mount
 from tests.fakes.nvml import fake_nvml
 from tests.guard.test_command import AT_ONCE, FREE, Guards, guards
 from tests.guard.test_on_systemd import Host, host
 
+from llmhost.guard.inputs import FileReading
 from llmhost.guard.readings import FreeShm
+from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.sources.host import read_free_bytes
 
 __all__ = ["booted_systemd", "fake_nvml", "guards", "host", "hung_mount"]
@@ -71,6 +76,37 @@ def test_run_by_hand_a_broken_config_is_wrong_use(guards: Guards, tmp_path: Path
     code, _, lines = guards.run(*NEED, "--config", str(tmp_path / "broken.yml"))
     assert code == 2
     assert "units.patern" in lines[-1]
+
+
+def test_what_systemd_has_started_is_not_run_by_hand(guards: Guards, tmp_path: Path) -> None:
+    """A unit of a user's manager, or a service whose main process is `llmhost guard -- COMMAND`."""
+    (tmp_path / "broken.yml").write_text("units: {patern: [a]}\n")
+    guards.nvml.write(FREE)
+    guard = [*LLMHOST, "guard", *NEED, "--run-dir", str(tmp_path), "--config", str(tmp_path / "broken.yml")]
+    as_systemd = ["sh", "-c", 'SYSTEMD_EXEC_PID=$$ exec "$@"', "sh", *guard, "--", "echo", "started"]
+    done = subprocess.run(
+        as_systemd, env=environment(guards.nvml.environment()), capture_output=True, text=True, check=False, timeout=30
+    )
+    assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
+    assert "units.patern" in done.stderr
+
+
+def test_a_file_on_a_disk_that_fails_is_read_again_and_may_come() -> None:
+    answers: list[Exception | str] = [OSError(errno.ESTALE, "Stale file handle", "/var/lib/llmhost"), "whole"]
+
+    def read() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    reading = FileReading(read, name="history", silent="", strict=True)
+    found = []
+    while len(found) < 2:
+        if (taken := reading.take()) is not None:
+            found.append(taken)
+        time.sleep(0.01)
+    assert found == [Failed(Cause.UNKNOWN, "/var/lib/llmhost: Stale file handle"), Ok("whole")]
 
 
 def test_in_a_services_start_a_broken_config_is_done_without_loudly(host: Host) -> None:

@@ -60,10 +60,15 @@ class FileReading(Generic[T]):
         except WrongUseError as error:
             if self._strict:
                 raise
-            self._call, self._again_at = None, time.monotonic() + _AGAIN_SECONDS
-            return Failed(Cause.MALFORMED, str(error))
+            return self._failed(Cause.MALFORMED, str(error))
+        except OSError as error:  # of a disk that fails, or a stale mount
+            return self._failed(Cause.UNKNOWN, f"{error.filename}: {error.strerror}")
         self._is_read = True
         return Ok(value)
+
+    def _failed(self, cause: Cause, why: str) -> Failed:
+        self._call, self._again_at = None, time.monotonic() + _AGAIN_SECONDS
+        return Failed(cause, why)
 
     def _begin_when_due(self) -> BoundedCall[T] | None:
         if self._call is None and time.monotonic() >= self._again_at:

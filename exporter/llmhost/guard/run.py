@@ -44,7 +44,7 @@ def guarded(request: GuardRequest, sources: Sources, began: float) -> tuple[Fini
     Give the end, and the unit that this runs in as systemd last told of it.
     """
     target, limit = _target(request, sources, began)
-    files = Files(request, sources, strict=not target.is_own)
+    files = Files(request, sources, strict=not (target.is_own or is_systemds_own_process()))
     remedies = None
     try:
         watched = (target.unit.name,) if target.unit is not None else ()
