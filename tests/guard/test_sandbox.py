@@ -1,11 +1,16 @@
 """The effect of a service's sandbox on a guard without "+": the doctor's finding guard-blinded."""
 
 import re
+import signal
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests.fakes.booted import booted_systemd
+from tests.fakes.daemon import LLMHOST, environment
+from tests.fakes.needs import needs_root
 from tests.guard.test_on_systemd import Host, host
 
 __all__ = ["booted_systemd", "host"]
@@ -53,6 +58,31 @@ def test_one_that_does_not_see_its_cgroup_and_may_not_ask_systemd_is_at_fault(ho
     host.becomes("vllm-a", "running")
     assert re.search(r"own cgroup is hidden from it.*systemd cannot be asked for its unit \(no_bus", host.log("vllm-a"))
     assert "the start goes on" in host.log("vllm-a")
+
+
+def test_while_systemd_does_not_tell_its_unit_it_asks_for_more_time_and_ends_by_a_signal(tmp_path: Path) -> None:
+    needs_root()
+    bus, notified = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with bus, notified:
+        bus.bind(str(tmp_path / "bus"))
+        bus.listen()
+        notified.bind(str(tmp_path / "notify"))
+        notified.settimeout(20)
+        given = {"DBUS_SYSTEM_BUS_ADDRESS": f"unix:path={tmp_path}/bus", "NOTIFY_SOCKET": f"{tmp_path}/notify"}
+        process = subprocess.Popen(
+            [*IN_CGROUP_NAMESPACE.split(), *LLMHOST, "guard", "--run-dir", str(tmp_path)],
+            env=environment({**given, "INVOCATION_ID": "1"}),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        silent, _ = bus.accept()
+        for _ in range(3):  # the first one is of its first moment
+            assert notified.recv(100) == b"EXTEND_TIMEOUT_USEC=10000000"
+        process.terminate()
+        _, err = process.communicate(timeout=15)  # and not 20 s
+        silent.close()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "ended by SIGTERM after" in err
 
 
 def test_one_that_was_started_by_hand_without_a_cgroup_asks_nobody(host: Host) -> None:
