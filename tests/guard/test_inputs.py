@@ -15,7 +15,7 @@ from tests.guard.test_on_systemd import Host, host
 
 from llmhost.guard.inputs import FileReading
 from llmhost.guard.readings import FreeShm
-from llmhost.model.reading import Cause, Failed, Ok
+from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.sources.host import read_free_bytes
 
 __all__ = ["booted_systemd", "fake_nvml", "guards", "host", "hung_mount"]
@@ -101,7 +101,7 @@ def test_a_file_on_a_disk_that_fails_is_read_again_and_may_come() -> None:
         return answer
 
     reading = FileReading(read, name="history", silent="", strict=True)
-    found = []
+    found: list[Reading[str]] = []
     while len(found) < 2:
         if (taken := reading.take()) is not None:
             found.append(taken)
