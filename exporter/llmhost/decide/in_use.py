@@ -34,6 +34,8 @@ def stays_in_use(process: Process, uses: Uses) -> str:
         return f"is being debugged by {found.debugger}"
     if any(_is_for_clients(socket, process) for socket in found.listening):
         return f"still listens, and may serve somebody: {_FOR_A_PERSON}"
+    if found.serves:
+        return f"serves {found.serves[0]}, which others may use: {_FOR_A_PERSON}"
     if found.peers:
         return f"still connected to {found.peers[0]}, and may work for it: {_FOR_A_PERSON}"
     if found.unknown_sockets:
