@@ -45,12 +45,15 @@ def stays_in_use(process: Process, uses: Uses) -> str:
 
 
 def lives_elsewhere(place: Placement, own: UnitId) -> str:
-    """Name the unit or container, other than its own unit, that a process lives in by now; "" for none.
+    """Name the unit, container or cgroup, other than its own unit, that a process lives in by now; "" for none.
 
-    A person's session is no such place: nobody but that person would end what is in it.
+    A person's session is no such place: nobody but that person would end what is in it. A cgroup that is no unit's is
+    one: somebody has made it, and has moved the process there.
     """
     if place.home is Home.CONTAINER:
         return "a container"
+    if place.cgroup:
+        return f"the cgroup {place.cgroup}"
     there = place.scope or place.unit
     return there.name if there not in {None, own} and there is not None else ""
 
