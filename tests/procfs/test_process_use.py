@@ -155,6 +155,8 @@ def test_what_serves_a_process_outside_stays_until_that_is_gone(family: str, at:
     assert why(part) == (
         f"still connected to {os.getpid()} outsider, and may work for it: for a person to end, if nobody uses it"
     )
+    ours.shutdown(socket.SHUT_WR)  # it sends no more, and waits for an answer
+    assert why(part).startswith(f"still connected to {os.getpid()} outsider, ")
     ours.close()  # CLOSE_WAIT, or a peer that is gone
     assert why(part) == ""
 

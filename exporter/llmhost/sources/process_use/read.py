@@ -109,7 +109,7 @@ class _Tables:
         """Give the other ends by which these are in use."""
         for socket in sockets:
             for row in self._ip.by_inode.get(socket.inode, ()):
-                if row.connected:
+                if row.connected or (row.half_closed and self._ip.other_ends.get((row.local, row.remote))):
                     yield _End(self._ip.other_ends.get((row.local, row.remote), 0), readable(row.remote))
             unix = self._unix.get(socket.inode)
             if unix is not None and unix.peer and self._is_served(unix, socket):
