@@ -120,6 +120,7 @@ def test_a_process_of_an_ended_run_is_ended_anywhere_but_in_another_unit_or_a_co
         43: Placement(Home.CONTAINER, container_id="c0ffee"),
         44: THERE,  # watched: it is that unit's now
         45: Placement(Home.SCOPE, scope=UnitId("batch-job.scope")),
+        46: Placement(Home.NONE, cgroup="/batch"),
     }
     found = reaped(
         *(process(pid, placement=place) for pid, place in places.items()),
@@ -130,6 +131,7 @@ def test_a_process_of_an_ended_run_is_ended_anywhere_but_in_another_unit_or_a_co
         42: "lives in else.service by now",
         43: "lives in a container by now",
         45: "lives in batch-job.scope by now",
+        46: "lives in the cgroup /batch by now",
     }
 
 

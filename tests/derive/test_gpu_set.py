@@ -165,7 +165,7 @@ def test_a_shells_assignment_is_seen() -> None:
     [
         "docker run --gpus device=4,5 vllm/vllm-openai --model m -tp 2",
         "/usr/bin/env CUDA_VISIBLE_DEVICES=${WHICH} vllm serve m -tp 2",
-        "sglang serve --tp 2 --base-gpu-id 4",
+        "sglang serve --tp 2 --base-gpu-id ${FIRST}",
     ],
 )
 def test_what_chooses_gpus_out_of_our_sight_leaves_the_set_unknown(command: str) -> None:

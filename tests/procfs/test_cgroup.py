@@ -139,6 +139,21 @@ def test_a_service_named_by_a_controller_alone_is_not_believed() -> None:
     assert parse_cgroup("8:memory:/system.slice/vllm.service\n") == NONE
 
 
+@pytest.mark.parametrize(
+    ("text", "cgroup"),
+    [
+        ("0::/batch/job-1\n", "/batch/job-1"),
+        ("1:name=systemd:/batch\n0::/\n", "/batch"),
+        ("0::/system.slice/cups.socket\n", "/cups.socket"),
+        ("0::/\n", ""),
+        ("0::/user.slice/user-1000.slice\n", ""),
+        ("0::/system.slice/vllm.service\n", ""),
+    ],
+)
+def test_a_cgroup_that_is_no_services_has_a_name_for_people(text: str, cgroup: str) -> None:
+    assert parse_cgroup(text).cgroup == cgroup
+
+
 @pytest.mark.parametrize("separator", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\r"])
 def test_no_character_but_the_kernels_newline_starts_a_line(separator: str) -> None:
     """A user names cgroups below their own manager at will; only a newline is refused (cgroup_mkdir)."""

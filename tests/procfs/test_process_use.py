@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.needs import needs, needs_root
+from tests.fakes.needs import missing, needs, needs_root
 from tests.fakes.shm import Child, process_id
 from tests.fakes.values import process
 
@@ -94,6 +94,18 @@ def test_a_socket_of_a_kind_that_is_not_looked_into_keeps_its_process(child: Chi
     assert why(running(child.pid)).startswith("has a socket (AF_VSOCK) of which cannot be told whom it serves: for a")
 
 
+@pytest.mark.parametrize(("path", "what"), [("fuse", "a FUSE file system"), ("net/tun", "a network (tun)")])
+def test_what_serves_a_file_system_or_a_network_stays(path: str, what: str, child: Child) -> None:
+    needs_root()
+    if not Path("/dev", path).exists():
+        missing(f"/dev/{path}")
+    child.do(f"kept.append(os.open('/dev/{path}', os.O_RDWR))")
+    serves = f"serves {what}, which others may use: for a person to end, if nobody uses it"
+    assert why(running(child.pid)) == serves
+    child.do("os.close(kept.pop())")
+    assert why(running(child.pid)) == ""
+
+
 OWN_SOCKETS = [
     ("/tmp/67e55044-10b1-426f-9247-bb680e5fe0c8", {"engine": "vllm"}, ""),
     ("tmp/tmpab3_d9xz", {"engine": "sglang"}, ""),
@@ -143,6 +155,8 @@ def test_what_serves_a_process_outside_stays_until_that_is_gone(family: str, at:
     assert why(part) == (
         f"still connected to {os.getpid()} outsider, and may work for it: for a person to end, if nobody uses it"
     )
+    ours.shutdown(socket.SHUT_WR)  # it sends no more, and waits for an answer
+    assert why(part).startswith(f"still connected to {os.getpid()} outsider, ")
     ours.close()  # CLOSE_WAIT, or a peer that is gone
     assert why(part) == ""
 

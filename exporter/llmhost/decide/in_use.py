@@ -34,6 +34,8 @@ def stays_in_use(process: Process, uses: Uses) -> str:
         return f"is being debugged by {found.debugger}"
     if any(_is_for_clients(socket, process) for socket in found.listening):
         return f"still listens, and may serve somebody: {_FOR_A_PERSON}"
+    if found.serves:
+        return f"serves {found.serves[0]}, which others may use: {_FOR_A_PERSON}"
     if found.peers:
         return f"still connected to {found.peers[0]}, and may work for it: {_FOR_A_PERSON}"
     if found.unknown_sockets:
@@ -43,12 +45,15 @@ def stays_in_use(process: Process, uses: Uses) -> str:
 
 
 def lives_elsewhere(place: Placement, own: UnitId) -> str:
-    """Name the unit or container, other than its own unit, that a process lives in by now; "" for none.
+    """Name the unit, container or cgroup, other than its own unit, that a process lives in by now; "" for none.
 
-    A person's session is no such place: nobody but that person would end what is in it.
+    A person's session is no such place: nobody but that person would end what is in it. A cgroup that is no unit's is
+    one: somebody has made it, and has moved the process there.
     """
     if place.home is Home.CONTAINER:
         return "a container"
+    if place.cgroup:
+        return f"the cgroup {place.cgroup}"
     there = place.scope or place.unit
     return there.name if there not in {None, own} and there is not None else ""
 

@@ -37,6 +37,7 @@ class Placement:
     unit: UnitId | None = None  # of SERVICE only
     container_id: str = ""
     scope: UnitId | None = None  # of SCOPE only
+    cgroup: str = field(default="", compare=False)  # of NONE, for people: one that is neither a slice nor the root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

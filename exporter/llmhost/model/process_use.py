@@ -1,4 +1,4 @@
-"""The ways in which others may use a process, beside its place: its sockets, and its debugger."""
+"""The ways in which others may use a process, beside its place: its sockets and devices, and its debugger."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,4 +32,5 @@ class ProcessUse:
     tied_to: frozenset[ProcessId] = frozenset()
     peers: tuple[str, ...] = ()
     unknown_sockets: tuple[str, ...] = ()  # protocols of those that may be served by, and cannot be looked into
+    serves: tuple[str, ...] = ()  # by devices, for people: "a FUSE file system"
     debugger: str = ""  # for people: "gdb (pid 12)"; "" where it has none, or one of those asked about

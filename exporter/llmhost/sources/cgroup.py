@@ -42,15 +42,17 @@ def parse_cgroup(text: str) -> Placement:
     """
     lines = (line.split(":", 2) for line in text.split("\n"))  # not splitlines(): the kernel keeps only \n out of names
     paths = {line[1]: line[2] for line in lines if len(line) == 3}  # noqa: PLR2004  # hierarchy, controllers, path
+    nowhere = NOWHERE
     for controllers in ("name=systemd", ""):
         placement = parse_cgroup_path(paths.get(controllers, ""))
         if placement.home is not Home.NONE:
             return placement
+        nowhere = placement if placement.cgroup else nowhere
     for path in paths.values():
         placement = parse_cgroup_path(path)
         if placement.home is Home.CONTAINER:
             return placement
-    return NOWHERE
+    return nowhere
 
 
 def parse_cgroup_path(path: str) -> Placement:
@@ -68,7 +70,7 @@ def parse_cgroup_path(path: str) -> Placement:
             continue
         unit = _UNIT.fullmatch(name)
         if unit is None:
-            return _foreign("/" + "/".join(components[position:]))
+            return _foreign("/" + "/".join(components[position:])) if component else NOWHERE
         if unit[1] == "scope":
             return _scope(UnitId(name, manager))
         user = _USER_MANAGER.fullmatch(name)
@@ -98,4 +100,4 @@ def _foreign(path: str) -> Placement:
     lxc = _LXC.match(path)
     if lxc:
         return Placement(Home.CONTAINER, container_id=lxc[1])
-    return Placement(Home.CONTAINER) if _POD.match(path) else NOWHERE
+    return Placement(Home.CONTAINER) if _POD.match(path) else Placement(Home.NONE, cgroup=path)

@@ -1,7 +1,7 @@
 """Simple commands of shell code, each with its words expanded and its environment. Pure.
 
-What runs is not known where it depends on a result: after `||`, and in branches and loops, a command may run or not,
-and a variable that is set there has one value or the other.
+What runs is not known where it depends on a result: after `&&` and `||`, and in branches and loops, a command may run
+or not, and a variable that is set there has one value or the other.
 """
 
 import re
@@ -33,6 +33,7 @@ _UNREAD_CODE: Mapping[str, str] = {  # what may set any variable of the shell
     "module": "an environment module",
     "ml": "an environment module",
 }
+_OF_THE_SHELL = _DECLARING | _CHANGES_VARIABLES | _UNREAD_CODE.keys() | {"unset", "shift", "set", "builtin"}
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SETS = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _DEEPEST = 4  # eval in eval
@@ -81,12 +82,12 @@ class _Shell:
         self.found: list[ShellCommand] = []
         self._variables = _Variables(environment)
         self._exports_all = False
+        self._exported: set[str] = set()
         self._positional = positional  # None where it is not known
         self._blocks: list[_Block] = []
         self._depth = 0
         self._list_first = 0  # command of the present and-or list
         self._list_before: _Variables | None = None  # once its next command may not run
-        self._after_or = False
 
     def run(self, code: str) -> None:
         if self._depth >= _DEEPEST:
@@ -122,7 +123,6 @@ class _Shell:
     def _operator(self, operator: str) -> None:
         if operator in ("&&", "||"):
             self._list_before = self._list_before or self._variables
-            self._after_or = operator == "||"
         elif operator == "&":
             self.found[self._list_first :] = [
                 replace(command, background=True) for command in self.found[self._list_first :]
@@ -143,7 +143,7 @@ class _Shell:
     def _end_list(self) -> None:
         if self._list_before is not None:
             self._variables = _merged((self._list_before, self._variables))
-        self._list_before, self._after_or = None, False
+        self._list_before = None
         self._list_first = len(self.found)
 
     def _end_branch(self) -> None:
@@ -213,6 +213,8 @@ class _Shell:
             self._set(given)
         elif not self._is_builtin(expanded):
             self._add(tuple(expanded), self._variables.environment.with_values(given))
+            if not is_known(expanded[0]) and "/" not in expanded[0]:
+                self._open_up("a command that is not known")
 
     def _add(self, words: tuple[str, ...], environment: Environment) -> None:
         keywords = {block.keyword for block in self._blocks}
@@ -220,7 +222,7 @@ class _Shell:
             ShellCommand(
                 words=words,
                 environment=environment,
-                branch=self._after_or or bool(keywords - {"{", "("}),
+                branch=self._list_before is not None or bool(keywords - {"{", "("}),
                 repeats=bool(keywords & _LOOPS),
                 replaces=words[0] == "exec",
             )
@@ -228,15 +230,19 @@ class _Shell:
 
     def _is_builtin(self, words: list[str]) -> bool:
         """Do what a command does to the shell itself; False for a program."""
+        while words[0] in ("builtin", "command") and {*words[1:2]} & _OF_THE_SHELL:
+            words = words[1:]
         name, arguments = words[0], words[1:]
         if name in _DECLARING:
             self._declare(name, arguments)
         elif name in _UNREAD_CODE:
             self._run_unread(name, arguments)
         elif name == "unset":
+            self._exported.difference_update(arguments)
             self._set(dict.fromkeys(filter(_NAME.fullmatch, arguments)))
         elif name in _CHANGES_VARIABLES:
-            self._set(dict.fromkeys(filter(_NAME.fullmatch, arguments), UNKNOWN))
+            names = _NAME.findall(" ".join(arguments)) if name == "let" else filter(_NAME.fullmatch, arguments)
+            self._set(dict.fromkeys(names, UNKNOWN))
         elif name == "shift":
             self._positional = None
         elif name == "set":
@@ -259,8 +265,10 @@ class _Shell:
                 self._open_up("export")
             elif assigned is not None:
                 self._set({assigned[1]: word[assigned.end() :]}, exports=exports)
-            elif exports and word in self._variables.own.values:
-                self._set({word: self._variables.own.values[word]}, exports=True)
+            elif exports:
+                self._exported.add(word)
+                if word in self._variables.own.values:
+                    self._set({word: self._variables.own.values[word]})
 
     def _run_unread(self, name: str, arguments: list[str]) -> None:
         if name in ("source", ".") and arguments and basename(arguments[0]) == "activate" and is_known(arguments[0]):
@@ -279,7 +287,8 @@ class _Shell:
         """Set variables of the shell; programs see those that are exported, or came from the environment."""
         for name, value in values.items():
             before = self._variables.environment.get(name)
-            seen = exports or self._exports_all or value is None or (before is not None and is_known(before))
+            seen = exports or self._exports_all or name in self._exported
+            seen = seen or value is None or (before is not None and is_known(before))
             environment, own = self._variables.environment, self._variables.own
             if seen:
                 environment = environment.with_values({name: value})
@@ -301,14 +310,18 @@ class _Shell:
             value = self._variables.own.values[name]
         else:
             value = self._variables.environment.referred(name)
-        return value or piece.default if piece.default is not None else value
+        if piece.default is None or (value if piece.operator[0] == ":" else value is not None):
+            return value
+        if piece.operator[-1] == "=":
+            self._set({name: piece.default})
+        return piece.default
 
     def _expanded(self, word: Word) -> list[str]:
         """Expand a word into none, one or more; SOME is where a variable without quotes may have several."""
         essential = [piece for piece in word if piece.text != ""]
         if len(essential) == 1 and essential[0].variable in ("@", "*"):
             return [SOME] if self._positional is None else list(self._positional)
-        if any(piece.variable == ARRAY for piece in word):
+        if any(piece.variable in (ARRAY, "@") for piece in word):
             return [SOME]
         fields: list[str] = []
         parts: list[str] = []

@@ -20,6 +20,7 @@ class Piece:
     text: str | None = None
     variable: str = ""
     default: str | None = None  # of ${NAME:-default}
+    operator: str = ""  # before the default: - or = (which sets the variable), with : for an empty value too
     quoted: bool = False
 
 
@@ -140,7 +141,7 @@ class _Reader:
             inner = self._code[begin : self._at - 1]
             found = _WITH_DEFAULT.fullmatch(inner) if following == "{" else None
             if found is not None:
-                self._add(Piece(variable=found[1], default=found[3], quoted=quoted))
+                self._add(Piece(variable=found[1], default=found[3], operator=found[2] or "", quoted=quoted))
             else:
                 self._add(Piece(variable=ARRAY if ARRAY in inner else "", quoted=quoted))
         elif (name := _NAME.match(self._code, self._at + 1)) is not None:

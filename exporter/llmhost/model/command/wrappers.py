@@ -68,9 +68,10 @@ _ASSIGNS = frozenset({"env", "sudo", "doas"})  # take NAME=value words
 _CLEARS: Mapping[str, frozenset[str]] = {
     "env": frozenset({"-i", "-", "--ignore-environment"}),
     "setpriv": frozenset({"--reset-env"}),
+    "exec": frozenset({"-c"}),
 }
 _LOGIN = frozenset({"-", "-l", "-i", "--login"})  # options of su, runuser and sudo: a shell that reads its profile
-_KEEPS = frozenset({"-E", "--preserve-env"})
+_KEEPS = frozenset({("-E", ""), ("--preserve-env", "")})  # of sudo; with names, it keeps those alone
 _SUBSTITUTES = frozenset({"su", "runuser"})
 _DROPS = frozenset({"sudo", "doas", "pkexec"})
 _CHANGES_ENVIRONMENT = frozenset({*_ASSIGNS, *_SUBSTITUTES, *_DROPS, "chpst", "setpriv"})
@@ -115,8 +116,9 @@ _RUNNERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "dotenv": ((),),
 }
 _FILLS = frozenset(
-    {"op", "doppler", "infisical", "aws-vault", "direnv", "dotenv", "mise", "nix", "bwrap", "srun", "mpirun"}
+    {"op", "doppler", "infisical", "aws-vault", "direnv", "dotenv", "mise", "nix", "bwrap", "srun", "mpirun", "pipenv"}
 )
+_INTO_CONTAINER = re.compile(r"(?:APPTAINER|SINGULARITY)ENV_(\w+)")  # apptainer.org/docs, Environment and Metadata
 _OPENING = frozenset({"--env-file", "--env-files", "--cleanenv"})
 _ASSIGNING = frozenset({"--env", "--env-var"})
 
@@ -214,7 +216,7 @@ def unwrapped(program: str, arguments: Sequence[str], environment: Environment) 
         environment = environment.opened(f"an option of {program}")
     if program in (*_SUBSTITUTES, "sudo") and _LOGIN & names:
         environment = environment.opened("the profile of a login shell")
-    elif program in _DROPS and not _KEEPS & names:
+    elif program in _DROPS and _KEEPS.isdisjoint(options.given):
         environment = environment.doubted(f"the rules of {program}")
     if program == "command" and names & {"-v", "-V"}:
         rest = ()
@@ -251,6 +253,9 @@ def run_by(program: str, arguments: Sequence[str]) -> tuple[str, ...] | None:
 
 def environment_by(program: str, before: Sequence[str], environment: Environment) -> Environment:
     """Give the environment that a runner makes, by its arguments before the command."""
+    if program in ("apptainer", "singularity"):
+        passed = ((_INTO_CONTAINER.fullmatch(name), value) for name, value in environment.values.items())
+        environment = environment.with_values({found[1]: value for found, value in passed if found is not None})
     for index, word in enumerate(before):
         name, equals, value = word.partition("=")
         if name in _OPENING or word == SOME or not is_known(name):

@@ -1,4 +1,4 @@
-"""The sockets that a process has open, and its debugger: /proc/PID/fd and status (proc(5), sockfs)."""
+"""The sockets and devices that a process has open, and its debugger: /proc/PID/fd and status (proc(5), sockfs)."""
 
 import os
 from collections.abc import Mapping
@@ -12,6 +12,8 @@ from llmhost.sources.procfs_files import DIRECTORY_FLAGS, ENDED_ERRNOS, links_in
 _PROTOCOL = "system.sockprotoname"  # net/socket.c: TCP, UDPv6, UNIX-STREAM, NETLINK, AF_VSOCK, …
 _SOCKET, _END = "socket:[", "]"
 _TRACER = b"\nTracerPid:"
+# What whoever has it open serves with it. A /dev of another mount namespace may be shown without its beginning.
+_SERVED: Mapping[str, str] = {"/fuse": "a FUSE file system", "/cuse": "a device (CUSE)", "/net/tun": "a network (tun)"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,7 @@ class Descriptors:
     sockets: tuple[OpenSocket, ...] = ()
     tracer: int = 0  # the pid of what traces one of its threads; 0: nothing does
     in_our_network: bool = True
+    serves: frozenset[str] = frozenset()  # by devices; for people
 
 
 def read_descriptors(procfs: Path, process: ProcessId) -> Descriptors:
@@ -37,11 +40,15 @@ def read_descriptors(procfs: Path, process: ProcessId) -> Descriptors:
     try:
         with opened_process(root, process.start_ticks) as directory:
             tracer = _tracer(directory)
-            inodes = _inodes(directory)
+            links = _links(directory)
+            inodes = _inodes(links)
             return Descriptors(
                 sockets=_sockets(root, inodes),
                 tracer=tracer,
                 in_our_network=not inodes or os.readlink("ns/net", dir_fd=directory) == _our_network(procfs),
+                serves=frozenset(
+                    what for target in links.values() for end, what in _SERVED.items() if target.endswith(end)
+                ),
             )
     except OSError:
         if _has_ended(root, process.start_ticks):
@@ -61,26 +68,32 @@ def held_among(procfs: Path, process: ProcessId, inodes: frozenset[int]) -> froz
     """Give those of these sockets that a process has open; none where that cannot be seen."""
     try:
         with opened_process(procfs / str(process.pid), process.start_ticks) as directory:
-            return inodes.intersection(_inodes(directory).values())
+            return inodes.intersection(_inodes(_links(directory)).values())
     except (OSError, ValueError, IndexError):
         return frozenset()
 
 
-def _inodes(directory: int) -> Mapping[int, int]:
-    """Give descriptor → inode of a process's sockets. Raises OSError."""
+def _links(directory: int) -> Mapping[int, str]:
+    """Give descriptor → what it is open to. Raises OSError."""
     try:
         descriptors = os.open("fd", DIRECTORY_FLAGS, dir_fd=directory)
     except FileNotFoundError as error:
         small_file("stat", directory)  # fails too when the process has ended
         raise PermissionError(error.errno, "its descriptors are not shown") from error
     try:
-        return {
-            int(name): int(target[len(_SOCKET) : -len(_END)])
-            for name, target in links_in(descriptors, os.listdir(descriptors))  # noqa: PTH208 - of an open directory
-            if target.startswith(_SOCKET) and target.endswith(_END)
-        }
+        names = os.listdir(descriptors)  # noqa: PTH208 - of an open directory
+        return {int(name): target for name, target in links_in(descriptors, names)}
     finally:
         os.close(descriptors)
+
+
+def _inodes(links: Mapping[int, str]) -> Mapping[int, int]:
+    """Give descriptor → inode of the sockets."""
+    return {
+        descriptor: int(target[len(_SOCKET) : -len(_END)])
+        for descriptor, target in links.items()
+        if target.startswith(_SOCKET) and target.endswith(_END)
+    }
 
 
 def _sockets(root: Path, inodes: Mapping[int, int]) -> tuple[OpenSocket, ...]:

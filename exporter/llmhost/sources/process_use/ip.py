@@ -21,6 +21,7 @@ _TABLES = (
     ("udplite6", Transport.UDP),
 )
 _ESTABLISHED, _UNCONNECTED, _LISTENS = "01", "07", "0A"  # include/net/tcp_states.h; UDP is 07 until it is connected
+_HALF_CLOSED = frozenset({"04", "05", "08"})  # FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT: the other direction may go on
 _MAPPED = "0000000000000000FFFF0000"  # ::ffff:0:0/96, in words of a little-endian machine
 _MAPPED_BIG = "00000000000000000000FFFF"
 
@@ -45,6 +46,11 @@ class IpSocket:
         """Say whether somebody is at the other end: of TCP, one that has not closed it. UDP does not know."""
         return self.transport is Transport.TCP and self.state == _ESTABLISHED
 
+    @property
+    def half_closed(self) -> bool:
+        """Say whether one end sends no more; one that is closed whole is a socket that no process has."""
+        return self.transport is Transport.TCP and self.state in _HALF_CLOSED
+
 
 @dataclass(slots=True)
 class IpSockets:
@@ -64,12 +70,14 @@ def read_ip_sockets(procfs: Path, inodes: Collection[int]) -> IpSockets:
         if row.inode in inodes:
             found.by_inode.setdefault(row.inode, []).append(row)
     asked = [row for rows in found.by_inode.values() for row in rows]
-    ends = {(row.local, row.remote) for row in asked if row.connected}
+    ends = {(row.local, row.remote) for row in asked if row.connected or row.half_closed}
     listening = {_port(row.local): row.inode for row in asked if row.listens and row.transport is Transport.TCP}
     if ends:
         for row in _rows(procfs):
             if row.connected and (row.remote, row.local) in ends:  # one without an inode waits to be accepted
                 found.other_ends[row.remote, row.local] = row.inode or listening.get(_port(row.local), 0)
+            elif row.half_closed and row.inode and (row.remote, row.local) in ends:
+                found.other_ends[row.remote, row.local] = row.inode
     return found
 
 

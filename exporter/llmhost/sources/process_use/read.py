@@ -40,7 +40,10 @@ def read_process_use(
         tables = _read_tables(procfs, {socket for found in held.values() for socket in found.sockets})
     except (OSError, ValueError) as error:
         unread: Reading[ProcessUse] = Failed(Cause.UNKNOWN, f"the kernel's sockets cannot be read: {error}")
-        return uses | {process: unread if found.sockets else Ok(ProcessUse()) for process, found in held.items()}
+        return uses | {
+            process: unread if found.sockets else Ok(ProcessUse(serves=tuple(sorted(found.serves))))
+            for process, found in held.items()
+        }
     ends = {process: tuple(tables.other_ends(found.sockets)) for process, found in held.items()}
     others = _Others(procfs, held, [process for process in everybody if process.id not in asked])
     others.look_for(frozenset(end.inode for found in ends.values() for end in found))
@@ -51,6 +54,7 @@ def read_process_use(
             peers=tuple(dict.fromkeys(others.peers(ends[process]))),
             unknown_sockets=tuple(sorted({socket.protocol for socket in found.sockets if tables.hide(socket)})),
             debugger=others.debugger(found.tracer),
+            serves=tuple(sorted(found.serves)),
         )
         hidden = not found.in_our_network and any(tables.lack(socket) for socket in found.sockets)
         uses[process] = Failed(Cause.NETWORK_NAMESPACE) if hidden and not (use.listening or use.peers) else Ok(use)
@@ -105,7 +109,7 @@ class _Tables:
         """Give the other ends by which these are in use."""
         for socket in sockets:
             for row in self._ip.by_inode.get(socket.inode, ()):
-                if row.connected:
+                if row.connected or (row.half_closed and self._ip.other_ends.get((row.local, row.remote))):
                     yield _End(self._ip.other_ends.get((row.local, row.remote), 0), readable(row.remote))
             unix = self._unix.get(socket.inode)
             if unix is not None and unix.peer and self._is_served(unix, socket):
