@@ -215,6 +215,7 @@ def _connect(
 
 def _wrapped(plain: socket.socket, target: HttpTarget) -> ssl.SSLSocket:
     name = target.address[0] if target.configured else None
+    plain.getpeername()  # raises if the peer has gone; wrap_socket() then leaves its own socket open (Python 3.11)
     return _tls(verified=target.configured).wrap_socket(plain, server_hostname=name, do_handshake_on_connect=False)
 
 
