@@ -20,6 +20,7 @@ from llmhost.decide.guard.admissions import awaited
 from llmhost.decide.guard.holder_summary import GpuHolders, HolderSummary
 from llmhost.decide.guard.machine import step
 from llmhost.decide.guard.state import Admit, Ask, Finish, Inputs, Query, RemedyProgress, Say, Topic, Watch
+from llmhost.decide.guard.target import Target
 from llmhost.model.admission import Admission
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
@@ -104,7 +105,6 @@ def test_it_counts_until_the_run_has_ended_or_is_old(told: tuple[Unit, ...], now
 
 
 def test_an_admission_whose_guard_knew_no_invocation_counts_as_long_as_the_unit_is_up() -> None:
-    """sudo, for one, clears the environment."""
     unknown = replace(ADMITTED, invocation_id="")
     assert gib(unknown) == {"GPU-0": [80.0]}
     assert gib(unknown, told=[replace(UP, active_state="failed", sub_state="failed")]) == {}
@@ -180,8 +180,16 @@ def test_other_gpus_and_memory_that_is_left_are_no_reason_to_wait() -> None:
         assert actions[-1] == Finish(verdict=GuardVerdict.FREE)
 
 
+def test_a_command_does_not_wait_for_what_the_guard_of_its_own_service_has_let_start() -> None:
+    before = replace(ADMITTED, at_boottime_seconds=seconds(0.0))
+    command = Target(unit=None, needs_systemd=False, command=("vllm",), runs_in=A)
+    other = replace(before, process=ProcessId(5, 1))  # another command of that service
+    for given, ends in ((before, True), (other, False)):
+        _, actions = step(state(command), Inputs(**{**HOST_READ, "memory": used(0), "admissions": (given,)}), 0.1)
+        assert isinstance(actions[-1], Finish) is ends
+
+
 def test_nothing_is_left_unsaid_where_another_guard_was_faster() -> None:
-    """What comes after Admit is not done then, and the next step does not say it again."""
     ending = RemedyProgress(began=0.2, acting_since=0.5)
     inputs = {**HOST_READ, **starting(), "memory": used(0), "remedies": ending}
     waiting, _ = step(state(OWN, timeout=100.0, may_notify=True), Inputs(**inputs), 0.5)
