@@ -116,9 +116,10 @@ def _drivers_child_is_whole() -> bool:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FIRST_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return True
-    if done.returncode:
+    is_broken = done.returncode > 0  # below, a signal has ended it, which says nothing of it
+    if is_broken:
         log.error(_HALF_REPLACED, "".join(done.stderr.splitlines()[-1:]))
-    return done.returncode == 0
+    return not is_broken
 
 
 def _after_fault(request: GuardRequest) -> int:

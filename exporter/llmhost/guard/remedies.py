@@ -141,6 +141,8 @@ class Remedies:
             self._failing, pause = FailedLook(f"waits, as {error}", lasts=False), _BUSY_SECONDS
         finally:
             self._acting_since = None
+        if self._failing is None and not ended:
+            self._busy_since = None
         if self._failing is not None:
             self._log_once(self._failing.why, self._failing.why.split(":")[0])  # once for each input, not each detail
         with self._lock:
