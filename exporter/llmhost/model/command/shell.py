@@ -251,6 +251,8 @@ class _Shell:
             )
             if "--" in arguments:
                 self._positional = tuple(arguments[arguments.index("--") + 1 :])
+            elif arguments and arguments[0][:1] not in ("-", "+"):
+                self._positional = tuple(arguments)
         else:
             return False
         return True
