@@ -177,7 +177,11 @@ def test_a_variable_that_nobody_sets_is_empty_where_the_managers_own_are_known()
         ("apptainer exec --nv i.sif vllm serve m", {"environment": {"APPTAINERENV_CUDA_VISIBLE_DEVICES": "3"}}, "3"),
         ("bash -c 'exec -c vllm serve m'", {"environment": {"CUDA_VISIBLE_DEVICES": "3"}}, "0"),
         ("sudo -E vllm serve m", {"environment": {"CUDA_VISIBLE_DEVICES": "3"}}, "3"),
+        ("bash -c 'end() { kill 0; }; trap end EXIT; vllm serve m'", {}, "0"),
         # what may set it
+        ("bash -c 'run() { vllm serve m; }; export CUDA_VISIBLE_DEVICES=3; run'", {}, None),
+        ("bash -c 'choose() { export CUDA_VISIBLE_DEVICES=3; }; test -f a && choose; vllm serve m'", {}, None),
+        ("bash -c 'function load { . /etc/env; }; load; vllm serve m'", {}, None),
         ("sudo --preserve-env=PATH vllm serve m", {"environment": {"CUDA_VISIBLE_DEVICES": "3"}}, None),
         ("bash -c 'command . /etc/vllm.env; exec vllm serve m'", {}, None),
         ("bash -c '$(cat /etc/setup); exec vllm serve m'", {}, None),
