@@ -5,6 +5,7 @@ The unit's activation began 4000 s after boot, on a host that has been up for 50
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.fakes.values import HOST, in_service, process, table, unit
 from llmhost.derive.unit_membership import UnitMembership, UnitMemberships
 from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.model.process import Home, Placement, Process
+from llmhost.model.unit import Unit
 
 UNIT = UnitId("vllm.service")
 HERE, SESSION = in_service("vllm.service"), Placement(Home.SESSION)
@@ -66,10 +68,13 @@ ROWS: dict[str, tuple[list[Process], bool]] = {
 
 
 def membership(
-    processes: list[Process], runs: Mapping[ProcessId, RunId] | None = None, ended_sessions: Iterable[int] = ()
+    processes: list[Process],
+    runs: Mapping[ProcessId, RunId] | None = None,
+    ended_sessions: Iterable[int] = (),
+    starts: Unit = STARTS,
 ) -> UnitMembership | None:
     found = UnitMemberships(
-        units={UNIT: STARTS},
+        units={UNIT: starts},
         processes=table(processes),
         host=HOST,
         process_runs=runs or {},
@@ -89,6 +94,14 @@ def test_descent_comes_before_age(processes: list[Process], present: bool) -> No
 def test_a_child_is_of_the_run_that_its_parent_was_seen_in(run: RunId, present: bool) -> None:
     parent = process(40, HERE, start=YOUNG)
     assert membership([parent, child(40)], runs={parent.id: run}) == UnitMembership(unit=UNIT, present=present)
+
+
+def test_where_systemd_does_not_tell_which_run_is_under_way_none_has_ended() -> None:
+    parent, starts = process(40, HERE, start=YOUNG), replace(STARTS, invocation_id="")
+    unknown = UnitMembership(unit=UNIT, present=None)
+    assert membership([parent], runs={parent.id: PRESENT}, starts=starts) == unknown
+    in_session = membership([parent, child(40, SESSION)], runs={parent.id: PRESENT}, starts=starts)
+    assert in_session is None
 
 
 def test_a_session_that_had_a_process_of_an_ended_run_is_known_after_that_is_gone() -> None:

@@ -44,7 +44,7 @@ def test_every_main_process_is_in_the_unit_that_systemd_says(booted_systemd: Boo
     for unit in (*UNITS, "dbus.service", "systemd-journald.service"):
         main_pid = booted_systemd.show(unit, "MainPID")["MainPID"]
         assert found[main_pid] == ["service", unit, "system"]
-    assert found["1"] == ["session"]
+    assert found["1"] == ["scope"]
 
 
 def test_a_users_service_is_its_own_managers(booted_systemd: Booted) -> None:  # noqa: F811

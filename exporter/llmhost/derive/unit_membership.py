@@ -98,7 +98,7 @@ class UnitMemberships:
         """Say whether a process in the unit's cgroup is itself known to be of an ended run."""
         known = self.process_runs.get(process.id)
         if known is not None and known.unit == unit.id:
-            return not _is_under_way(known, unit)
+            return _is_under_way(known, unit) is False
         return is_of_present_activation(process, unit, self.host, main_process(unit, self.processes)) is False
 
     def _sessions(self, unit: Unit) -> frozenset[int]:
@@ -120,7 +120,8 @@ class UnitMemberships:
             known = self.process_runs.get(above.id)
             unit = self.units.get(known.unit) if known is not None else None
             if known is not None and unit is not None:
-                return None if _is_under_way(known, unit) else UnitMembership(unit=unit.id, present=False)
+                ended = _is_under_way(known, unit) is False
+                return UnitMembership(unit=unit.id, present=False) if ended else None
             place = above.placement
             if place.home not in {Home.SESSION, Home.NONE}:
                 here = self.units.get(place.unit) if place.unit is not None else None
@@ -135,8 +136,13 @@ def started_by_systemd(unit: Unit, processes: ProcessTable) -> tuple[Process, ..
     return tuple(process for process in found if process is not None and process.placement.unit == unit.id)
 
 
-def _is_under_way(known: RunId, unit: Unit) -> bool:
-    """Say whether that run is under way. In auto-restart the InvocationID is still that of the ended run."""
+def _is_under_way(known: RunId, unit: Unit) -> bool | None:
+    """Say whether that run is under way; None where systemd does not tell which one is.
+
+    In auto-restart the InvocationID is still that of the ended run.
+    """
+    if is_up(unit) and known.invocation_id and not unit.invocation_id:
+        return None
     return is_up(unit) and unit.invocation_id == known.invocation_id
 
 

@@ -119,7 +119,7 @@ def _environment(options: Options, client: Environment) -> Environment:
         assigned = ASSIGNMENT.fullmatch(text)
         if assigned is not None:
             environment = environment.with_values({assigned[1]: assigned[2]})
-        elif is_known(text):
+        elif is_known(text) and not text.endswith("*"):  # podman's, for all that begin so
             environment = environment.with_values({text: client.get(text)})
         else:
             environment = environment.opened("an option of the container")

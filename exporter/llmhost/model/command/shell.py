@@ -37,6 +37,7 @@ _OF_THE_SHELL = _DECLARING | _CHANGES_VARIABLES | _UNREAD_CODE.keys() | {"unset"
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SETS = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _DEEPEST = 4  # eval in eval
+_FUNCTION = "what is set before a function is called"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,7 @@ class _Block:
     before: _Variables
     first: int  # of the commands in it
     ends: list[_Variables]  # of its branches
+    function: bool
 
 
 def shell_commands(code: str, environment: Environment, arguments: Sequence[str]) -> list[ShellCommand]:
@@ -86,6 +88,7 @@ class _Shell:
         self._positional = positional  # None where it is not known
         self._blocks: list[_Block] = []
         self._depth = 0
+        self._defines = False  # the next block is the body of a function
         self._list_first = 0  # command of the present and-or list
         self._list_before: _Variables | None = None  # once its next command may not run
 
@@ -107,7 +110,7 @@ class _Shell:
                 redirected = True
             elif found == "(" and words:
                 if read[index + 1] == ")":  # a function, which is taken to be called
-                    words, self._positional = [], None
+                    words, self._positional, self._defines = [], None, True
                 else:
                     words[-1] = (*words[-1], NOT_KNOWN)
                 array = True
@@ -152,7 +155,10 @@ class _Shell:
             self._variables = self._blocks[-1].before
 
     def _open(self, keyword: str) -> None:
-        self._blocks.append(_Block(keyword, self._variables, self._list_first, [self._variables]))
+        self._blocks.append(_Block(keyword, self._variables, self._list_first, [self._variables], self._defines))
+        if self._defines:
+            self._open_up(_FUNCTION)
+        self._defines = False
 
     def _close(self, keyword: str) -> None:
         self._end_list()
@@ -160,7 +166,13 @@ class _Shell:
             return
         block = self._blocks.pop()
         self._list_first = block.first
-        if keyword == ")":
+        if block.function:
+            body, self._variables = self._variables, block.before
+            self._set(dict.fromkeys(body.environment.values, UNKNOWN), exports=True)
+            self._set(dict.fromkeys(body.own.values, UNKNOWN))
+            if body.environment.unread != _FUNCTION:
+                self._open_up(body.environment.unread)
+        elif keyword == ")":
             self._variables = block.before
         elif keyword != "}":
             self._variables = _merged((*block.ends, self._variables))
@@ -181,7 +193,7 @@ class _Shell:
                 self._end_list()
                 self._end_branch()
             elif keyword == "function":
-                self._positional = None
+                self._positional, self._defines = None, True
                 words = words[1:]
             elif keyword not in _SKIPPED:
                 break
@@ -251,6 +263,8 @@ class _Shell:
             )
             if "--" in arguments:
                 self._positional = tuple(arguments[arguments.index("--") + 1 :])
+            elif arguments and arguments[0][:1] not in ("-", "+"):
+                self._positional = tuple(arguments)
         else:
             return False
         return True
