@@ -5,6 +5,8 @@ from llmhost.model.process import Process, ProcessTable
 from llmhost.model.unit import Unit
 
 _OBSERVATION_SECONDS = 60.0  # none takes as long: times further apart are of two clocks
+# systemd 254 and 255 may stamp a process after it was forked, and what that forks itself is older than the stamp then.
+_STAMP_SECONDS = 0.1
 _SIGNAL_SECONDS = 10.0  # by which a busy systemd's signal may be late
 _UP = frozenset({"active", "reloading", "refreshing", "deactivating", "activating"})
 
@@ -94,7 +96,7 @@ def _begin_of_attempt(unit: Unit) -> float | None:
     start of its main process, unless that is one which another process of this attempt has forked.
     """
     if unit.first_process_monotonic is not None:
-        return unit.first_process_monotonic
+        return unit.first_process_monotonic - _STAMP_SECONDS
     seen, changed = unit.begun_after_monotonic, unit.state_change_monotonic
     if seen is not None and changed is not None and seen < changed:  # else of the state that the attempt led to
         return seen
