@@ -1,5 +1,9 @@
 """Every kind of failed answer has its cause, and no other server is ever asked."""
 
+import os
+import select
+import socket
+import struct
 import subprocess
 import time
 from pathlib import Path
@@ -10,6 +14,7 @@ from tests.fakes.needs import needs
 
 from llmhost.model.engine import EngineSample
 from llmhost.model.reading import Cause, Ok
+from llmhost.sources.engine import fetch
 from llmhost.sources.engine.source import EngineSource
 
 FIVE_TOKENS = Ok((EngineSample(model="m", engine_index="0", generation_tokens=5.0),))
@@ -155,3 +160,18 @@ def test_the_certificate_of_a_configured_url_must_be_trusted(engines: Engines, c
     running = engines.run("tls metrics", environment={"ENGINE_CERTIFICATE": str(certificate)})
     answer = engines.answer_of(running.server(url=f"https://127.0.0.1:{running.ports[0]}"))
     assert cause(answer) is Cause.TLS
+
+
+def test_a_server_that_is_gone_before_its_connection_is_secured_leaves_no_socket_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        plain = socket.create_connection(listener.getsockname())
+        target = fetch.HttpTarget(endpoint="https://a", address=listener.getsockname(), authority="a", tls=True)
+        accepted, _ = listener.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # its close() is a reset
+        accepted.close()
+        select.select([plain], [], [], 10)
+        descriptor = plain.fileno()
+        with pytest.raises(ConnectionResetError):
+            fetch._wrapped(plain, target)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)

@@ -8,6 +8,7 @@ looked up but that of a configured URL.
 import errno
 import http.client
 import io
+import os
 import socket
 import ssl
 import threading
@@ -215,8 +216,18 @@ def _connect(
 
 def _wrapped(plain: socket.socket, target: HttpTarget) -> ssl.SSLSocket:
     name = target.address[0] if target.configured else None
-    plain.getpeername()  # raises if the peer has gone; wrap_socket() then leaves its own socket open (Python 3.11)
     return _tls(verified=target.configured).wrap_socket(plain, server_hostname=name, do_handshake_on_connect=False)
+
+
+class _TlsSocket(ssl.SSLSocket):
+    """Closed where the peer has gone before it is made: wrap_socket() would leave it open (Python 3.11 to 3.13)."""
+
+    def getpeername(self) -> Any:  # noqa: ANN401 - by family
+        try:
+            return super().getpeername()
+        except OSError as error:
+            self.close()
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error
 
 
 @cache
@@ -226,11 +237,11 @@ def _tls(*, verified: bool) -> ssl.SSLContext:
     A discovered server's certificate is for the name that clients use, not for 127.0.0.1, and the
     process that holds the socket proves that it is the right server.
     """
-    if verified:
-        return ssl.create_default_context()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
+    context = ssl.create_default_context() if verified else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.sslsocket_class = _TlsSocket
+    if not verified:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     return context
 
 
