@@ -19,6 +19,7 @@ TRACKER = "from multiprocessing.resource_tracker import main;main({})"
         ("uvx", *("bash", "-c", "vllm") * 2000),
         ("docker", "run", *("env", "a=b") * 3000),
         ("bash", "-c", "x;" * 30000),
+        ("bash", "-c", "x;" * 900 + "exec vllm serve m"),
         ("uvx", *("bash", "-c", "x;" * 30000) * 2),
         ("python", "-m", "vllm.entrypoints." + "vllm." * 12000),
         ("a" * 60000 + "::EngineCore",),

@@ -184,6 +184,7 @@ def test_a_unit_that_hangs_before_its_start(host: Booted, source: SystemdSource)
     assert unit.exec_main_start_monotonic is None
     assert unit.settings is not None
     assert unit.settings == UnitSettings(
+        notify_access="none",
         service_type="simple",
         restart="no",
         kill_mode="control-group",
@@ -220,6 +221,7 @@ def test_an_instance_of_a_template_with_an_escaped_name(host: Booted, source: Sy
     assert unit.settings is not None
     assert "nvidia-fabricmanager.service" in unit.settings.after
     assert unit.settings == UnitSettings(
+        notify_access="none",
         service_type="simple",
         restart="on-failure",
         kill_mode="mixed",

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _LONGEST_CODE = 4096  # characters; the rest is unknown
+_MOST_WORDS = 800  # with operators; as above: any user can write such code, and must not hold us up
 _OPERATOR = re.compile(r"&>>|<<<|<<-|&&|\|\||;;&|;;|;&|\|&|&>|>>|>&|<&|<<|<>|>\||[;&|()<>\n]")
 REDIRECTIONS = frozenset({"&>>", "<<<", "<<-", "&>", ">>", ">&", "<&", "<<", "<>", ">|", "<", ">"})
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]")
@@ -36,7 +37,7 @@ def shell_words(code: str) -> list[Word | str]:
     """Split into words and operators (newlines among them). Raises ShellSyntaxError."""
     reader = _Reader(code[:_LONGEST_CODE])
     found = reader.read()
-    if len(code) > _LONGEST_CODE:
+    if len(code) > _LONGEST_CODE or not reader.at_end:
         found.append((NOT_KNOWN,))
     return found
 
@@ -49,8 +50,12 @@ class _Reader:
         self._word: list[Piece] | None = None  # None between words
         self._documents: list[str] = []  # ends of the here-documents that begin after this line
 
+    @property
+    def at_end(self) -> bool:
+        return self._at >= len(self._code)
+
     def read(self) -> list[Word | str]:
-        while self._at < len(self._code):
+        while not self.at_end and len(self._found) < _MOST_WORDS:
             self._step(self._code[self._at])
         self._end_word()
         return self._found
