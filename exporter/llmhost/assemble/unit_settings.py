@@ -1,4 +1,4 @@
-"""What systemd says at once of one unit, which need not run, be watched, or be loaded; and of itself."""
+"""The settings of one unit, asked of systemd directly: the unit need not run, be watched or be loaded."""
 
 import json
 import subprocess

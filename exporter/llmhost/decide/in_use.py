@@ -1,4 +1,4 @@
-"""Whether a process may be ended, or is in use: the one place that `clean` and the guard's --reap ask. Pure.
+"""Reasons to leave a process alone as it is in use: the one place that `clean` and the guard's --reap ask. Pure.
 
 A process stays if others may use it (docs/clean.md: In use). What cannot be told keeps it, too.
 """

@@ -1,4 +1,4 @@
-"""What others than root may change of a guard's line that runs as root, each as a line of text.
+"""Ways for others than root to change a guard's line that runs as root, each as a line of text.
 
 "+" runs the line as root, with the service's environment (systemd.exec(5)). Whoever may change that environment, or
 what the line runs, is root at the next start.

@@ -19,7 +19,7 @@ class Admission:
 
     @property
     def name(self) -> str:
-        """What it is of."""
+        """The name of the unit, or of the process."""
         if self.unit is not None:
             return self.unit.name
         return f"process {self.process.pid}" if self.process is not None else ""

@@ -1,4 +1,4 @@
-"""What the wall clock showed at a time: it may be set, and then says nothing about what was before or after what."""
+"""The wall clock at one observation. It may be set, and then proves no order of events."""
 
 from dataclasses import dataclass
 

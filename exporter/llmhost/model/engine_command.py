@@ -83,7 +83,7 @@ def programs(commands: Sequence[Sequence[str]], environment: Environment) -> lis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """What surrounds a command line."""
+    """The surroundings of a command line: environment, container, shell."""
 
     environment: Environment
     gpus: tuple[str, ...] | None = None

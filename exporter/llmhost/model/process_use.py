@@ -22,7 +22,7 @@ class ListeningSocket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUse:
-    """What one of some processes, which were asked about together, has to do with others.
+    """The use that others make of a process, one of several that were asked about together.
 
     `tied_to` are those among them that work with it: while one of them stays, it is in use. `peers` are all others at
     the other ends of its connections, for people: "10.0.0.2:5678", "4711 python3".

@@ -97,4 +97,4 @@ class UnitsReport:
     units: tuple[Unit, ...]  # watched ones, by id
     resyncs: tuple[tuple[str, int], ...] = ()  # reason → times, since this exporter started
     boot_times: tuple[tuple[float, float], ...] = ()
-    """When systemd began, and when the boot was done: each in seconds since the epoch, and on CLOCK_MONOTONIC."""
+    """Systemd's begin and the end of the boot, each in seconds since the epoch and on CLOCK_MONOTONIC."""

@@ -1,4 +1,4 @@
-"""Who may change what a path leads to: the one place that says whether root may run, or go by, what is there.
+"""Trust in a path: the one place that says whether others may change what root runs or reads there.
 
 A path is followed as the kernel does (path_resolution(7)), each symbolic link on the way hop by hop. What is met must
 belong to a trusted user and be writable by nobody else. POSIX ACLs count: an ACL that lets somebody write shows as a

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Document:
-    """What a file has."""
+    """The content of a file."""
 
     boot_id: str
     admission: Admission

@@ -22,7 +22,7 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSettings:
-    """What a service has itself, as `systemctl show` writes it; "" where that is not known."""
+    """A service's own settings, as `systemctl show` writes them; "" where one is not known."""
 
     notify_access: str = ""
     timeout_start: str = ""

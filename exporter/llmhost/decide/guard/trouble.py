@@ -1,4 +1,4 @@
-"""What the guard does about inputs that are late, fail or are absent: how long it asks again, and what follows. Pure.
+"""The guard's answer to inputs that are late, fail or are absent: how long it asks again, and what follows. Pure.
 
 A failed look is no look: whatever fails is asked again, as long as its limit allows. What lasts by its cause, such as a
 bus that is not there, has SURE_SECONDS on end to prove the opposite. What may pass, such as a systemd that reloads, has

@@ -1,4 +1,4 @@
-"""What others have to do with some processes: who may turn up at them, and who is at the other ends (docs/clean.md)."""
+"""The clients and peers that some processes have or may have (docs/clean.md)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ def _read_tables(procfs: Path, sockets: Iterable[OpenSocket]) -> "_Tables":
 
 
 class _Tables:
-    """What the kernel tells of the sockets of our network namespace."""
+    """The kernel's tables of the sockets in our network namespace."""
 
     def __init__(self, ip: IpSockets, unix: Mapping[int, UnixSocket]) -> None:
         self._ip = ip

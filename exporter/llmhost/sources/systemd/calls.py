@@ -82,7 +82,7 @@ class Systemd:
         return str(version)
 
     async def boot_times(self) -> tuple[tuple[float, float], ...]:
-        """When systemd began, and when the boot was done, each in seconds since the epoch and on CLOCK_MONOTONIC."""
+        """Get the times of systemd's begin and of the end of the boot, each since the epoch and on CLOCK_MONOTONIC."""
         found = []
         for name in ("UserspaceTimestamp", "FinishTimestamp"):
             calls = [

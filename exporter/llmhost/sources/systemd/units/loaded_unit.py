@@ -136,7 +136,7 @@ class _Constants:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """What is known of the times of the start attempt that an InvocationID stands for."""
+    """The known times of the start attempt of one InvocationID."""
 
     invocation: object
     first_process: float | None = None
