@@ -95,6 +95,7 @@ def test_a_command_by_hand_is_what_starts() -> None:
 
 HOLDER = "GPU 0 (9.0 of 40.0 GiB free): 69.0 GiB python3 pid 50 (other, since T), 1.0 GiB with no visible owner"
 NAMELESS = "waits for GPU 0 (9.0 of 40.0 GiB free)"
+UNREAD = "see who has this memory, which could not be read until now: llmhost status, or nvidia-smi"
 END = "end process 50, or give this unit other GPUs"
 STUCK = "process 50 python3 of an ended run does not die, and only a GPU reset or a reboot ends it"
 SILENT = "systemd does not tell of the unit (no bus (no socket))"
@@ -113,6 +114,10 @@ DRIVER = "install or load the NVIDIA driver (modprobe nvidia), and see dmesg"
                 f"the start waits for {HOLDER}; 5 s of 6 s",
                 f"the start: held after 6.0 s (--timeout): waits for {HOLDER}. Next step: {END}",
             ],
+        ),
+        (
+            "without any time, the name is waited for, but not for long",
+            [f"the start: held after 1.0 s (--timeout): {NAMELESS}. Next step: {UNREAD}"],
         ),
         (
             "memory settles for a second, and again after it has moved",

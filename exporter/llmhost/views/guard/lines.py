@@ -201,8 +201,10 @@ def _next_step_for(lack: Lack, status: WaitStatus) -> str:
     if lack.why:
         return "see that nvidia-fabricmanager.service runs, and what its journal says"
     held = status.holders.get(lack.gpu.uuid)
-    unattributed = held.unattributed_bytes if held is not None else None
-    largest = held.holders[0] if held is not None and held.holders else None
+    if held is None:
+        return "see who has this memory, which could not be read until now: llmhost status, or nvidia-smi"
+    unattributed = held.unattributed_bytes
+    largest = held.holders[0] if held.holders else None
     if largest is None or (unattributed is not None and unattributed > (largest.used_bytes or 0)):
         return (
             "no visible process has this memory: see who has /dev/nvidia* open (fuser -v /dev/nvidia*), also in "
