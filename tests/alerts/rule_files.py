@@ -92,18 +92,17 @@ def changed(text: str, clause: str, instead: str, which: int | None) -> str:
 
 
 def cases_of(name: str) -> dict[str, str]:
-    """Return the parts of the tests that are about this alert: file → text."""
+    """Return the tests that are about this alert, each as a file of its own: file → text, the shortest first."""
     found = {}
     for path in TESTS:
-        kept = []
-        for test in read_tests(path):
+        for number, test in enumerate(read_tests(path)):
             fires = [case for case in test.get("alert_rule_test", []) if case["alertname"] == name]
             asks = [case for case in test.get("promql_expr_test", []) if alert_of(case) == name]
             if fires or asks:
-                kept.append(test | {"alert_rule_test": fires, "promql_expr_test": asks})
-        if kept:
-            found[path.name] = json.dumps(_read(path) | {"tests": kept})  # JSON is YAML, and is written faster
-    return found
+                alone = test | {"alert_rule_test": fires, "promql_expr_test": asks}
+                text = json.dumps(_read(path) | {"tests": [alone]})  # JSON is YAML, and is written faster
+                found[f"{number}.{path.name}"] = text
+    return dict(sorted(found.items(), key=lambda file: len(file[1])))
 
 
 def write_alone(rule: str, tests: Mapping[str, str], folder: Path) -> list[Path]:
