@@ -201,6 +201,39 @@ def test_a_half_replaced_llmhost_runs_the_command_unless_it_must_refuse(guards: 
         assert guards.run(*options, command=command, PYTHONPATH=str(tmp_path), OF_ENGINE="x")[:2] == expected
 
 
+def test_an_llmhost_that_is_slow_to_begin_waits_as_long_from_then_on(guards: Guards, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n")
+    guards.nvml.write(HELD)
+    guard = guards.start("--gpus", "0", "--timeout", "1s", PYTHONPATH=str(tmp_path))
+    assert os.WIFSTOPPED(os.waitpid(guard.pid, os.WUNTRACED)[1])
+    time.sleep(1.2)
+    guard.send_signal(signal.SIGCONT)
+    _, err = guard.communicate(timeout=30)
+    assert guard.returncode == 1
+    assert re.search(r"held after [1-9]\d*\.\d s \(--timeout\): ", err)
+
+
+def test_a_run_directory_that_cannot_be_written_costs_the_record_of_that_run_alone(guards: Guards) -> None:
+    guards.nvml.write(FREE)
+    guards.run_directory.rmdir()
+    guards.run_directory.touch()
+    code, _, lines = guards.run("--gpus", "0", "--unit", "vllm-a")
+    assert code == 0
+    assert any(line.startswith(f"WARNING this run is not recorded: {guards.run_directory}") for line in lines), lines
+    guards.run_directory.unlink()
+    guards.run_directory.mkdir()
+    assert guards.run("--gpus", "0", "--unit", "vllm-a")[0] == 0
+    (run,) = GuardRecords(guards.run_directory).read(time.monotonic() + 5)
+    assert run.runs_total == {GuardVerdict.FREE: 1}
+
+
+def test_a_run_directory_that_is_absent_is_made_for_the_record(guards: Guards) -> None:
+    guards.nvml.write(FREE)
+    guards.run_directory.rmdir()
+    assert guards.run("--gpus", "0", "--unit", "vllm-a")[0] == 0
+    assert (guards.run_directory / "guards" / "vllm-a.service").is_file()
+
+
 def test_the_kill_switches_admit_everything_loudly(guards: Guards) -> None:
     guards.nvml.write(HELD)
     code, _, (line,) = guards.run("--gpus", "0", LLMHOST_GUARD="off")

@@ -14,7 +14,21 @@ from tests.guard.trouble_of_host_and_files import HOST_AND_FILES
 DOCS = Path(__file__).parents[2] / "docs/guard.md"
 WAITS = {**DRIVER_AND_SYSTEMD, **HOST_AND_FILES}
 SEES = "vllm.service waits to see what ended runs have left (enough is free)"
-REAL = ("run directory", "llmhost itself")  # no input of the waits: test_inputs.py, test_drop_in.py
+# What is no input of the waits is tried with real files and processes: by row, the test of each cell.
+REAL = {
+    "run directory": (
+        "test_inputs.py::test_a_run_directory_that_does_not_answer_holds_no_start",
+        "test_command.py::test_a_run_directory_that_cannot_be_written_costs_the_record_of_that_run_alone",
+        "test_command.py::test_a_run_directory_that_cannot_be_written_costs_the_record_of_that_run_alone",
+        "test_command.py::test_a_run_directory_that_is_absent_is_made_for_the_record",
+    ),
+    "llmhost itself": (
+        "test_command.py::test_an_llmhost_that_is_slow_to_begin_waits_as_long_from_then_on",
+        "test_command.py::test_a_bug_of_ours_admits_loudly_and_so_does_a_part_of_it_that_is_missing",
+        "test_command.py::test_a_bug_of_ours_admits_loudly_and_so_does_a_part_of_it_that_is_missing",
+        "test_line.py::test_a_service_starts_without_an_llmhost_that_is_gone_or_half_replaced",
+    ),
+}
 
 
 @pytest.mark.parametrize(("row", "column", "name"), WAITS)
@@ -83,3 +97,7 @@ def test_each_cell_of_the_table_has_a_test() -> None:
     assert tuple(head[1:]) == COLUMNS
     assert tuple(re.sub("`", "", row[0]) for row in rows) == (*ROWS, *REAL)
     assert all(len(row) == len(head) and all(row) for row in rows)
+    for tests in REAL.values():
+        assert len(tests) == len(COLUMNS)
+        for file, name in (test.split("::") for test in tests):
+            assert f"def {name}(" in (Path(__file__).parent / file).read_text(), name
