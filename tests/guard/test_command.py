@@ -217,12 +217,12 @@ def test_a_run_directory_that_cannot_be_written_costs_the_record_of_that_run_alo
     guards.nvml.write(FREE)
     guards.run_directory.rmdir()
     guards.run_directory.touch()
-    code, _, lines = guards.run("--gpus", "0", "--unit", "vllm-a")
+    code, _, lines = guards.run("--gpus", "0", "--need-free", "1GiB", "--unit", "vllm-a")
     assert code == 0
     assert any(line.startswith(f"WARNING this run is not recorded: {guards.run_directory}") for line in lines), lines
     guards.run_directory.unlink()
     guards.run_directory.mkdir()
-    assert guards.run("--gpus", "0", "--unit", "vllm-a")[0] == 0
+    assert guards.run("--gpus", "0", "--need-free", "1GiB", "--unit", "vllm-a")[0] == 0
     (run,) = GuardRecords(guards.run_directory).read(time.monotonic() + 5)
     assert run.runs_total == {GuardVerdict.FREE: 1}
 
@@ -230,7 +230,7 @@ def test_a_run_directory_that_cannot_be_written_costs_the_record_of_that_run_alo
 def test_a_run_directory_that_is_absent_is_made_for_the_record(guards: Guards) -> None:
     guards.nvml.write(FREE)
     guards.run_directory.rmdir()
-    assert guards.run("--gpus", "0", "--unit", "vllm-a")[0] == 0
+    assert guards.run("--gpus", "0", "--need-free", "1GiB", "--unit", "vllm-a")[0] == 0
     assert (guards.run_directory / "guards" / "vllm-a.service").is_file()
 
 
