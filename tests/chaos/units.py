@@ -1,9 +1,16 @@
 """The units that chaos is made with: each ends, or fails, in its own way. ExecStart writes down that it ran."""
 
+import re
+
 DIRECTORY = "/run/chaos"
 DIRECT = "c-direct.service"
 _RAN = f"echo $$INVOCATION_ID >>{DIRECTORY}/%n"
 _NO_LIMIT = "[Unit]\nStartLimitIntervalSec=0\n[Service]\n"
+_OF_TEMPLATE = f"""{_NO_LIMIT}
+    ExecStart=/bin/sh -c '{_RAN}; sleep 0.4; exit 1'
+    Restart=on-failure
+    RestartSec=100ms
+    """
 UNITS = {
     "c-crash.service": f"""{_NO_LIMIT}
         ExecStart=/bin/sh -c '{_RAN}; sleep 0.3; exit 3'
@@ -56,8 +63,47 @@ UNITS = {
         [Service]
         ExecStart=/bin/sh -c '{_RAN}; exit $$(( $$$$ %% 2 ))'
         """,
+    # Of a template: systemd knows an instance only from its first start on.
+    "c-of@1.service": _OF_TEMPLATE,
+    "c-of@2.service": _OF_TEMPLATE,
+    "c-notify.service": f"""{_NO_LIMIT}
+        Type=notify
+        NotifyAccess=all
+        ExecStart=/bin/sh -c '{_RAN}; systemd-notify --ready; sleep 0.3; exit 3'
+        Restart=on-failure
+        RestartSec=200ms
+        """,
+    "c-never-ready.service": f"""{_NO_LIMIT}
+        Type=notify
+        TimeoutStartSec=400ms
+        ExecStart=/bin/sh -c '{_RAN}; exec sleep 1000'
+        Restart=always
+        RestartSec=100ms
+        """,
+    "c-oneshot.service": f"""{_NO_LIMIT}
+        Type=oneshot
+        ExecStart=/bin/sh -c '{_RAN}; sleep 0.2; exit 1'
+        Restart=on-failure
+        RestartSec=200ms
+        """,
+    "c-slow-pre.service": f"""{_NO_LIMIT}
+        ExecStartPre=/bin/sleep 1.5
+        ExecStart=/bin/sh -c '{_RAN}; sleep 0.5; exit 1'
+        Restart=always
+        RestartSec=100ms
+        """,
+    "c-abnormal.service": f"""{_NO_LIMIT}
+        ExecStart=/bin/sh -c '{_RAN}; sleep 0.1; kill -SEGV $$$$'
+        Restart=on-abnormal
+        RestartSec=300ms
+        """,
 }
 
 
 def text(unit: str) -> str:
     return "\n".join(line.strip() for line in UNITS[unit].splitlines())
+
+
+def file_of(unit: str) -> str:
+    """Name the unit's file: an instance has its template's."""
+    return re.sub(r"@.*\.", "@.", unit)
