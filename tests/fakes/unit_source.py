@@ -77,6 +77,10 @@ def connection_of(source: SystemdSource) -> BusConnection:
     return bus
 
 
+def bus_socket(source: SystemdSource) -> int:
+    return connection_of(source)._writer.get_extra_info("socket").fileno()  # type: ignore[no-any-return]
+
+
 def watched_by(source: SystemdSource) -> Units:
     units = source._units()
     assert units is not None

@@ -9,13 +9,14 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.fakes.pages import exposition, samples
 from tests.fakes.values import GIB, gpu, held, in_service, memory, process, settings, snapshot, unit
 
-from llmhost.config.schema import Config, GpusConfig, SeriesConfig
+from llmhost.config.schema import Config, GpusConfig, SeriesConfig, UnitsConfig
 from llmhost.metrics.exposition import encode
 from llmhost.metrics.page import Page
 from llmhost.metrics.sections import SECTIONS
 from llmhost.metrics.view import PageView
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.history.history import History, Readiness
+from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Cause, Failed, Ok, StuckCall
@@ -78,6 +79,37 @@ def test_series_over_the_bound_are_counted_and_the_count_never_goes_back() -> No
     assert sum(name == "llmhost_gpu_up" for name, _ in first) == 10
     assert first[dropped] == 2
     assert samples(made)[dropped] == 4
+
+
+def test_units_that_last_keep_their_series_beside_any_number_of_ended_transient_ones() -> None:
+    """1000 series a family are 90 units at 11 series of the largest; six are here to stay, or run."""
+    ended = [
+        unit(f"run-r{n:03}.service", "inactive", "dead", load_state="not-found", unit_file_state="") for n in range(140)
+    ]
+    failed = [unit(f"a-r{n:03}.service", "failed", "failed", unit_file_state="transient") for n in range(60)]
+    lasting = [
+        unit("run-up.service", unit_file_state="transient"),
+        unit("run-waits.service", "activating", "auto-restart", unit_file_state="transient"),
+        unit("gone.service", "inactive", "dead", load_state="not-found", unit_file_state=""),  # in the config
+        unit("vllm.service"),
+        unit("vllm-linked.service", unit_file_state="generated"),
+        unit("vllm-off.service", "inactive", "dead", load_state="stub", unit_file_state="disabled", settings=None),
+    ]
+    last_starts = {each.id: float(n) for n, each in enumerate([*failed, *ended])}
+    history = History(
+        units={unit: UnitHistory(last_seen_at=0.0, last_start_at=started) for unit, started in last_starts.items()}
+    )
+    many = replace(HOST, units=Ok(UnitsReport(systemd_version="252", units=(*ended, *failed, *lasting))))
+    config = Config(units=UnitsConfig(patterns=("gone.service", "vllm*.service")))
+    found = samples(exposition(many, config, history=history))
+    shown = {dict(labels)["unit"] for name, labels in found if name == "llmhost_unit_failures_total"}
+    assert shown == {each.id.name for each in lasting} | {f"run-r{n:03}.service" for n in range(140 - 84, 140)}
+    assert shown == {dict(labels)["unit"] for name, labels in found if name == "llmhost_unit_active_state"}
+    assert not any(name == "llmhost_dropped_series_total" for name, _ in found)
+    few = samples(exposition(many, replace(config, series=SeriesConfig(max_per_family=33)), history=history))
+    cut = {dict(labels)["unit"] for name, labels in few if name == "llmhost_unit_failures_total"}
+    assert cut == {"gone.service", "vllm-linked.service", "vllm-off.service", "vllm.service"}
+    assert few["llmhost_dropped_series_total", (("family", "llmhost_unit_failures_total"),)] == 60 - 33
 
 
 def test_a_stuck_call_is_named() -> None:

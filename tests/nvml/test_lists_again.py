@@ -73,6 +73,19 @@ def test_a_list_is_not_given_with_memory_that_moved_since(driver: Driver, tmp_pa
     assert (list(holders_of(ended)), list(holders_of(started))) == ([], [79])
 
 
+def test_of_two_that_read_in_turn_while_memory_moves_each_gets_holders(driver: Driver, tmp_path: Path) -> None:
+    reader = driver.reader(procfs=tmp_path)
+    for turn in range(4):
+        driver.write(["gpu 0", f"proc 0 {77 + turn} mem={1 + turn}G"])
+        assert {pid: holder.used_bytes for pid, holder in holders_of(reader.gpu()).items()} == {
+            77 + turn: (1 + turn) * GIB
+        }
+    driver.write(["gpu 0", "proc 0 90 mem=2G"])
+    (in_a_hurry,) = reader.read(seconds=0.4).gpus
+    assert is_changing(in_a_hurry)
+    assert memory_of(in_a_hurry).used_bytes == 2 * GIB
+
+
 def test_a_list_is_not_given_once_a_process_of_it_has_ended(driver: Driver) -> None:
     """The driver gives memory back some time after the process is gone."""
     with subprocess.Popen(["sleep", "60"]) as process:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import Start, Trigger, UnitHistory, Verdict
 from llmhost.model.process import ProcessTable
 from llmhost.model.reading import Cause, Failed, Ok
-from llmhost.model.unit import Unit, UnitSettings
+from llmhost.model.unit import Unit, UnitSettings, UnitsReport
 from llmhost.sources.base import SourceError
 from llmhost.starts.judge import Judge
 
@@ -42,6 +42,9 @@ class JudgeUnderTest:
         self.due_in_seconds = 0.0
         self.keeper = HistoryKeeper(History(), policy=Policy, save=None)
         self.units: list[Unit] = []
+        self.unwatched: list[Unit] = []  # which systemd knows
+        self.systemd_fault: SourceError | None = None
+        self.asked_for: list[str] = []
         host = Worker("host", ScriptedSource(lambda: HOST), SystemClock())
         memory = Worker("memory", self.memory, SystemClock())
         nvml = Worker("nvml", self.lists, SystemClock())
@@ -56,9 +59,17 @@ class JudgeUnderTest:
             processes=processes,
             lists_due_in_seconds=lambda: self.due_in_seconds,
             units=lambda: tuple(self.units),
+            find_units=self._find_units,
             config=Config,
             clock=SystemClock(),
         )
+
+    def _find_units(self, names: Iterable[str], deadline: float) -> UnitsReport:
+        assert 0 < deadline - time.monotonic() <= 1
+        self.asked_for += names
+        if self.systemd_fault is not None:
+            raise self.systemd_fault
+        return UnitsReport(systemd_version="", units=(*self.units, *self.unwatched))
 
     @contextmanager
     def running(self) -> Iterator["JudgeUnderTest"]:
@@ -119,6 +130,41 @@ def test_memory_in_use_is_attributed_by_lists_and_processes() -> None:
         assert start.verdict is Verdict.RESIDENT
         assert [(way.kind, way.used_bytes) for way in start.in_the_way] == [("leftover", 70 * GIB)]
         assert (judge.memory.reads, judge.lists.reads, judge.processes.reads) == (1, 1, 1)
+
+
+# The process began at 1 s, a process of the unit's run that began at 0.5 s; ENGINE needs nearly the whole GPU.
+@pytest.mark.parametrize(
+    ("unwatched", "verdict", "in_the_way"),
+    [
+        ([unit("embed.service", condition_monotonic=0.5)], Verdict.CLEAN, []),
+        ([unit("embed.service", condition_monotonic=2.0)], Verdict.RESIDENT, ["leftover"]),
+        ([unit("embed.service", "failed", "failed", condition_monotonic=0.5)], Verdict.RESIDENT, ["leftover"]),
+        ([], Verdict.RESIDENT, ["other"]),
+    ],
+    ids=["up", "started again", "failed", "unknown to systemd"],
+)
+def test_a_holder_of_a_unit_that_is_not_watched_is_judged_by_what_systemd_says_of_it(
+    unwatched: list[Unit], verdict: Verdict, in_the_way: list[str]
+) -> None:
+    lists = report([gpu(memory=memory(used=70 * GIB), holders=held_by(7, 70 * GIB))])
+    with JudgeUnderTest(report([gpu(memory=memory(used=70 * GIB), holders=CHANGING)]), lists).running() as judge:
+        judge.processes.answer = lambda: table([process(7, in_service("embed.service"), start=100)])
+        judge.unwatched = unwatched
+        judge.starts()
+        start = judge.verdict()
+        assert (start.verdict, [way.kind for way in start.in_the_way]) == (verdict, in_the_way)
+        assert judge.asked_for == ["embed.service"]
+
+
+def test_a_holder_of_a_unit_that_systemd_says_nothing_of_makes_a_start_unknown() -> None:
+    in_use = report([gpu(memory=memory(used=70 * GIB), holders=held_by(7, 70 * GIB))])
+    with JudgeUnderTest(in_use).running() as judge:
+        judge.processes.answer = lambda: table([process(7, in_service("embed.service"), start=100)])
+        judge.systemd_fault = SourceError(Cause.TIMEOUT, "reading units from systemd")
+        judge.starts()
+        start = judge.verdict()
+        assert start.verdict is Verdict.UNKNOWN
+        assert start.unknown_because == "timeout: reading units from systemd"
 
 
 def test_lists_that_are_given_again_are_not_read_again() -> None:

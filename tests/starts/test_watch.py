@@ -19,7 +19,7 @@ from llmhost.model.gpu import NvmlReport
 from llmhost.model.history.history import History, Holdings
 from llmhost.model.history.unit_history import Verdict
 from llmhost.model.ids import GpuUuid, UnitId
-from llmhost.model.unit import UnitSettings
+from llmhost.model.unit import UnitSettings, UnitsReport
 from llmhost.model.unit_event import UnitEvent
 from llmhost.starts.judge import Judge
 from llmhost.starts.memory_release import ReleaseTimer
@@ -51,6 +51,7 @@ def watching(
         processes=DisabledWorker("procfs"),
         lists_due_in_seconds=lambda: 0.0,
         units=lambda: (),
+        find_units=lambda names, deadline: UnitsReport(systemd_version="", units=()),  # noqa: ARG005
         config=Config,
         clock=clock,
     )

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import groupby
 
 import pytest
-from tests.fakes.bus import MANAGER, MANAGER_PATH, FakeSystemd, PrivateBus
+from tests.fakes.bus import MANAGER, MANAGER_PATH, Error, FakeSystemd, PrivateBus
 from tests.fakes.unit_source import (
     VLLM,
     bus,
@@ -331,3 +331,17 @@ def test_a_unit_that_is_loaded_while_a_reload_is_caught_up_with_stays_watched(bu
         systemd.change(INSTANCE, ActiveState="active", InvocationID=B)
         wait_until(lambda: log.of(INSTANCE)[-1] == ("active", "b", False))
         assert units(source)[INSTANCE].invocation_id == B
+
+
+def test_a_unit_that_could_not_be_read_is_read_at_its_next_signal(bus: PrivateBus) -> None:
+    log = EventLog()
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus, "vllm.service", on_event=log) as source:
+        systemd.answers["GetAll"] = Error()
+        source.start()
+        wait_until(lambda: source._ever_synced)
+        assert log.of() == []
+        del systemd.answers["GetAll"]
+        systemd.change("vllm.service", InvocationID=B)
+        wait_until(lambda: log.has("vllm.service", ("active", "b", True)))
+        systemd.change("vllm.service", InvocationID=C)
+        wait_until(lambda: log.has("vllm.service", ("active", "c", False)))

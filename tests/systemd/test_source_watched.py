@@ -1,5 +1,7 @@
 """The units that the source watches, and its reports of those that are not loaded."""
 
+import asyncio
+import select
 import time
 from typing import Any
 
@@ -8,7 +10,17 @@ from tests.fakes.bus import (
     FakeSystemd,
     PrivateBus,
 )
-from tests.fakes.unit_source import GLOBS, VLLM, bus, eventually, read, source_on, units, wait_until
+from tests.fakes.unit_source import (
+    GLOBS,
+    VLLM,
+    bus,
+    bus_socket,
+    eventually,
+    read,
+    source_on,
+    units,
+    wait_until,
+)
 
 from llmhost.sources.systemd.units import discovery
 
@@ -101,6 +113,27 @@ def test_a_transient_unit_is_kept_for_an_hour_after_it_was_unloaded(bus: Private
         assert units(source) == {}
         systemd.load(transient)
         eventually(source, lambda found: "vllm-test.service" in found)
+
+
+def test_a_unit_that_is_loaded_again_while_it_is_forgotten_is_watched_again(bus: PrivateBus) -> None:
+    now = [1000.0]
+    transient = {"Id": "vllm-test.service", "Transient": True}
+    with FakeSystemd(bus, [transient]) as systemd, source_on(bus, "vllm-*.service", clock=lambda: now[0]) as source:
+        assert "vllm-test.service" in units(source)
+        systemd.unload("vllm-test.service")
+        eventually(source, lambda found: found["vllm-test.service"].load_state == "not-found")
+        now[0] += 3601
+
+        async def read_as_it_is_loaded() -> None:
+            """Have the signal taken in between the last look of a read for news and its report."""
+            systemd.load(transient)
+            assert select.select([bus_socket(source)], [], [], 10)[0]
+            await asyncio.sleep(0)  # now the loop takes bytes from the socket; in its next round, both tasks go on
+            await asyncio.ensure_future(source._read(time.monotonic() + 10))
+
+        assert source._loop is not None
+        asyncio.run_coroutine_threadsafe(read_as_it_is_loaded(), source._loop).result(20)
+        assert units(source)["vllm-test.service"].active_state == "active"
 
 
 def test_a_transient_unit_that_went_while_the_bus_was_away_is_kept_as_well(bus: PrivateBus) -> None:

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from llmhost.assemble.sources import Sources
 from llmhost.collect.driver_pause import DriverPause
@@ -109,6 +109,7 @@ class Exporter:
             processes=sources.processes,
             lists_due_in_seconds=sources.driver.lists_due_in_seconds,
             units=lambda: self._watching.units() if self._watching is not None else (),
+            find_units=self._find_units,
             config=lambda: sources.config,
             clock=self._clock,
         )
@@ -120,6 +121,10 @@ class Exporter:
             clock=self._clock,
         )
         return StartWatcher(keeper=self._keeper, judge=judge, release=release)
+
+    def _find_units(self, names: Iterable[str], deadline: float) -> UnitsReport:
+        self._sources.systemd.watch(names)
+        return self._sources.systemd.read(deadline)
 
     def _on_event(self, event: UnitEvent) -> None:
         if self._watching is not None:

@@ -70,10 +70,11 @@ class Exposition:
         in_force = self._in_force()
         host, health = self._observed(deadline, in_force.config)
         page = Page(in_force.config.series.max_per_family)
+        patterns = frozenset(in_force.config.units.patterns)
         for collector, section in self._sections:
             part = Page(in_force.config.series.max_per_family)
             try:
-                section(PageView(host=host, health=health, own=self._own(in_force)), part)
+                section(PageView(host=host, health=health, own=self._own(in_force), patterns=patterns), part)
                 page.take(part)
             except Exception as error:
                 log.exception("a bug in section %s of the page", section.__name__)

@@ -7,6 +7,7 @@ from llmhost.derive.attribution import grouped
 from llmhost.derive.facts import UnitFacts
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
+from llmhost.metrics.shown_units import shown_units
 from llmhost.metrics.view import PageView
 from llmhost.model.gpu import Gpu, NvmlReport
 from llmhost.model.ids import UnitId
@@ -91,11 +92,9 @@ def _unit_labels(unit: UnitId | None) -> tuple[str, str]:
 
 
 def unit_series(view: PageView, page: Page) -> None:
-    report, facts = view.host.snapshot.nvml, view.host.facts.units
-    if not isinstance(facts, Ok):
-        return
+    report = view.host.snapshot.nvml
     indexes = {gpu.uuid: gpu.index for gpu in report.value.gpus} if isinstance(report, Ok) else {}
-    for fact in facts.value:
+    for fact in shown_units(view, page):
         labels = {"unit": fact.unit.id.name, "manager": fact.unit.id.manager}
         _state(fact, labels, page)
         _settings(fact, labels, page)

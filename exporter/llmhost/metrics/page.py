@@ -16,7 +16,7 @@ class Page:
     """
 
     def __init__(self, max_per_family: int) -> None:
-        self._max = max_per_family
+        self.max_per_family = max_per_family
         self._families: dict[str, tuple[Family, dict[Labels, float]]] = {}
         self.dropped: dict[str, int] = {}
 
@@ -36,7 +36,7 @@ class Page:
         _, series = self._families.setdefault(family.name, (family, {}))
         if key in series:
             raise ValueError(f"{family.name}{key} is already there")
-        if len(series) >= self._max:
+        if len(series) >= self.max_per_family:
             self.dropped[family.name] = self.dropped.get(family.name, 0) + 1
             return
         series[key] = float(value)

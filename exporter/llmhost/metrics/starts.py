@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
+from llmhost.metrics.shown_units import shown_units
 from llmhost.metrics.view import PageView
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.unit_history import Trigger, UnitHistory, Verdict
@@ -17,13 +18,11 @@ _CAUSE_NOT_READ = "unknown"
 
 
 def history_series(view: PageView, page: Page) -> None:
-    report, facts = view.host.snapshot.nvml, view.host.facts.units
-    if not isinstance(facts, Ok):
-        return
+    report = view.host.snapshot.nvml
     indexes = {gpu.uuid: gpu.index for gpu in report.value.gpus} if isinstance(report, Ok) else {}
     # A unit without a history has counters at 0 on its first page.
     none = UnitHistory(last_seen_at=view.host.snapshot.at)
-    for fact in facts.value:
+    for fact in shown_units(view, page):
         labels = {"unit": fact.unit.id.name, "manager": fact.unit.id.manager}
         history = view.host.history.units.get(fact.unit.id, none)
         _counts(history, labels, page)

@@ -5,6 +5,7 @@ import math
 from llmhost.derive.history.readiness import ready_budget_seconds
 from llmhost.metrics import catalog
 from llmhost.metrics.page import Page
+from llmhost.metrics.shown_units import shown_units
 from llmhost.metrics.view import PageView
 from llmhost.model.engine import EngineSample
 from llmhost.model.reading import Failed, Ok
@@ -12,12 +13,11 @@ from llmhost.model.reading import Failed, Ok
 
 def engine_series(view: PageView, page: Page) -> None:
     report, readiness = view.host.snapshot.engines, view.host.history.readiness
-    if isinstance(view.host.facts.units, Ok):
-        for facts in view.host.facts.units.value:
-            if facts.engine:
-                budget = ready_budget_seconds(readiness.get(facts.unit.id), view.host.policy)
-                unit = facts.unit.id
-                page.add(catalog.UNIT_READY_BUDGET, budget, unit=unit.name, manager=unit.manager)
+    for facts in shown_units(view, page):
+        if facts.engine:
+            budget = ready_budget_seconds(readiness.get(facts.unit.id), view.host.policy)
+            unit = facts.unit.id
+            page.add(catalog.UNIT_READY_BUDGET, budget, unit=unit.name, manager=unit.manager)
     if not isinstance(report, Ok):
         return
     for answer in report.value.answers:

@@ -1,6 +1,7 @@
 """The view that a page of metrics is made from."""
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from llmhost.collect.worker import CollectorHealth
@@ -26,3 +27,4 @@ class PageView:
     host: HostView
     health: tuple[CollectorHealth, ...]  # of the collectors
     own: Own
+    patterns: AbstractSet[str] = frozenset()  # of units, as configured

@@ -6,9 +6,10 @@ the last lists.
 """
 
 import logging
+import math
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from llmhost.collect.history_keeper import HistoryKeeper
@@ -16,6 +17,7 @@ from llmhost.collect.pending_reading import KnownProcesses, PendingReading
 from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config
 from llmhost.derive.history.events import MainStarted
+from llmhost.derive.units_of_interest import units_of_holders
 from llmhost.derive.verdict import Judgement, StartReadings, judge
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.history.unit_history import Verdict
@@ -26,6 +28,7 @@ from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit, UnitsReport
 from llmhost.runtime.mailbox import Mailbox
+from llmhost.sources.base import SourceError
 from llmhost.starts.start_log import start_line
 
 log = logging.getLogger(__name__)
@@ -34,6 +37,7 @@ log = logging.getLogger(__name__)
 LATE_SECONDS = 1.0
 _VERDICT_SECONDS = 4.0  # for a verdict, from when the start was handed in
 _READ_SECONDS = 2.0  # for one reading
+_UNITS_SECONDS = 1.0  # for units that are asked for, while other starts wait
 _SETTINGS_RETRY_SECONDS = 0.02
 _RETRY_SECONDS = 0.1  # at least, between two tries without a verdict
 _POLL_SECONDS = 0.005  # for lists or processes that are under way
@@ -69,10 +73,14 @@ class Judge:
         processes: Worker[ProcessTable],
         lists_due_in_seconds: Callable[[], float],
         units: Callable[[], tuple[Unit, ...]],
+        find_units: Callable[[Iterable[str], float], UnitsReport],
         config: Callable[[], Config],
         clock: Clock,
     ) -> None:
-        """`memory` reads memory alone, at any time; `units` gives units as of the last event."""
+        """`memory` reads memory alone, at any time; `units` gives units as of the last event.
+
+        `find_units` asks systemd, by a deadline, for units of these names as well, and watches them from then on.
+        """
         self._keeper = keeper
         self._host = host
         self._memory = memory
@@ -80,6 +88,7 @@ class Judge:
         self._processes = KnownProcesses(processes, clock, seconds=_READ_SECONDS)
         self._lists_due_in_seconds = lists_due_in_seconds
         self._units = units
+        self._find_units = find_units
         self._config = config
         self._clock = clock
         self._mailbox = Mailbox[MainStarted]()
@@ -206,13 +215,17 @@ class Judge:
 
     def _try(self, cases: list[_Case], report: Ok[NvmlReport], table: Reading[ProcessTable]) -> None:
         until = self._clock.monotonic() + _READ_SECONDS
+        units = self._units_with_holders(report.value, table)
+        if not isinstance(units, Ok):
+            self._put_off(cases, units)
+            return
         snapshot = Snapshot(
             at=self._clock.time(),
             at_monotonic=self._clock.monotonic(),
             host=self._host.answer(self._host.ask(until), until),
             nvml=report,
             processes=table,
-            units=Ok(UnitsReport(systemd_version="", units=self._units())),
+            units=Ok(UnitsReport(systemd_version="", units=units.value)),
             shm=_NOT_COLLECTED,
             engines=_NOT_COLLECTED,
         )
@@ -224,6 +237,23 @@ class Judge:
                     self._finish(case, judgement.value)
                 else:
                     case.unknown_because = _reason(judgement)
+
+    def _units_with_holders(self, report: NvmlReport, table: Reading[ProcessTable]) -> Reading[tuple[Unit, ...]]:
+        """Give the watched units, and those that hold memory though they are not watched so far: a look is due."""
+        units = self._units()
+        if not isinstance(table, Ok):
+            return Ok(units)
+        most_unheeded = self._config().policy.resident_bytes
+        heeded = [gpu for gpu in report.gpus if report.used_bytes.get(gpu.uuid, math.inf) > most_unheeded]
+        known = {unit.id.name for unit in units}
+        new = units_of_holders(heeded, table.value) - known
+        if not new:
+            return Ok(units)
+        try:
+            found = self._find_units(new, self._clock.monotonic() + _UNITS_SECONDS)
+        except SourceError as error:
+            return Failed(error.cause, error.detail)
+        return Ok((*units, *(unit for unit in found.units if unit.id.name in new)))
 
     def _poll_soon(self, cases: list[_Case]) -> None:
         for case in cases:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from llmhost.model.gpu import NvmlReport
-from llmhost.model.reading import Cause, StuckCall
+from llmhost.model.reading import Cause, Failed, StuckCall
 from llmhost.runtime.backoff import Backoff
 from llmhost.runtime.line_child import ChildEndedError
 from llmhost.sources.base import SourceError
@@ -33,6 +33,7 @@ _LATE_WAIT_SECONDS = 0.5  # how long a read waits for an answer that is late alr
 _END_SECONDS = 0.5  # for a child that ends by itself
 _PAUSE_SECONDS = 3.0  # for the read of another thread that is ending a child
 _CLOSE_SECONDS = 0.8
+_LISTS_READ_SECONDS = 0.5  # what a read of process lists takes at the worst; it is milliseconds a GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,17 @@ class NvmlSource:
         self._lists_due_at = -math.inf
 
     def read(self, deadline: float) -> NvmlReport:
-        return self._read(deadline, memory_alone=False)
+        """Read everything, process lists once in their time.
+
+        Where a GPU's memory or processes have moved since the last lists, as with two that read in turn, this waits for
+        the next ones, unless they are due too late for the deadline.
+        """
+        report = self._read(deadline, memory_alone=False)
+        wait_seconds = self.lists_due_in_seconds()
+        if _is_changing(report) and self._monotonic() + wait_seconds + _LISTS_READ_SECONDS <= deadline:
+            time.sleep(wait_seconds)
+            report = self._read(deadline, memory_alone=False)
+        return report
 
     def read_memory(self, deadline: float) -> NvmlReport:
         """Read memory and no process list, which takes microseconds a GPU.
@@ -332,3 +343,7 @@ class NvmlMemorySource:
 
     def close(self) -> None:
         """Do nothing: the child is the other source's."""
+
+
+def _is_changing(report: NvmlReport) -> bool:
+    return any(isinstance(gpu.holders, Failed) and gpu.holders.cause is Cause.CHANGING for gpu in report.gpus)

@@ -23,7 +23,7 @@ _MAX_LINKS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitListing:
-    names: tuple[str, ...]  # to be watched; first those that are watched by name
+    names: tuple[str, ...]  # to be watched; first those that are watched by name, then those with a file
     files: frozenset[str]  # unit files that match a pattern, loaded or not
     loaded: tuple[str, ...]  # all services that are loaded, where units are discovered; else those that match
     unwatched: tuple[str, ...]  # those of the loaded that the watchlist does not want so far
@@ -38,7 +38,7 @@ async def list_units(systemd: Systemd, watchlist: Watchlist) -> UnitListing:
     names.update(name for name, load_state in loaded if load_state != "not-found" and watchlist.matches(name))
     names.update(name for name in files if watchlist.matches(name))
     return UnitListing(
-        names=tuple(sorted(names, key=lambda name: (not watchlist.by_name(name), name))),
+        names=tuple(sorted(names, key=lambda name: (not watchlist.by_name(name), name not in files, name))),
         files=files,
         loaded=tuple(name for name, _ in loaded),
         unwatched=tuple(name for name, load_state in loaded if load_state == "loaded" and not watchlist.wants(name)),

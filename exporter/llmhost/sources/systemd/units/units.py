@@ -159,8 +159,8 @@ class Units:
             elif watched.is_missing:
                 if self._watchlist.keeps_missing(watched.name, self._clock()):
                     units.append(unloaded_unit(watched.name, None))
-                else:
-                    self._drop(watched)
+                elif not watched.reads.pending:  # else systemd may have loaded it again just now; the read decides
+                    self._forget(watched)
         if unreadable and not units:
             raise UnreadableUnitError(unreadable[-1])
         for why in unreadable:
@@ -177,10 +177,8 @@ class Units:
             return
         if message.interface == PROPERTIES:
             unit = self._by_path.get(message.path)
-            if unit is not None and not unit.state.has_gap:
-                interface, properties, _ = message.body()
-                unit.changed(interface, properties)
-                self._refresh_environment()
+            if unit is not None:
+                self._on_changed(unit, message)
             return
         match message.member:
             case "Reloading":
@@ -198,6 +196,14 @@ class Units:
                 self._on_removed(message.body()[0])
             case _:
                 pass
+
+    def _on_changed(self, unit: WatchedUnit, message: Received) -> None:
+        if not unit.state.has_gap:
+            interface, properties, _ = message.body()
+            unit.changed(interface, properties)
+            self._refresh_environment()
+        elif not unit.reads.pending:  # it could not be read
+            self.watch(unit.name)
 
     def _on_loaded(self, name: str) -> None:
         if self._syncs.served and len(self._recently_loaded) < _MAX_RECENTLY_LOADED and is_service(name):
@@ -326,7 +332,7 @@ class Units:
         if not self._is_watched(unit):
             return
         if not self._is_kept(unit):
-            self._drop(unit)
+            self._forget(unit)
         elif unit.is_missing:
             unit.report_missing()
 
@@ -357,6 +363,10 @@ class Units:
         unit = self._by_name.get(name)
         if unit is not None:
             await self._changed.wait_for(lambda: unit.reads.served > 0)
+
+    def _forget(self, unit: WatchedUnit) -> None:
+        self._watchlist.forget(unit.name)
+        self._drop(unit)
 
     def _drop(self, unit: WatchedUnit) -> None:
         if not self._is_watched(unit):

@@ -82,7 +82,7 @@ class Watchlist:
             self._transients.pop(name, None)
 
     def keeps_missing(self, name: str, now: float) -> bool:
-        """Decide whether a unit that does not exist is still reported; if not, forget it."""
+        """Decide whether a unit that does not exist is still reported."""
         if self.configured(name):
             return True
         if name in self._transients:
@@ -90,9 +90,7 @@ class Watchlist:
             if unloaded_at is None:
                 self._bound_transients()
                 self._transients[name] = unloaded_at = now
-            if now - unloaded_at < TRANSIENT_KEPT_SECONDS:
-                return True
-        self.forget(name)
+            return now - unloaded_at < TRANSIENT_KEPT_SECONDS
         return False
 
     def forget(self, name: str) -> None:
