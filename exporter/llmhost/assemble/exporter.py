@@ -13,7 +13,7 @@ from llmhost.collect.worker import Clock
 from llmhost.config.paths import Paths
 from llmhost.config.schema import Config
 from llmhost.derive.servers import engine_servers
-from llmhost.derive.units_of_interest import units_of_interest
+from llmhost.derive.units_of_interest import remembered_units, units_of_interest
 from llmhost.model.history.history import History
 from llmhost.model.host import Host
 from llmhost.model.process import ProcessTable
@@ -63,6 +63,7 @@ class Exporter:
             bus_address=bus_address,
             host=host,
         )
+        sources.systemd.watch(remembered_units(history or History()))
         request = PauseRequest(paths.run, boot_id=sources.boot_id, boottime=boottime)
         self._driver_pause = DriverPause(sources.driver, request.remaining_seconds)
         if config.collectors.nvml:

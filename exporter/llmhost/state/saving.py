@@ -83,4 +83,4 @@ class HistorySaver:
 
 def _lasting(history: History) -> tuple[object, ...]:
     """Give what outlives a boot (derive.history.resume)."""
-    return history.units, history.gpu_sets, history.readiness
+    return history.units, history.gpu_sets, history.readiness, history.last_servers

@@ -7,6 +7,7 @@ from llmhost.derive.history.changes import with_changed, with_time
 from llmhost.derive.history.clock_offsets import next_clock_offsets
 from llmhost.derive.history.events import state_label
 from llmhost.derive.history.gpu_use import with_gpu_use
+from llmhost.derive.history.last_servers import next_last_servers
 from llmhost.derive.history.processes import next_orphan_since, next_process_runs
 from llmhost.derive.history.readiness import next_readiness
 from llmhost.derive.history.segments import next_segment_units, next_unheld
@@ -28,6 +29,7 @@ def with_observation(history: History, snapshot: Snapshot, policy: Policy) -> Hi
     history = _with_processes(history, snapshot)
     history = _with_segments(history, snapshot)
     history = with_gpu_use(history, snapshot, policy)
+    history = replace(history, last_servers=next_last_servers(history.last_servers, snapshot))
     return _with_units(history, snapshot)
 
 
