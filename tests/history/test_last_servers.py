@@ -10,7 +10,7 @@ from tests.fakes.values import GIB, gpu, in_service, memory, process, settings, 
 
 from llmhost.config.schema import Config
 from llmhost.derive.facts import derive
-from llmhost.derive.units_of_interest import MOST_REMEMBERED, remembered_units
+from llmhost.derive.remembered import MOST_UNITS, remembered_units
 from llmhost.model.engine_arguments import EngineArguments
 from llmhost.model.gpu import GpuHolder
 from llmhost.model.history.history import History, LastServer, LastServers
@@ -92,7 +92,7 @@ def test_those_that_were_seen_last_are_looked_at_again() -> None:
     units = {UnitId(f"run-{number:03}.service"): UnitHistory(last_seen_at=float(number)) for number in range(500)}
     units[UnitId("theirs.service", "user@1000")] = UnitHistory(last_seen_at=900.0)
     names = remembered_units(History(units=units))
-    assert (len(names), names[0]) == (MOST_REMEMBERED, "run-499.service")
+    assert (len(names), names[0]) == (MOST_UNITS, "run-499.service")
 
 
 @pytest.mark.parametrize(

@@ -114,3 +114,18 @@ def test_what_a_start_needs_is_also_told_of_a_unit_that_systemd_has_unloaded(hos
         assert load_states(exporter, STOPPED) == {"stub"}
         assert of_unit(exporter, STOPPED, "startable") == [1.0]
         assert of_unit(exporter, STOPPED, "wanted") == [0.0]
+
+
+def test_a_gpu_that_fell_off_the_bus_is_missed_by_those_who_never_saw_it(host: Remembering) -> None:
+    host.nvml.write(["gpu 0 total=96G reserved=1G", "gpu 1 total=96G reserved=1G"])
+    with host.exporter() as exporter:
+        assert of(exporter.series()["llmhost_gpus_expected"]) == {(): 2.0}
+    host.nvml.write(["gpu 0 total=96G reserved=1G"])
+    code, answer = host.status()
+    assert code == 1
+    found = [(finding["subject"], finding["what"]) for finding in answer["findings"] if finding["kind"] == "gpu"]
+    assert found == [("GPU 1", "lost")]
+    with host.exporter() as exporter:
+        series = exporter.series()
+        assert of(series["llmhost_gpus_expected"]) == {(): 2.0}
+        assert {dict(labels)["gpu"]: up for labels, up in series["llmhost_gpu_up"].items()} == {"0": 1.0, "1": 0.0}

@@ -87,6 +87,7 @@ def _fitting(history: History, cache: EncodeCache, most: int) -> str:
             gpu_sets=history.gpu_sets,
             readiness=history.readiness,
             last_servers=history.last_servers,
+            gpus=history.gpus,
         )
         history, text = kept, _HISTORY.encode(kept, cache)
     for without in (_without_starts, _without_units):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from llmhost.model.clock_offset import ClockOffset
 from llmhost.model.engine_arguments import EngineArguments
+from llmhost.model.gpu import SeenGpus
 from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.ids import GpuUuid, ProcessId, RunId, UnitId
 from llmhost.model.segment import SegmentId
@@ -81,6 +82,7 @@ class History:
     last_servers: Mapping[UnitId, LastServers] = field(default_factory=dict)
     # Of one boot, and dropped with it:
     clock_offsets: tuple[ClockOffset, ...] = ()  # by time
+    gpus: SeenGpus = field(default_factory=SeenGpus)
     holdings: Mapping[UnitId, Holdings] = field(default_factory=dict)
     process_runs: Mapping[ProcessId, RunId] = field(default_factory=dict, metadata={"json": "belongings"})
     segment_units: Mapping[SegmentId, UnitId] = field(default_factory=dict)  # whose processes held it last
