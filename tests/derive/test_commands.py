@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.fakes.values import GIB, gpu, in_service, memory, process, snapshot, unit
+from tests.fakes.values import GIB, gpu, in_service, process, snapshot, unit
 
 from llmhost.config.schema import Config, Policy
 from llmhost.derive.command import environment_of, servers_of, starts_an_engine
 from llmhost.derive.facts import UnitFacts, derive
-from llmhost.derive.history.gpu_use import with_gpu_use
 from llmhost.derive.requirements import Requirements, needed_ratio, requirements_of
 from llmhost.model.engine_command import is_engine_command
-from llmhost.model.gpu import GpuHolder
 from llmhost.model.history.history import History, LearntGpus
-from llmhost.model.ids import GpuUuid, UnitId
+from llmhost.model.ids import GpuUuid
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Failed, Ok
 from llmhost.model.unit import Unit, UnitSettings
@@ -134,23 +132,6 @@ def test_a_value_that_is_not_known_leaves_the_rest_as_it_is() -> None:
     watched = with_command("vllm serve m --api-key ${KEY} --gpu-memory-utilization 0.8 -tp 2 --port=${PORT}", **FILE)
     assert share(watched) == 0.8
     assert gpus(watched, learnt=(2, 3)) == "2,3"
-
-
-def test_what_a_unit_asks_for_by_an_unread_file_is_known_from_its_last_ready_run() -> None:
-    settings = with_command("vllm serve $MODEL $ARGS", **FILE).settings
-    place = in_service("vllm.service")
-    words = "/v/bin/vllm serve m --gpu-memory-utilization 0.35"
-    server = process(10, place, start=950, engine="vllm", role=Role.API_SERVER, argv=tuple(words.split()))
-    core = process(11, place, start=960, ppid=10, engine="vllm", role=Role.CORE, argv=("VLLM::EngineCore",))
-    holder = GpuHolder(pid=11, process=core.id, used_bytes=20 * GIB)
-    busy = gpu(1, memory=memory(20 * GIB), holders=Ok((holder,)))
-    ready = snapshot(gpus=[FOUR[0], busy], processes=[server, core], units=[unit(settings=settings, invocation_id="a")])
-    history = with_gpu_use(History(), ready, Policy())
-    assert history.gpu_sets[UnitId("vllm.service")].needed_ratios == (0.35,)
-    down = unit(active="failed", sub="failed", settings=settings)
-    found = derive(snapshot(gpus=FOUR[:2], processes=[], units=[down]), Config(), history).units
-    assert isinstance(found, Ok)
-    assert found.value[0].needed == Ok({GpuUuid("GPU-1"): int(0.35 * 79 * GIB)})
 
 
 def test_a_variable_that_nobody_sets_is_empty_where_the_managers_own_are_known() -> None:

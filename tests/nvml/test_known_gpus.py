@@ -3,7 +3,10 @@
 import pytest
 from tests.fakes.nvml_reader import holders_of
 
-from llmhost.model.ids import ProcessId
+from llmhost.derive.remembered import gpus_to_miss
+from llmhost.model.gpu import SeenGpu, SeenGpus
+from llmhost.model.history.history import History
+from llmhost.model.ids import GpuUuid, ProcessId
 from llmhost.model.reading import Cause
 from llmhost.sources.base import SourceError
 from llmhost.sources.nvml.known_gpus import KnownGpus
@@ -114,6 +117,37 @@ def test_a_nameless_fault_is_not_pinned_on_a_gpu_that_answers_under_another_inde
         ("INDEX-1", Cause.LOST),
         ("GPU-a", Cause.LOST),
     }
+
+
+SEEN = SeenGpus(
+    listed_most=2,
+    gpus={
+        GpuUuid(f"GPU-{name}"): SeenGpu(index=index, name="H100", pci_bus_id="", unified_memory=False)
+        for index, name in (("0", "a"), ("1", "b"))
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [
+        ([said("0", "GPU-a"), said("1", "GPU-b")], {"GPU-a": None, "GPU-b": None}),
+        ([said("0", "GPU-a")], {"GPU-a": None, "GPU-b": Cause.LOST}),
+        ([said("0", "GPU-b")], {"GPU-a": Cause.LOST, "GPU-b": None}),
+        ([said("0", "GPU-a"), said("1", None, fault=15)], {"GPU-a": None, "GPU-b": Cause.LOST}),
+        ([said("0", "GPU-a"), said("1", "GPU-c")], {"GPU-a": None, "GPU-b": Cause.LOST, "GPU-c": None}),
+        ([], {"GPU-a": Cause.LOST, "GPU-b": Cause.LOST}),
+    ],
+)
+def test_gpus_that_an_earlier_run_saw_are_missed(listed: list[WireGpu], expected: dict[str, Cause | None]) -> None:
+    report = KnownGpus(SEEN).apply(parse_report(answer(*listed)))
+    assert {gpu.uuid: gpu.fault for gpu in report.gpus} == expected
+    assert report.listed_most == 2
+
+
+@pytest.mark.parametrize(("expected", "missed"), [(None, 2), (2, 2), (3, 2), (1, 0)])
+def test_gpus_that_were_taken_away_on_purpose_are_not_missed(expected: int | None, missed: int) -> None:
+    assert len(gpus_to_miss(History(gpus=SEEN), expected).gpus) == missed
 
 
 def test_a_failed_session_is_no_report() -> None:

@@ -12,6 +12,7 @@ from llmhost.collect.observer import Observation, Observer
 from llmhost.collect.worker import Clock
 from llmhost.config.paths import Paths
 from llmhost.config.schema import Config
+from llmhost.derive.remembered import gpus_to_miss, remembered_units
 from llmhost.derive.servers import engine_servers
 from llmhost.derive.units_of_interest import units_of_interest
 from llmhost.model.history.history import History
@@ -51,6 +52,7 @@ class Exporter:
         `history` is what an earlier run has left, `save` what keeps it for the next one. `environment`, `bus_address`,
         `host` and `boottime` stand in for this process's or host's own, in tests.
         """
+        history = history or History()
         self._started_with = config
         self._clock = clock
         self._boottime = boottime
@@ -62,14 +64,14 @@ class Exporter:
             environment=environment,
             bus_address=bus_address,
             host=host,
+            seen_gpus=gpus_to_miss(history, config.gpus.expected),
         )
+        sources.systemd.watch(remembered_units(history))
         request = PauseRequest(paths.run, boot_id=sources.boot_id, boottime=boottime)
         self._driver_pause = DriverPause(sources.driver, request.remaining_seconds)
         if config.collectors.nvml:
             self._driver_pause.start()  # before anything is read
-        self._keeper = HistoryKeeper(
-            history if history is not None else History(), policy=lambda: sources.config.policy, save=save
-        )
+        self._keeper = HistoryKeeper(history, policy=lambda: sources.config.policy, save=save)
         self._observer = Observer(
             host=sources.host,
             nvml=sources.nvml,

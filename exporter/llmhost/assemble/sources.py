@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from llmhost.decide.cleanup.context import ProcessContext
     from llmhost.model.driver_user import DriverUsers
     from llmhost.model.engine import EngineServer, EnginesReport
-    from llmhost.model.gpu import NvmlReport
+    from llmhost.model.gpu import NvmlReport, SeenGpus
     from llmhost.model.guard_run import GuardRun
     from llmhost.model.host import Host
     from llmhost.model.ids import ProcessId
@@ -69,8 +69,12 @@ class Sources:
         environment: Mapping[str, str] | None = None,
         bus_address: str | None = None,
         host: Source[Host] | None = None,
+        seen_gpus: SeenGpus | None = None,
     ) -> None:
-        """Start nothing yet. `environment`, `bus_address` and `host` stand in for this host's own, in tests."""
+        """Start nothing yet. `seen_gpus` are those of an earlier exporter in this boot.
+
+        `environment`, `bus_address` and `host` stand in for this host's own, in tests.
+        """
         self.config = config or Config()
         self.paths = paths or Paths()
         self.clock = clock or SystemClock()
@@ -79,6 +83,7 @@ class Sources:
         self._environment = environment
         self._bus_address = bus_address
         self._host_source = host
+        self._seen_gpus = seen_gpus
         self._closing: list[Callable[[], None]] = []
 
     # workers
@@ -135,6 +140,7 @@ class Sources:
             procfs=self.paths.procfs,
             environment=self._environment,
             failure_backoff=self._driver_backoff_seconds,
+            seen=self._seen_gpus,
             monotonic=self.clock.monotonic,
         )
         self._closing.append(source.close)

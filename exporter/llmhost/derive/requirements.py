@@ -46,10 +46,10 @@ def requirements_of(
 ) -> Requirements:
     """Work them out from the processes in the unit's cgroup, where there are any, and from its settings.
 
-    A unit with several servers uses the GPUs of them all, and needs what they need together. Where its settings do not
-    say what a server asks for, it is what it asked for in the last run that was observed ready.
+    A unit with several servers uses the GPUs of them all, and needs what they need together. What its settings do not
+    say of a server is what that was started with last.
     """
-    runs = runs_of(unit, members, snapshot.processes, snapshot.host)
+    runs = runs_of(unit, members, snapshot.processes, snapshot.host, history.last_servers_of(unit.id))
     listed, learnt = snapshot.gpus, history.learnt_gpus(unit.id)
     sets: list[Reading[GpuSet]] = [
         gpu_set(unit, listed, run, config.units.gpus, learnt if len(runs) == 1 else None)
@@ -57,7 +57,7 @@ def requirements_of(
         else snapshot.nvml
         for run in runs
     ]
-    ratios = _ratios(runs, config.policy, history.learnt_ratios(unit.id))
+    ratios = known_ratios(runs, config.policy)
     needs = [needed(ratio, uuids, listed, snapshot.host) for ratio, uuids in zip(ratios, sets, strict=True)]
     gpus = _union(sets)
     if learnt is not None and len(runs) > 1 and isinstance(snapshot.nvml, Ok) and not isinstance(gpus, Ok):
@@ -82,13 +82,6 @@ def _sum(needs: Sequence[Reading[Need]]) -> Reading[Need]:
         for uuid, needed_bytes in each.value.items():
             total[uuid] = total.get(uuid, 0) + needed_bytes
     return Ok(total)
-
-
-def _ratios(runs: Sequence[Run], policy: Policy, learnt: tuple[float, ...]) -> tuple[Reading[float], ...]:
-    ratios = known_ratios(runs, policy)
-    if len(learnt) != len(ratios):
-        return ratios
-    return tuple(Ok(last) if isinstance(ratio, Failed) else ratio for ratio, last in zip(ratios, learnt, strict=True))
 
 
 def known_ratios(runs: Sequence[Run], policy: Policy) -> tuple[Reading[float], ...]:

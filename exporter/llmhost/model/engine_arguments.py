@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from llmhost.model.command.words import UNKNOWN, is_known
 from llmhost.model.engine_command import engine_command
@@ -14,6 +14,9 @@ N = TypeVar("N", int, float)
 _READ_ENGINES = frozenset({"vllm", "sglang"})
 _GPU_DEVICES = frozenset({"auto", "cuda", "gpu"})  # of --device; others are no NVIDIA GPUs
 _LONGEST_NUMBER = 20
+_SIZES = ("tensor_parallel", "pipeline_parallel", "data_parallel", "first_gpu", "gpu_step")
+_MOST_GPUS = 1 << 20
+_LONGEST_LIST = 4000  # of GPUs' names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,12 @@ class EngineArguments:
     without_gpu: bool = False  # it computes on something else
     port: int | None = None
     has_config_file: bool = False
+
+    def within_bounds(self) -> "EngineArguments":
+        """Leave unknown what no host has."""
+        sizes: dict[str, Any] = {name: None for name in _SIZES if (getattr(self, name) or 0) > _MOST_GPUS}
+        named = None if self.gpus is not None and sum(map(len, self.gpus)) > _LONGEST_LIST else self.gpus
+        return replace(self, gpus=named, **sizes)
 
 
 def parse_engine_arguments(engine: str, argv: Sequence[str]) -> EngineArguments:
@@ -62,6 +71,20 @@ def parse_engine_arguments(engine: str, argv: Sequence[str]) -> EngineArguments:
         without_gpu=without_gpu,
         port=_number(given.get("port", ""), int, lambda port: 0 < port < 1 << 16),
         has_config_file="config" in given,
+    )
+
+
+def completed(found: EngineArguments, last: EngineArguments, argv: Sequence[str]) -> EngineArguments:
+    """Take what is not known of a command line, `found` in `argv`, from that of the last run."""
+    names_config_file = any(word.partition("=")[0] == "--config" for word in argv)
+    asked = found.utilization is None and (found.utilization_given or found.has_config_file)
+    unknown: dict[str, Any] = {name: getattr(last, name) for name in (*_SIZES, "gpus") if getattr(found, name) is None}
+    return replace(
+        found,
+        utilization=last.utilization if asked else found.utilization,
+        utilization_given=last.utilization_given if asked else found.utilization_given,
+        has_config_file=found.has_config_file and (last.has_config_file or names_config_file),
+        **unknown,
     )
 
 

@@ -1,7 +1,7 @@
 """The host's GPUs, as NVML shows them. Bytes are bytes; every field is optional by itself, as NVML's calls are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from llmhost.model.ids import GpuUuid, ProcessId
@@ -78,6 +78,24 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeenGpu:
+    """What a GPU is known by once the driver no longer lists it."""
+
+    index: str
+    name: str
+    pci_bus_id: str
+    unified_memory: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenGpus:
+    """The GPUs that have worked since boot, MIG instances not counted."""
+
+    listed_most: int = 0  # by the driver, at once
+    gpus: Mapping[GpuUuid, SeenGpu] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NvmlReport:
     driver_version: str
     nvml_version: str
@@ -85,7 +103,7 @@ class NvmlReport:
     driver_mismatch: bool | None  # None where the version on disk or that of the driver is unknown
     gpus: tuple[Gpu, ...]  # a MIG parent right before its instances, else by index
     listed: int  # GPUs that NVML lists now, MIG instances not counted
-    listed_most: int  # most listed since boot, as far as this exporter saw
+    listed_most: int  # most listed since boot, as far as this exporter saw, or one before it
 
     @property
     def used_bytes(self) -> Mapping[GpuUuid, int]:

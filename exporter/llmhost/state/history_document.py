@@ -82,7 +82,12 @@ def _fitting(history: History, cache: EncodeCache, most: int) -> str:
     rest = len(_HISTORY.encode(replace(history, units={}), cache))
     if rest > most // 2:  # processes and segments of this boot can be observed again
         kept = History(
-            boot_id=history.boot_id, units=history.units, gpu_sets=history.gpu_sets, readiness=history.readiness
+            boot_id=history.boot_id,
+            units=history.units,
+            gpu_sets=history.gpu_sets,
+            readiness=history.readiness,
+            last_servers=history.last_servers,
+            gpus=history.gpus,
         )
         history, text = kept, _HISTORY.encode(kept, cache)
     for without in (_without_starts, _without_units):
@@ -127,6 +132,7 @@ def _without_units(history: History, excess: int, cache: EncodeCache) -> History
         units={unit: kept for unit, kept in history.units.items() if unit not in dropped},
         gpu_sets={unit: gpus for unit, gpus in history.gpu_sets.items() if unit not in dropped},
         readiness={unit: readiness for unit, readiness in history.readiness.items() if unit not in dropped},
+        last_servers={unit: last for unit, last in history.last_servers.items() if unit not in dropped},
     )
 
 

@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 class HistorySaver:
     """Saves, and logs once when that fails and once when it works again.
 
-    What outlives a boot, with its counters, is saved whenever it has changed. The rest changes with each observation,
-    and the next shows it again: it is saved along with that, and by itself once a minute.
+    What outlives a boot, with its counters and the boot's GPUs, is saved whenever it has changed. The rest changes with
+    each observation, and the next shows it again: it is saved along with that, and by itself once a minute.
 
     A history that cannot be saved does not stop the exporter from serving; the next call tries again. Only a durable
     call waits for the disk. Else a thread makes a synced copy every five minutes, so that a power failure costs no more
@@ -82,5 +82,5 @@ class HistorySaver:
 
 
 def _lasting(history: History) -> tuple[object, ...]:
-    """Give what outlives a boot (derive.history.resume)."""
-    return history.units, history.gpu_sets, history.readiness
+    """Give what outlives a boot (derive.history.resume), and what the next observation may not show again."""
+    return history.units, history.gpu_sets, history.readiness, history.last_servers, history.gpus

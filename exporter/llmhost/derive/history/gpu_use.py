@@ -7,8 +7,7 @@ from llmhost.config.schema import Policy
 from llmhost.derive.activation import is_up
 from llmhost.derive.attribution import GpuAttribution, Holder, HolderKind, attribute, sum_or_none
 from llmhost.derive.history.bounds import MAX_UNITS, newest
-from llmhost.derive.requirements import known_ratios
-from llmhost.derive.runs import run_of, runs_of
+from llmhost.derive.runs import run_of
 from llmhost.derive.servers import SCRAPED_ENGINES
 from llmhost.derive.unit_membership import members_by_unit
 from llmhost.model.gpu import Gpu
@@ -76,8 +75,6 @@ def _next_gpu_sets(
 ) -> Mapping[UnitId, LearntGpus]:
     """Learn on which GPUs a ready unit holds more than policy.resident; of one run, all that it ever used.
 
-    Learn also what its servers ask for where the unit's settings do not say: their arguments are known then.
-
     An observation where it is on none, as when it sleeps, changes nothing.
     """
     found = dict(history.gpu_sets)
@@ -94,24 +91,8 @@ def _next_gpu_sets(
         if last is not None and last.invocation_id == unit.invocation_id:
             known = {*last.uuids, *on}
             on = (*(uuid for uuid in own if uuid in known), *(uuid for uuid in last.uuids if uuid not in own))
-        found[unit.id] = LearntGpus(
-            invocation_id=unit.invocation_id, uuids=on, needed_ratios=_asked_for(unit, members, snapshot, policy)
-        )
+        found[unit.id] = LearntGpus(invocation_id=unit.invocation_id, uuids=on)
     return newest(found, MAX_UNITS)
-
-
-def _asked_for(
-    unit: Unit, members: Reading[Mapping[UnitId, tuple[Process, ...]]], snapshot: Snapshot, policy: Policy
-) -> tuple[float, ...]:
-    """Give the share of a GPU that each server of a unit asks for; () where the unit's settings say it anyway."""
-    if all(
-        isinstance(ratio, Ok) for ratio in known_ratios(runs_of(unit, (), snapshot.processes, snapshot.host), policy)
-    ):
-        return ()
-    processes = members.value.get(unit.id, ()) if isinstance(members, Ok) else ()
-    ratios = known_ratios(runs_of(unit, processes, snapshot.processes, snapshot.host), policy)
-    known = tuple(ratio.value for ratio in ratios if isinstance(ratio, Ok))
-    return known if len(known) == len(ratios) else ()
 
 
 def _is_ready(

@@ -7,10 +7,12 @@ from llmhost.derive.history.changes import with_changed, with_time
 from llmhost.derive.history.clock_offsets import next_clock_offsets
 from llmhost.derive.history.events import state_label
 from llmhost.derive.history.gpu_use import with_gpu_use
+from llmhost.derive.history.last_servers import next_last_servers
 from llmhost.derive.history.processes import next_orphan_since, next_process_runs
 from llmhost.derive.history.readiness import next_readiness
 from llmhost.derive.history.segments import next_segment_units, next_unheld
 from llmhost.derive.orphans import processes_read_at
+from llmhost.model.gpu import NvmlReport, SeenGpu, SeenGpus
 from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.ids import UnitId
@@ -28,7 +30,19 @@ def with_observation(history: History, snapshot: Snapshot, policy: Policy) -> Hi
     history = _with_processes(history, snapshot)
     history = _with_segments(history, snapshot)
     history = with_gpu_use(history, snapshot, policy)
+    if isinstance(snapshot.nvml, Ok):
+        history = replace(history, gpus=_next_gpus(history.gpus, snapshot.nvml.value))
+    history = replace(history, last_servers=next_last_servers(history.last_servers, snapshot))
     return _with_units(history, snapshot)
+
+
+def _next_gpus(before: SeenGpus, report: NvmlReport) -> SeenGpus:
+    working = {
+        gpu.uuid: SeenGpu(index=gpu.index, name=gpu.name, pci_bus_id=gpu.pci_bus_id, unified_memory=gpu.unified_memory)
+        for gpu in report.gpus
+        if gpu.up and gpu.parent_uuid is None
+    }
+    return SeenGpus(listed_most=max(before.listed_most, report.listed_most), gpus={**before.gpus, **working})
 
 
 def _with_processes(history: History, snapshot: Snapshot) -> History:

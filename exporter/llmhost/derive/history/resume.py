@@ -23,6 +23,7 @@ def resumed(history: History, boot_id: str) -> History:
         boot_id=boot_id,
         units=units,
         gpu_sets=history.gpu_sets,
+        last_servers=history.last_servers,
         readiness={
             unit: replace(readiness, invocation_id="", seconds={}) for unit, readiness in history.readiness.items()
         },

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from llmhost.model.clock_offset import ClockOffset
+from llmhost.model.engine_arguments import EngineArguments
+from llmhost.model.gpu import SeenGpus
 from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.ids import GpuUuid, ProcessId, RunId, UnitId
 from llmhost.model.segment import SegmentId
@@ -31,14 +33,30 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntGpus:
-    """The GPUs on which a ready run of a unit held memory, and the shares of a GPU that its servers asked for.
-
-    The shares only where the unit's settings do not say them.
-    """
+    """The GPUs on which a ready run of a unit held memory."""
 
     invocation_id: str
     uuids: tuple[GpuUuid, ...]
-    needed_ratios: tuple[float, ...] = ()  # one per server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastServer:
+    """A server of a unit as it was started last: what its need and its GPUs follow from, and no word of its command."""
+
+    engine: str
+    arguments: EngineArguments | None
+    visible_gpus: str | None = None  # CUDA_VISIBLE_DEVICES; None: not set
+    visible_unknown: str = ""  # why that is not known; "" where it is
+    container_gpus: tuple[str, ...] | None = None  # None: it is in no container
+    in_pci_order: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastServers:
+    """The servers of a unit, by the last of its runs in which they were seen."""
+
+    invocation_id: str
+    servers: tuple[LastServer, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +79,10 @@ class History:
     units: Mapping[UnitId, UnitHistory] = field(default_factory=dict)
     gpu_sets: Mapping[UnitId, LearntGpus] = field(default_factory=dict)
     readiness: Mapping[UnitId, Readiness] = field(default_factory=dict)  # its past_seconds outlive the boot
+    last_servers: Mapping[UnitId, LastServers] = field(default_factory=dict)
     # Of one boot, and dropped with it:
     clock_offsets: tuple[ClockOffset, ...] = ()  # by time
+    gpus: SeenGpus = field(default_factory=SeenGpus)
     holdings: Mapping[UnitId, Holdings] = field(default_factory=dict)
     process_runs: Mapping[ProcessId, RunId] = field(default_factory=dict, metadata={"json": "belongings"})
     segment_units: Mapping[SegmentId, UnitId] = field(default_factory=dict)  # whose processes held it last
@@ -73,10 +93,10 @@ class History:
     processes_at: float | None = None  # start of the latest reading of processes in here
     orphan_since: Mapping[ProcessId, float] = field(default_factory=dict)  # looks like one at every observation
 
-    def learnt_ratios(self, unit: UnitId) -> tuple[float, ...]:
-        """Give the shares of a GPU that its servers asked for when it was last observed ready; () where not known."""
-        learnt = self.gpu_sets.get(unit)
-        return () if learnt is None else learnt.needed_ratios
+    def last_servers_of(self, unit: UnitId) -> tuple[LastServer, ...]:
+        """Give the unit's servers as they were started last; () where they were never seen."""
+        last = self.last_servers.get(unit)
+        return () if last is None else last.servers
 
     def learnt_gpus(self, unit: UnitId) -> tuple[GpuUuid, ...] | None:
         """Give the GPUs that the unit used; None where it was never observed ready."""

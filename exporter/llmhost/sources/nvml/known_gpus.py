@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from llmhost.model.gpu import Gpu, NvmlReport
+from llmhost.model.gpu import Gpu, NvmlReport, SeenGpu, SeenGpus
 from llmhost.model.ids import GpuUuid
 from llmhost.model.reading import Cause, Failed, Ok
 from llmhost.sources.nvml.report import HolderKey, ListEntry, ParsedReport, holder_of
+
+_NOT_LISTED = "the driver does not list it any more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +18,14 @@ class _FirstListing:
 
 
 class KnownGpus:
-    """GPUs since the exporter started; applied to each answer once, in order."""
+    """GPUs since boot; applied to each answer once, in order."""
 
-    def __init__(self) -> None:
-        self._last: dict[GpuUuid, Gpu] = {}
+    def __init__(self, seen: SeenGpus | None = None) -> None:
+        """`seen` are those that were listed in this boot before now."""
+        seen = seen or SeenGpus()
+        self._last = {uuid: _lost(uuid, gpu) for uuid, gpu in seen.gpus.items()}
         self._entries: dict[GpuUuid, dict[HolderKey, _FirstListing]] = {}
-        self.listed_most = 0  # GPUs, most listed at once
+        self.listed_most = seen.listed_most  # GPUs, most listed at once
 
     def apply(self, parsed: ParsedReport) -> NvmlReport:
         self.listed_most = max(self.listed_most, parsed.report.listed)
@@ -49,9 +53,7 @@ class KnownGpus:
         """GPUs that are no longer listed are lost; MIG instances are, only if their GPU cannot say where they went."""
         now = {gpu.uuid: gpu for gpu in present}
         absent = [gpu for uuid, gpu in self._last.items() if uuid not in now]
-        lost = [
-            _faulty(gpu, Cause.LOST, "the driver does not list it any more") for gpu in absent if not gpu.parent_uuid
-        ]
+        lost = [_faulty(gpu, Cause.LOST, _NOT_LISTED) for gpu in absent if not gpu.parent_uuid]
         parents = {**now, **{gpu.uuid: gpu for gpu in lost}}
         for instance in absent:
             parent = parents.get(instance.parent_uuid) if instance.parent_uuid else None
@@ -80,6 +82,26 @@ def _first_start(before: _FirstListing | None, entry: ListEntry) -> int | None:
         return entry.start_ticks
     grew = before.used_bytes is not None and entry.used_bytes is not None and entry.used_bytes > before.used_bytes
     return entry.start_ticks if grew and entry.start_ticks is not None else before.start_ticks
+
+
+def _lost(uuid: GpuUuid, seen: SeenGpu) -> Gpu:
+    failed = Failed(Cause.LOST, _NOT_LISTED)
+    return Gpu(
+        uuid=uuid,
+        index=seen.index,
+        name=seen.name,
+        pci_bus_id=seen.pci_bus_id,
+        parent_uuid=None,
+        fault=failed.cause,
+        fault_detail=failed.detail,
+        memory=failed,
+        holders=failed,
+        utilization_ratio=None,
+        temperature_celsius=None,
+        power_watts=None,
+        fabric_ready=None,
+        unified_memory=seen.unified_memory,
+    )
 
 
 def _faulty(gpu: Gpu, cause: Cause, detail: str) -> Gpu:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from llmhost.model.gpu import NvmlReport
+from llmhost.model.gpu import NvmlReport, SeenGpus
 from llmhost.model.reading import Cause, Failed, StuckCall
 from llmhost.runtime.backoff import Backoff
 from llmhost.runtime.line_child import ChildEndedError
@@ -68,7 +68,7 @@ _State: TypeAlias = _NoChild | _Idle | _Waiting
 class NvmlSource:
     """Source[NvmlReport]. Raises SourceError with the causes that cause_of maps, TIMEOUT (with `stuck`) and UNKNOWN.
 
-    NO_GPU when the driver lists no GPU and has listed none since the start. Reads from several threads take turns.
+    NO_GPU when the driver lists no GPU and has listed none since boot. Reads from several threads take turns.
     """
 
     def __init__(
@@ -83,9 +83,10 @@ class NvmlSource:
         unsupported_seconds: float = 600.0,
         failure_backoff: tuple[float, float] = (1.0, 60.0),
         hang_backoff: tuple[float, float] = (5.0, 300.0),
+        seen: SeenGpus | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start nothing yet.
+        """Start nothing yet. `seen` are the GPUs that an earlier exporter saw in this boot.
 
         `environment` is added to our own for the child. A child that has not answered for `kill_after_seconds` is
         killed; the default is more than two of the driver's own time limits of 45 s. Process lists take the driver's
@@ -110,7 +111,7 @@ class NvmlSource:
         self._suspects = Suspects(skip_seconds=hang_backoff[1])
         self._monotonic = monotonic
         self._indexes = GpuIndexes()
-        self._known_gpus = KnownGpus()
+        self._known_gpus = KnownGpus(seen)
         self._xids = XidTotals()
         self._reading = threading.Lock()  # guards the state; `doing`, `stuck` and `close` read it without
         self._access = DriverAccess()
