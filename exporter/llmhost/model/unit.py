@@ -32,6 +32,8 @@ class UnitSettings:
     restart_mode: str = ""  # RestartMode=: normal or direct; "" up to systemd 253, which has none
     kill_mode: str = ""
     restart_delay_seconds: float | None = None
+    restart_steps: int = 0  # RestartSteps=: so many restarts until the delay is the longest; 0: it never grows
+    restart_longest_delay_seconds: float | None = None  # RestartMaxDelaySec=
     start_timeout_seconds: float | None = None
     stop_timeout_seconds: float | None = None
     start_limit_burst: int | None = None
