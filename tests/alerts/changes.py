@@ -6,8 +6,8 @@ The same clause may stand in a rule twice: all of them are changed, or, with a n
 NEVER = "vector(0) > 1"
 _UNIT = "on (cluster, job, instance, unit, manager)"
 _ENDPOINT = "on (cluster, job, instance, unit, manager, engine, endpoint)"
-_COUNTED = 'min_over_time(llmhost_unit_starts_total{trigger="auto"}'
-_RESIDENT = 'llmhost_unit_starts_total{trigger="auto",verdict="resident"}'
+_COUNTED = 'min_over_time(llmhost_unit_starts_total{trigger=~"auto|unit"}'
+_RESIDENT = 'llmhost_unit_starts_total{trigger=~"auto|unit",verdict="resident"}'
 _UNIFIED = 'llmhost_gpu_info{unified_memory="true"}'
 _POLICY = "> on (cluster, job, instance) group_left ()\n              llmhost_policy_resident_bytes"
 _DOWN = 'ALERTS{alertname="LlmhostExporterDown",alertstate="firing",severity="critical"}'
@@ -45,8 +45,14 @@ CHANGES: dict[str, list[Change]] = {
         (") >= 2", ") >= 3"),
         ("[1h]", "[20m]"),
         ("[1h]", "[3h]"),
-        ('{trigger="auto"}', '{trigger!="x"}'),
-        ('{trigger="auto"}', '{trigger="auto",verdict="clean"}'),
+        ('{trigger=~"auto|unit"}', '{trigger!="x"}'),
+        ('{trigger=~"auto|unit"}', '{trigger=~"auto|unit",verdict="clean"}'),
+        ('{trigger=~"auto|unit"}', '{trigger="auto"}'),
+        ('llmhost_unit_starts_total{trigger="auto"}', NEVER, 0),
+        ("llmhost_unit_failures_total\n                  -", "0 * llmhost_unit_failures_total\n                  -"),
+        ("min_over_time(llmhost_unit_failures_total", "0 * min_over_time(llmhost_unit_failures_total"),
+        ("llmhost_unit_unexpected_stops_total\n                  -", f"{NEVER}\n                  -"),
+        ("min_over_time(llmhost_unit_unexpected_stops_total", "0 * min_over_time(llmhost_unit_unexpected_stops_total"),
         ("sum by", "max by"),
         (_COUNTED, f"0 * {_COUNTED}"),
         ("offset 15m", "offset 1m"),
@@ -56,7 +62,8 @@ CHANGES: dict[str, list[Change]] = {
     ],
     "LlmhostRestartedWhileMemoryResident": [
         (") >= 1", ") >= 2"),
-        (_RESIDENT, 'llmhost_unit_starts_total{trigger="auto"}'),
+        (_RESIDENT, 'llmhost_unit_starts_total{trigger=~"auto|unit"}'),
+        (_RESIDENT, 'llmhost_unit_starts_total{trigger="auto",verdict="resident"}'),
         (_RESIDENT, 'llmhost_unit_starts_total{verdict="resident"}'),
         (f"min_over_time({_RESIDENT}", f"0 * min_over_time({_RESIDENT}"),
         ("[1h]", "[30m]"),

@@ -92,7 +92,7 @@ def _unit_series(day: Day) -> Iterator[tuple[str, Values]]:
     for sub in sorted({sub for _, sub in _SYSTEMD.values()}):
         yield f'llmhost_unit_sub_state{{{_U},state="{sub}"}}', _where(day, _SYSTEMD_IN[sub], 1)
     yield f"llmhost_unit_wanted{{{_U}}}", _where(day, {"rests"}, 0, 1)
-    for trigger in ("auto", "manual"):
+    for trigger in ("auto", "unit", "manual"):
         for verdict in ("clean", "resident", "unknown", "not_started"):
             name = f'llmhost_unit_starts_total{{{_U},trigger="{trigger}",verdict="{verdict}"}}'
             yield name, day.starts(trigger, verdict)

@@ -5,6 +5,7 @@ alerts would fire on a day were it not for their `for`: the day comes that close
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tests.alerts.days import GIB, MINUTE, Day, Span, Value, Values
 
@@ -188,6 +189,11 @@ QUIET = (
         series={
             f"llmhost_engine_generation_tokens_total{{{_MODEL}}}": lambda at: 50 * (min(at, T) + max(0, at - T - 600))
         },
+    ),
+    # the same by a socket, with what it runs ending by itself
+    Day(
+        name="started-by-a-socket",
+        spans=tuple(replace(span, start=span.start and ("unit", "clean")) for span in _SCALED),
     ),
     Day(name="scaled-to-zero", spans=_SCALED, starts_before={("manual", "clean"): 20}),
     # the exporter lets go of the driver for a reset of the GPU

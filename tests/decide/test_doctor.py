@@ -92,6 +92,13 @@ def test_what_is_advised_is_what_the_drop_in_of_the_guard_sets_and_the_alerts_ad
     assert f"`{lines[0]}` and `{lines[1]}`" in " ".join((ROOT / "alerts/README.md").read_text().split())
 
 
+def test_delays_that_grow_are_in_what_a_start_limit_is_said_to_take() -> None:
+    growing = replace(LIMITED, restart_steps=4, restart_longest_delay_seconds=160.0)
+    (finding,) = of("start-limit", growing)
+    # 10, 20, 40, 80 and 160 s
+    assert "with RestartSec=10s growing to 160s, 5 restarts take at least 310s" in finding.why
+
+
 @pytest.mark.parametrize("off", [{"start_limit_burst": 0}, {"start_limit_interval_seconds": 0.0}])
 def test_no_start_limit_at_all_is_found(off: dict[str, Any]) -> None:
     (finding,) = of("start-limit", replace(LIMITED, **off))

@@ -8,6 +8,7 @@ from tests.fakes.values import ended, settings, started, unit
 from llmhost.derive.should_run import should_run
 from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.reading import Failed, NotApplicable, Ok
+from llmhost.model.unit import Relative
 
 
 @pytest.mark.parametrize(
@@ -75,3 +76,63 @@ def test_a_stop_in_an_earlier_boot_does_not_count() -> None:
 def test_a_job_that_has_done_its_work_is_neither_wanted_nor_stopped() -> None:
     oneshot = replace(ENDED, settings=replace(settings("pull-models"), service_type="oneshot"))
     assert isinstance(should_run(oneshot, record(asked=False)), NotApplicable)
+
+
+def wanted_by(*relatives: tuple[str, str, int], relation: str = "WantedBy") -> tuple[Relative, ...]:
+    return tuple(
+        Relative(name=name, relation=relation, active_state=state, sub_state="", job=job)
+        for name, state, job in relatives
+    )
+
+
+TARGET, OFF, STARTS = (("t.target", state, job) for state, job in (("active", 0), ("inactive", 0), ("inactive", 7)))
+
+
+@pytest.mark.parametrize(
+    ("file_state", "relatives", "answer"),
+    [
+        ("generated", wanted_by(TARGET), True),  # a Quadlet with WantedBy=
+        ("generated", (), False),  # and one without
+        ("static", wanted_by(TARGET), True),
+        ("static", wanted_by(TARGET, relation="RequiredBy"), True),
+        ("static", wanted_by(TARGET, relation="BoundBy"), True),
+        ("static", wanted_by(TARGET, relation="UpheldBy"), True),
+        ("static", wanted_by(TARGET, relation="PartOf"), False),  # it stops this one, and starts nothing
+        ("static", wanted_by(TARGET, relation="TriggeredBy"), False),  # it starts it when its time comes
+        ("static", wanted_by(OFF), False),
+        ("static", wanted_by(OFF, TARGET), True),
+        ("disabled", wanted_by(TARGET), True),  # by a drop-in of the target
+        ("alias", wanted_by(TARGET), True),
+        ("indirect", wanted_by(TARGET), True),
+        ("linked", (), False),
+        ("linked-runtime", wanted_by(TARGET), True),
+        ("transient", (), False),
+        ("masked", wanted_by(TARGET), True),  # since it was loaded: the mask counts once systemd has read it
+        ("enabled-runtime", (), True),
+        ("enabled", wanted_by(OFF), False),  # in a target that nobody starts
+        ("enabled", wanted_by(STARTS), True),  # at boot: it is active once all has started
+        ("enabled", wanted_by(OFF, relation="PartOf"), True),
+    ],
+)
+def test_a_unit_is_wanted_by_what_is_up_and_else_by_being_enabled(
+    file_state: str, relatives: tuple[Relative, ...], answer: bool
+) -> None:
+    found = replace(ENDED, unit_file_state=file_state, relatives=relatives)
+    assert should_run(found, record(asked=False)) == Ok(answer)
+    assert should_run(found, record(asked=True, stopped=True)) == Ok(False)
+
+
+@pytest.mark.parametrize("file_state", ["enabled", "static", ""])
+def test_one_that_systemd_stopped_as_another_died_should_run_like_one_that_failed(file_state: str) -> None:
+    end = replace(ended(result="success", asked=False), ended_with="fabric.service")
+    history = UnitHistory(last_seen_at=0.0, invocation_id="a", starts=(started("a", end=end),))
+    assert should_run(replace(ENDED, unit_file_state=file_state), history) == Ok(True)
+    assert should_run(replace(ENDED, unit_file_state=file_state, load_state="masked"), history) == Ok(False)
+
+
+@pytest.mark.parametrize("skipped", [{"condition_met": False}, {"result": "exec-condition"}])
+def test_a_start_that_systemd_skips_is_no_failure(skipped: dict[str, object]) -> None:
+    assert should_run(replace(ENDED, **skipped), record(asked=False)) == Ok(False)  # type: ignore[arg-type]
+    assert should_run(replace(ENDED, condition_met=True), record(asked=False)) == Ok(True)
+    never_run = replace(ENDED, inactive_enter_monotonic=None, **skipped)  # type: ignore[arg-type]
+    assert should_run(never_run, None) == Ok(False)

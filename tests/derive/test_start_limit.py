@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.fakes.values import ended, started, unit
 
-from llmhost.derive.start_limit import start_limit_can_trip
+from llmhost.derive.start_limit import restart_delay_seconds, start_limit_can_trip
 from llmhost.model.history.unit_history import Start, UnitHistory
 from llmhost.model.reading import Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import UnitSettings
@@ -91,3 +91,39 @@ def test_what_is_not_restarted_or_not_loaded_gives_nothing_up() -> None:
     assert isinstance(of(replace(LIMIT, restart="no"), failed(1.0)), NotApplicable)
     assert isinstance(of(None), NotApplicable)
     assert isinstance(of(UnitSettings()), Failed)  # systemd did not say
+
+
+STEPS = replace(LIMIT, restart_delay_seconds=1.0, restart_steps=4, restart_longest_delay_seconds=16.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "delays"),
+    [
+        (STEPS, [1.0, 2.0, 4.0, 8.0, 16.0, 16.0]),
+        (replace(STEPS, restart_steps=0), [1.0] * 6),
+        (replace(STEPS, restart_longest_delay_seconds=None), [1.0] * 6),  # infinity, and systemd takes neither
+        (replace(STEPS, restart_longest_delay_seconds=0.5), [1.0] * 6),
+        (replace(STEPS, restart_delay_seconds=0.0), [0.0] * 6),
+        (replace(STEPS, restart_steps=1), [1.0, 16.0, 16.0, 16.0, 16.0, 16.0]),
+    ],
+)
+def test_delays_grow_by_steps_up_to_the_longest(settings: UnitSettings, delays: list[float]) -> None:
+    assert [restart_delay_seconds(settings, restart) for restart in range(1, 7)] == pytest.approx(delays)
+
+
+@pytest.mark.parametrize(
+    ("interval", "restarts", "seconds", "answer"),
+    [
+        (36.0, 0, 1.0, True),  # 1 + 2 + 4 + 8 + 16 s of delays, and five runs
+        (35.9, 0, 1.0, False),
+        (30.9, 0, 0.0, False),
+        (45.0, 5, 1.0, False),  # the window has opened with the second start at the earliest: 2 + 4 + 8 + 16 + 16 s
+        (51.0, 5, 1.0, True),
+        (84.9, 40, 1.0, False),  # by now it waits 16 s each time
+        (85.0, 40, 1.0, True),
+    ],
+)
+def test_delays_that_grow_keep_starts_apart(interval: float, restarts: int, seconds: float, answer: bool) -> None:
+    growing = unit(settings=replace(STEPS, start_limit_interval_seconds=interval), nrestarts=restarts)
+    history = UnitHistory(last_seen_at=0.0, starts=(failed(seconds),))
+    assert start_limit_can_trip(growing, history) == Ok(answer)

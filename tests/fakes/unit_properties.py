@@ -27,6 +27,11 @@ UNIT_SIGNATURES = {
     "Names": "as",
     "Transient": "b",
     "After": "as",
+    **dict.fromkeys(
+        ("WantedBy", "RequiredBy", "BoundBy", "UpheldBy", "TriggeredBy", "OnFailureOf", "OnSuccessOf"), "as"
+    ),
+    **dict.fromkeys(("BindsTo", "Requires", "PartOf", "StopPropagatedFrom"), "as"),
+    **dict.fromkeys(("ConditionResult", "AssertResult"), "b"),
     "NeedDaemonReload": "b",
     "InvocationID": "ay",
     "Job": "(uo)",
@@ -81,7 +86,7 @@ _EMPTY: dict[str, Any] = {
 }
 _SUB_STATES = {"active": "running", "inactive": "dead", "activating": "start", "deactivating": "stop-sigterm"}
 # In PropertiesChanged of systemd 252; the rest is constant until a reload, or never told.
-SIGNALLED_UNIT = {"ActiveState", "SubState", "FreezerState", "InvocationID", "Job"} | {
+SIGNALLED_UNIT = {"ActiveState", "SubState", "FreezerState", "InvocationID", "Job", "ConditionResult"} | {
     name for name in UNIT_SIGNATURES if "Timestamp" in name
 }
 SIGNALLED_SERVICE = {"MainPID", "ControlPID", "StatusText", "Result", "NRestarts"} | {
@@ -98,6 +103,7 @@ def full(given: Mapping[str, Any], unit_files: Mapping[str, str]) -> dict[str, A
     defaults: dict[str, Any] = {
         "Names": [name],
         "LoadState": "loaded",
+        "ConditionResult": bool(given.get("ConditionTimestampMonotonic")),
         "ActiveState": active_state,
         "SubState": _SUB_STATES.get(active_state, active_state),
         "UnitFileState": unit_files.get(name, ""),

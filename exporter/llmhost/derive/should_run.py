@@ -1,20 +1,26 @@
 """The intent of the operator: whether a unit should run."""
 
 from llmhost.derive.activation import is_up, waits_to_restart
+from llmhost.derive.relatives import is_wanted_by_others
 from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import Unit
 
 _REFUSED = "start-limit-hit"
+_SKIPPED = "exec-condition"
 
 
 def should_run(unit: Unit, history: UnitHistory | None) -> Reading[bool]:
-    """Say whether the unit is up, failing or waiting to restart, or enabled and not stopped by an operator since.
+    """Say whether the unit is up, failing or waiting to restart, or wanted and not stopped by an operator since.
+
+    A unit is wanted if one that is up wants or requires it, such as a target; where none is known that could, if it is
+    enabled. One that ended by itself should run then, also where it ended with success: a dead worker can end vLLM
+    with exit 0. One that nobody wants should not: it was there for that one run. But one that systemd stopped because
+    another unit died should run, as one that failed.
 
     A unit that fails while it is being stopped, as engines do that answer SIGTERM with an exit status, is stopped; but
-    one whose start was refused should run. An enabled one that ended by itself should run, also where it ended with
-    success: a dead worker can end vLLM with exit 0. One that is not enabled should not: it was there for that one run.
-    Where the end was not observed, a stop and an end with success look the same.
+    one whose start was refused should run. One whose start systemd skipped for a condition should not: it is no
+    failure. Where the end was not observed, a stop and an end with success look the same.
     """
     # A stop in an earlier boot does not count: this boot has started again what is enabled.
     of_this_boot = history if history is not None and history.invocation_id else None
@@ -25,9 +31,13 @@ def should_run(unit: Unit, history: UnitHistory | None) -> Reading[bool]:
         return Ok(not stopped or unit.result == _REFUSED)
     if unit.load_state == "not-found":
         return NotApplicable("there is no such unit")
-    if unit.unit_file_state not in {"enabled", "enabled-runtime"} or stopped:
+    if stopped or unit.load_state == "masked" or unit.condition_met is False or unit.result == _SKIPPED:
         return Ok(False)
     end = of_this_boot.latest.end if of_this_boot is not None and of_this_boot.latest is not None else None
+    if end is not None and end.ended_with:
+        return Ok(True)
+    if not _is_wanted(unit):
+        return Ok(False)
     if end is not None and end.asked is False:
         if unit.settings is not None and unit.settings.service_type == "oneshot":
             return NotApplicable("it has done what it is there for")
@@ -35,3 +45,8 @@ def should_run(unit: Unit, history: UnitHistory | None) -> Reading[bool]:
     if end is None and unit.inactive_enter_monotonic is None and unit.settings is not None:
         return Ok(True)
     return Failed(Cause.UNKNOWN, "nobody saw whether it was stopped or ended by itself")
+
+
+def _is_wanted(unit: Unit) -> bool:
+    by_others = is_wanted_by_others(unit)
+    return unit.unit_file_state in {"enabled", "enabled-runtime"} if by_others is None else by_others

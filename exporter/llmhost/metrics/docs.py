@@ -47,7 +47,9 @@ are in `tests/hosts/*/expected/metrics.prom`.
 - The history of a unit begins when the exporter first sees it, with all counters at 0. With a state directory it
   outlives the exporter and the boot.
 - Every start attempt with an InvocationID counts; one that the start limit refuses has none. Its `trigger` is `auto`
-  if systemd scheduled it after the run before, else `manual` (a person, a script, the boot, another unit).
+  if systemd scheduled it after the run before by Restart=; `unit` if systemd made it for another unit (Upholds=,
+  OnFailure=, OnSuccess=, a timer, path or socket, the restart of what it is part of); else `manual` (a person, a
+  script, the boot).
 - The `verdict` of a start is by what was on the unit's GPUs when its main process started:
   - `resident`: on one GPU, memory of ended runs, orphans, ended processes and unattributed memory exceed
     policy.resident. Memory of sessions, containers and others counts where it left too little.

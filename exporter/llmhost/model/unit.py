@@ -32,6 +32,8 @@ class UnitSettings:
     restart_mode: str = ""  # RestartMode=: normal or direct; "" up to systemd 253, which has none
     kill_mode: str = ""
     restart_delay_seconds: float | None = None
+    restart_steps: int = 0  # RestartSteps=: so many restarts until the delay is the longest; 0: it never grows
+    restart_longest_delay_seconds: float | None = None  # RestartMaxDelaySec=
     start_timeout_seconds: float | None = None
     stop_timeout_seconds: float | None = None
     start_limit_burst: int | None = None
@@ -55,6 +57,23 @@ class UnitSettings:
     own_directories: tuple[str, ...] = ()  # RuntimeDirectory= and its like, which systemd gives to User=
     sandbox: Sandbox = field(default_factory=Sandbox)
     limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relative:
+    """Another unit, of any type, that starts a service, stops it or wants it to run."""
+
+    name: str
+    # The property of the service that names it, such as WantedBy; of BindsTo, Requires and PartOf also that of a unit
+    # between the two, whose stop stops the service.
+    relation: str
+    active_state: str
+    sub_state: str
+    job: int = 0
+    state_change_monotonic: float | None = None
+    active_enter_monotonic: float | None = None
+    inactive_enter_monotonic: float | None = None
+    asked_to_end: bool | None = None  # a job was there when it last went down; None while it is up, or if not seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +102,16 @@ class Unit:
     inactive_enter_monotonic: float | None = None
     active_exit_monotonic: float | None = None
     condition_monotonic: float | None = None
+    condition_met: bool | None = (
+        None  # at the last start attempt: where it is not, systemd skips that; None: no attempt
+    )
     exec_main_start_monotonic: float | None = None
     exec_main_exit_monotonic: float | None = None
     # Of RestartMode=direct alone, whose further attempts leave the times above as they are (see derive/activation):
     first_process_monotonic: float | None = None  # start of the first process of this start attempt
     begun_after_monotonic: float | None = None  # between the attempt before and this one; as its begin was seen
     settings: UnitSettings | None = None  # None while systemd has not loaded the unit
+    relatives: tuple[Relative, ...] = field(default=(), compare=False)  # as far as they are known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,8 @@ def end_line(step: Ended) -> str:
             fields.append(("exec_main_status", str(end.exec_main_status)))
         if end.asked is not None:
             fields.append(("asked", "yes" if end.asked else "no"))
+        if end.ended_with:
+            fields.append(("ended_with", end.ended_with))
         fields.append(("after", f"{end.seconds:.1f}s"))
     return f"end {_pairs([*fields, _run(start)])}"
 
@@ -45,6 +47,8 @@ def _attempt(unit: UnitId, start: Start) -> list[tuple[str, str]]:
     fields = [("unit", name)]
     if start.trigger is not None:
         fields += [("attempt", str(start.attempt)), ("trigger", start.trigger)]
+    if start.started_by:
+        fields.append(("started_by", start.started_by))
     return fields
 
 

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterator
 
 from llmhost.decide.doctor.finding import Case, Finding, Severity, guard_drop_in
+from llmhost.derive.start_limit import delays_of_a_window_seconds, restart_delay_seconds
 from llmhost.model.engine_options import given_options
 from llmhost.model.history.unit_history import Trigger, Verdict
 from llmhost.model.reading import Ok
@@ -52,6 +53,7 @@ def start_limit(case: Case) -> Iterator[Finding]:
         settings.start_limit_interval_seconds,
         settings.restart_delay_seconds,
     )
+    longest = 0.0 if delay is None else restart_delay_seconds(settings, settings.restart_steps + 1)
     runs = _failed_runs(case)
     if not burst or not interval:
         what = "has no start limit: while it fails, systemd restarts it for ever"
@@ -63,15 +65,17 @@ def start_limit(case: Case) -> Iterator[Finding]:
             why = "RestartSec=infinity"
         else:
             shortest = f" and its shortest failed run {_seconds(min(runs))}" if runs else ""
-            least = burst * (delay + (min(runs) if runs else 0.0))
+            delays = delays_of_a_window_seconds(settings, burst, case.facts.unit.nrestarts or 0)
+            least = delays + burst * (min(runs) if runs else 0.0)
+            grows = f" growing to {_seconds(longest)}" if longest > delay else ""
             why = (
-                f"{burst} starts within {_seconds(interval)} trip it; with RestartSec={_seconds(delay)}{shortest}, "
-                f"{burst} restarts take at least {_seconds(least)}"
+                f"{burst} starts within {_seconds(interval)} trip it; with RestartSec={_seconds(delay)}{grows}"
+                f"{shortest}, {burst} restarts take at least {_seconds(least)}"
             )
     run = (
         statistics.median(runs) if runs else _ASSUMED_RUN_SECONDS
     )  # not the mean: a run that served for days says nothing
-    needed = ADVISED_BURST * (max(delay or 0.0, _advised_delay(case)) + run) * _ROOM
+    needed = ADVISED_BURST * (max(longest, _advised_delay(case)) + run) * _ROOM
     hours = _rounded(max(needed, ADVISED_INTERVAL_SECONDS), 3600) // 3600
     yield case.finding(
         "start-limit",

@@ -12,12 +12,14 @@ from llmhost.derive.history.starts import (
     with_new_start,
     with_nrestarts,
 )
+from llmhost.derive.relatives import ended_with
 from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import UNWATCHED, End, Start, UnitHistory, Verdict
 from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
 
 _RELOADING = frozenset({"reloading", "refreshing"})
+_RUNS_AT_TIMES = (".timer", ".path", ".socket")  # what they start may end when it has done its work
 _BEFORE_MAIN = frozenset({"dead", "condition", "start-pre", "failed"})
 
 
@@ -159,13 +161,21 @@ def _with_job(start: Start, event: UnitEvent, state_before: str) -> Start:
     if unit.job in (0, start.start_job):
         return start
     if not is_up(unit):
-        return replace(start, asked_to_end=start.asked_to_end or unit.job == start.other_job)
+        return _asked(start, unit) if unit.job == start.other_job else start
     if unit.active_state == "deactivating":
         begins = event.gap or state_before != "deactivating"
-        return replace(start, asked_to_end=start.asked_to_end or begins)
+        return _asked(start, unit) if begins else start
     if unit.active_state in _RELOADING and state_before not in _RELOADING:
         return replace(start, start_job=unit.job, other_job=0)
     return replace(start, other_job=unit.job)
+
+
+def _asked(start: Start, unit: Unit) -> Start:
+    """Note a job that asks for the end: a person's, unless systemd has made it as another unit ended by itself."""
+    if start.asked_to_end or start.ended_with:
+        return start
+    other = ended_with(unit, start.began_monotonic)
+    return replace(start, asked_to_end=not other, ended_with=other, other_job=unit.job)
 
 
 def _is_stopped(history: UnitHistory, unit: Unit) -> bool:
@@ -209,6 +219,7 @@ def _ended(
             result=result,
             exec_main_status=unit.exec_main_status if result and not never_started else None,
             asked=asked,
+            ended_with=start.ended_with,
             seconds=max(0.0, ended_monotonic - start.began_monotonic),
         ),
     )
@@ -218,13 +229,15 @@ def _ended(
     if result not in ("", "success"):
         failures = {**history.failures_total, result: history.failures_total.get(result, 0) + 1}
         history = replace(history, failures_total=failures, last_failure_at=at)
-    elif result and asked is False and not never_started and _is_to_stay(unit):
+    elif result and asked is False and not never_started and _is_to_stay(unit, start):
         history = replace(history, unexpected_stops_total=history.unexpected_stops_total + 1)
     return history, (Ended(unit=unit, start=start),)
 
 
-def _is_to_stay(unit: Unit) -> bool:
-    """Say whether the end of such a service is unexpected: not with Type=oneshot, which is there to end."""
+def _is_to_stay(unit: Unit, start: Start) -> bool:
+    """Say whether an end is unexpected: not with Type=oneshot, which is there to end, or after a timer's start."""
+    if start.started_by.endswith(_RUNS_AT_TIMES):
+        return False
     return unit.settings is not None and unit.settings.service_type not in ("", "oneshot")
 
 

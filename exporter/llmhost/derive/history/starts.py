@@ -1,4 +1,4 @@
-"""Starts in a unit's history: when one began, whether it was automatic, and how many there were that nobody observed.
+"""Starts in a unit's history: when one began, what caused it, and how many there were that nobody observed.
 
 A start is a change of InvocationID, whatever caused it: systemd makes a new one for each attempt
 (src/core/unit.c: unit_acquire_invocation_id). NRestarts tells automatic starts from others, and how many were missed.
@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from llmhost.derive.activation import activation_began, is_up, restart_is_queued, waits_to_restart
 from llmhost.derive.history.changes import with_counted, with_started
+from llmhost.derive.relatives import started_by
 from llmhost.model.history.unit_history import Start, Trigger, UnitHistory, Verdict
 from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
@@ -32,13 +33,14 @@ def with_new_start(history: UnitHistory, event: UnitEvent) -> UnitHistory:
             automatic, count = started, max(1, started)
         else:
             count = max(1, automatic)
-    trigger = Trigger.AUTO if automatic else Trigger.MANUAL
+    began = began_monotonic(unit, event)
+    by = "" if automatic else _started_by(history, unit, began)
+    trigger = Trigger.AUTO if automatic else Trigger.UNIT if by else Trigger.MANUAL
     missed_automatic = min(count - 1, automatic - 1 if automatic else 0)
     if missed_automatic:
         history = with_counted(history, Trigger.AUTO, Verdict.UNKNOWN, missed_automatic)
     if count - 1 - missed_automatic:
         history = with_counted(history, Trigger.MANUAL, Verdict.UNKNOWN, count - 1 - missed_automatic)
-    began = began_monotonic(unit, event)
     start = Start(
         invocation_id=unit.invocation_id,
         trigger=trigger,
@@ -48,6 +50,7 @@ def with_new_start(history: UnitHistory, event: UnitEvent) -> UnitHistory:
         seen_in_state_before=not event.gap and not is_up(unit),
         state_before_monotonic=unit.state_change_monotonic,
         start_job=start_job(event),
+        started_by=by,
     )
     return replace(
         with_started(history, start),
@@ -57,6 +60,18 @@ def with_new_start(history: UnitHistory, event: UnitEvent) -> UnitHistory:
         last_start_at=start.at,
         stopped=False,
     )
+
+
+def _started_by(history: UnitHistory, unit: Unit, began_monotonic: float) -> str:
+    """Name the unit for which systemd has made this start; "" where there is none."""
+    last = history.latest if history.invocation_id else None  # else of an earlier boot
+    if last is not None and last.end is not None and last.end.ended_with and unit.job and unit.job == last.other_job:
+        return last.end.ended_with  # the other half of the same restart
+    ends = [unit.inactive_enter_monotonic]
+    if last is not None and last.end is not None:
+        ends.append(last.began_monotonic + last.end.seconds)
+    ended = max((end for end in ends if end is not None and end <= began_monotonic), default=0.0)
+    return started_by(unit, after_monotonic=ended, by_monotonic=began_monotonic)
 
 
 def start_job(event: UnitEvent) -> int:

@@ -18,8 +18,8 @@ UNIT_SUB_STATE = of_unit("sub_state", "SubState as in systemd, value 1.", "state
 UNIT_RESULT = of_unit("result", "Result of the last run as in systemd, value 1.", "result", mode=Mode.CURRENT)
 UNIT_WANTED = of_unit(
     "wanted",
-    "1: the unit should run: up, failing, waiting to restart, or enabled and not stopped by an operator. "
-    "0: stopped on purpose, or not enabled.",
+    "1: the unit should run: up, failing, waiting to restart, or wanted by others or enabled, and not stopped by an "
+    "operator. 0: stopped on purpose, skipped for a condition, or wanted by nothing that is up.",
 )
 UNIT_NRESTARTS = of_unit(
     "nrestarts", "NRestarts as in systemd: it can be reset, excludes manual restarts, and includes refused attempts."

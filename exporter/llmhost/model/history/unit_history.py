@@ -12,8 +12,11 @@ STARTS_KEPT = 50
 class Trigger(StrEnum):
     """The origin of a start. The values are label values."""
 
-    AUTO = "auto"  # systemd scheduled it after the run before
-    MANUAL = "manual"  # a person, a script, the boot, another unit
+    AUTO = "auto"  # systemd scheduled it after the run before, by Restart=
+    UNIT = (
+        "unit"  # systemd made it for another unit: Upholds=, OnFailure=, OnSuccess=, a timer, path or socket, a restart
+    )
+    MANUAL = "manual"  # a person, a script, the boot, the start of another unit
 
 
 class Verdict(StrEnum):
@@ -48,6 +51,7 @@ class End:
     exec_main_status: int | None
     asked: bool | None  # a job of systemd's asked for it; None where the unit was not watched
     seconds: float  # from the start of the attempt
+    ended_with: str = ""  # the unit with whose end or restart systemd stopped this one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +79,10 @@ class Start:
     start_job: int = (
         0  # systemd's job that led to the state it is in, and asks for no end: of the start, or of a reload
     )
-    other_job: int = 0  # another one that was seen with it while it was up
+    other_job: int = 0  # another one that was seen with it while it was up, or as it began to end
     asked_to_end: bool = False  # such a job was there as it began to end
+    started_by: str = ""  # of trigger `unit`: that unit
+    ended_with: str = ""  # as End has it, from when it began to end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

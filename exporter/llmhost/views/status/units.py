@@ -116,7 +116,7 @@ def _history(record: UnitHistory, view: HostView) -> Iterator[tuple[str, Style]]
 
 def start_lines(name: str, start: Start, view: HostView) -> Iterator[tuple[str, Style]]:
     when = f"{name} {span(view.snapshot.at - start.at)} ago"
-    who = "" if start.trigger is None else f", {start.trigger}"
+    who = "" if start.trigger is None else f", {start.trigger}" if not start.started_by else f", for {start.started_by}"
     if start.verdict is None:
         yield f"{when}{who}: not judged", Style.PLAIN
         return

@@ -24,6 +24,8 @@ def parse_settings(properties: TypedProperties) -> UnitSettings:
         restart_mode=properties.text("RestartMode"),
         kill_mode=properties.text("KillMode"),
         restart_delay_seconds=properties.span_seconds("RestartUSec"),
+        restart_steps=properties.number("RestartSteps") or 0,
+        restart_longest_delay_seconds=properties.span_seconds("RestartMaxDelayUSec"),
         start_timeout_seconds=properties.span_seconds("TimeoutStartUSec"),
         stop_timeout_seconds=properties.span_seconds("TimeoutStopUSec"),
         start_limit_burst=properties.number("StartLimitBurst"),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from llmhost.model.ids import UnitId
 from llmhost.model.unit import Unit, UnitSettings
+from llmhost.sources.systemd.properties.relations import RELATIONS
 from llmhost.sources.systemd.properties.settings import SETTINGS, parse_settings
 from llmhost.sources.systemd.properties.typed_properties import Properties, TypedProperties
 
@@ -20,6 +21,7 @@ SIGNALLED = frozenset(
         "InactiveEnterTimestampMonotonic",
         "ActiveExitTimestampMonotonic",
         "ConditionTimestampMonotonic",
+        "ConditionResult",
         "Result",
         "NRestarts",
         "MainPID",
@@ -31,7 +33,7 @@ SIGNALLED = frozenset(
         "ExecMainExitTimestampMonotonic",
     }
 )
-USED = SIGNALLED | SETTINGS | {"Id", "LoadState", "UnitFileState", "Transient", "ExecCondition"}
+USED = SIGNALLED | SETTINGS | RELATIONS | {"Id", "LoadState", "UnitFileState", "Transient", "ExecCondition"}
 _DIRECT = "direct"
 
 
@@ -84,6 +86,7 @@ def _parsed(typed: TypedProperties, properties: Properties, settings: UnitSettin
     for name, value in required.items():
         if not value:
             raise UnreadableUnitError(f"{properties.get('Id', 'a unit')} has no readable {name}")
+    condition_monotonic = typed.point_seconds("ConditionTimestampMonotonic")
     unit = Unit(
         id=UnitId(required["Id"]),
         load_state=required["LoadState"],
@@ -104,7 +107,8 @@ def _parsed(typed: TypedProperties, properties: Properties, settings: UnitSettin
         inactive_exit_monotonic=typed.point_seconds("InactiveExitTimestampMonotonic"),
         inactive_enter_monotonic=typed.point_seconds("InactiveEnterTimestampMonotonic"),
         active_exit_monotonic=typed.point_seconds("ActiveExitTimestampMonotonic"),
-        condition_monotonic=typed.point_seconds("ConditionTimestampMonotonic"),
+        condition_monotonic=condition_monotonic,
+        condition_met=None if condition_monotonic is None else typed.flag("ConditionResult"),
         exec_main_start_monotonic=typed.point_seconds("ExecMainStartTimestampMonotonic"),
         exec_main_exit_monotonic=typed.point_seconds("ExecMainExitTimestampMonotonic"),
         settings=settings,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from llmhost.model.unit import Unit, UnitSettings
+from llmhost.sources.systemd.properties.relations import Relation, relations_of
 from llmhost.sources.systemd.properties.typed_properties import Properties, TypedProperties
 from llmhost.sources.systemd.properties.unit import (
     SIGNALLED,
@@ -62,6 +63,10 @@ class LoadedUnit:
     @property
     def has_run(self) -> bool:
         return bool(self._properties.get("InvocationID"))
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        return relations_of(self._properties)
 
     @property
     def parsed(self) -> Unit | None:

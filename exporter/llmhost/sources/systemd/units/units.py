@@ -5,14 +5,12 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from llmhost.model.unit import Unit, UnitsReport
 from llmhost.runtime.log_throttle import OnceLog
-from llmhost.sources.systemd.bus.connection import BusClosedError, CallFailedError, CallTimeoutError
+from llmhost.sources.systemd.bus.connection import CallFailedError
 from llmhost.sources.systemd.bus.message import Received
 from llmhost.sources.systemd.calls import CALLEE_DISCONNECTED, PROPERTIES, Systemd
 from llmhost.sources.systemd.names import is_service
@@ -20,6 +18,7 @@ from llmhost.sources.systemd.properties.unit import UnreadableUnitError, unloade
 from llmhost.sources.systemd.units.discovery import Discovery
 from llmhost.sources.systemd.units.match_rules import MatchRules
 from llmhost.sources.systemd.units.reading import list_units, read_unit
+from llmhost.sources.systemd.units.surroundings import Surroundings
 from llmhost.sources.systemd.units.waiting import Changed, Requests, all_served
 from llmhost.sources.systemd.units.watched_unit import OnChange, WatchedUnit
 from llmhost.sources.systemd.units.watchlist import Watchlist
@@ -57,6 +56,7 @@ class Units:
         self._root = root
         self._clock = clock
         self._rules = MatchRules(systemd.bus)
+        self._surroundings = Surroundings(systemd, self._spawn, lambda name: name in self._by_name)
         self._discovery = Discovery(systemd, is_engine_command, found=self._discovered, progressed=changed.notify)
         self._by_name: dict[str, WatchedUnit] = {}
         self._by_path: dict[str, WatchedUnit] = {}
@@ -74,8 +74,6 @@ class Units:
         self._syncs = Requests()
         self._version = ""
         self._boot_times: tuple[tuple[float, float], ...] = ()
-        self._environment: tuple[tuple[str, str], ...] | None = None  # systemd's own, for all services
-        self._environments = Requests()
         self._warn = OnceLog(log).warning  # each text once for a run of systemd
 
     async def run(self) -> None:
@@ -84,7 +82,7 @@ class Units:
             self._version = await self.systemd.version()
             with contextlib.suppress(CallFailedError):  # one without these properties
                 self._boot_times = await self.systemd.boot_times()
-            await self._read_environment()
+            await self._surroundings.read_environment()
             self._spawn(self._discovery.run())
             self._running = True  # what came before is in the reads that follow
             self.resync()
@@ -103,31 +101,9 @@ class Units:
         units_read = all_served(unit.reads for unit in self._by_name.values())
         return lambda: not self._reloading and self._syncs.served >= syncs and units_read()
 
-    async def _read_environment(self) -> None:
-        """Read what no signal tells of. A systemd that does not answer is told of by what else it is asked."""
-        with suppress(CallFailedError, CallTimeoutError, BusClosedError):
-            self._environment = await self.systemd.environment()
-
-    def _refresh_environment(self) -> None:
-        """Read it again after what may come with a change of it: a reload, a start of a watched unit."""
-        if self._environments.make():
-            self._spawn(self._read_environment_until_served())
-
-    async def _read_environment_until_served(self) -> None:
-        while self._environments.pending:
-            made = self._environments.made
-            await asyncio.sleep(READ_SECONDS)  # a start comes with several signals
-            await self._read_environment()
-            self._environments.served = made
-
-    def _with_environment(self, unit: Unit) -> Unit:
-        if unit.settings is None or unit.settings.manager_environment == self._environment:
-            return unit
-        return replace(unit, settings=replace(unit.settings, manager_environment=self._environment))
-
     def _report_change(self, unit: Unit, gap: bool) -> None:
         if self._on_change is not None:
-            self._on_change(self._with_environment(unit), gap)
+            self._on_change(self._surroundings.completed(unit), gap)
 
     def retry(self) -> None:
         """Read again what could not be read."""
@@ -153,7 +129,7 @@ class Units:
                 unreadable.append(str(error))
                 continue
             if unit is not None:
-                units.append(self._with_environment(unit))
+                units.append(self._surroundings.completed(unit))
             elif watched.unreadable:
                 unreadable.append(f"{watched.name}: {watched.unreadable}")
             elif watched.is_missing:
@@ -176,16 +152,15 @@ class Units:
         if not self._running:
             return
         if message.interface == PROPERTIES:
-            unit = self._by_path.get(message.path)
-            if unit is not None:
-                self._on_changed(unit, message)
+            self._on_changed(message)
             return
         match message.member:
             case "Reloading":
                 (self._reloading,) = message.body()
                 if not self._reloading:
                     self._on_reload()
-                    self._refresh_environment()
+                    self._surroundings.relatives.read_again()
+                    self._surroundings.refresh()
                     self._discovery.check_all_again()
                     self.resync()
             case "UnitFilesChanged":
@@ -197,13 +172,19 @@ class Units:
             case _:
                 pass
 
-    def _on_changed(self, unit: WatchedUnit, message: Received) -> None:
-        if not unit.state.has_gap:
-            interface, properties, _ = message.body()
+    def _on_changed(self, message: Received) -> None:
+        unit, relatives = self._by_path.get(message.path), self._surroundings.relatives
+        if unit is not None and unit.state.has_gap:
+            if not unit.reads.pending:  # it could not be read
+                self.watch(unit.name)
+            unit = None
+        if unit is None and not relatives.follows(message.path):
+            return
+        interface, properties, _ = message.body()
+        relatives.changed(message.path, properties)
+        if unit is not None:
             unit.changed(interface, properties)
-            self._refresh_environment()
-        elif not unit.reads.pending:  # it could not be read
-            self.watch(unit.name)
+            self._surroundings.refresh(unit.name)
 
     def _on_loaded(self, name: str) -> None:
         if self._syncs.served and len(self._recently_loaded) < _MAX_RECENTLY_LOADED and is_service(name):
@@ -268,6 +249,7 @@ class Units:
     def resync(self, *, signals_lost: bool = False) -> None:
         """List and read everything again."""
         if signals_lost:
+            self._surroundings.relatives.signals_lost()
             for unit in self._by_path.values():
                 unit.signals_lost()
         if self._running and self._syncs.make():
@@ -345,6 +327,7 @@ class Units:
             await self._resolve(unit, name)
         elif unit.is_loaded and not unit.is_missing:
             self._watchlist.saw_loaded(name, transient=unit.is_transient)
+            await self._surroundings.relatives.learn(name, unit.relations)
 
     def _is_watched(self, unit: WatchedUnit) -> bool:
         return self._by_name.get(unit.name) is unit
@@ -388,3 +371,4 @@ class Units:
         self._missed.pop(unit.name, None)
         del self._by_path[unit.path]
         self._spawn(self._rules.unfollow(unit.path))
+        self._spawn(self._surroundings.relatives.forget(unit.name))

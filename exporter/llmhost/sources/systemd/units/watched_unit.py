@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from llmhost.model.unit import Unit
 from llmhost.sources.systemd.names import is_instance, unit_path
+from llmhost.sources.systemd.properties.relations import Relation
 from llmhost.sources.systemd.properties.typed_properties import Properties
 from llmhost.sources.systemd.properties.unit import UnreadableUnitError, unloaded_unit
 from llmhost.sources.systemd.units.life_cycle import Event, WatchedState, next_state
@@ -117,6 +118,11 @@ class WatchedUnit:
     def is_loaded(self) -> bool:
         """Known to be loaded, as of the last read or signal."""
         return isinstance(self._known, LoadedUnit)
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """What relates it to others, as of the last read."""
+        return self._known.relations if isinstance(self._known, LoadedUnit) else ()
 
     @property
     def is_unresolved_alias(self) -> bool:

@@ -1,0 +1,75 @@
+"""What systemd says of a service in other places: its own environment, and the service's relatives."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from llmhost.model.unit import Unit
+from llmhost.sources.systemd.bus.connection import BusClosedError, CallFailedError, CallTimeoutError
+from llmhost.sources.systemd.calls import Systemd
+from llmhost.sources.systemd.properties.relations import Relation, relations_of
+from llmhost.sources.systemd.properties.typed_properties import Properties
+from llmhost.sources.systemd.units.relatives import Relatives
+from llmhost.sources.systemd.units.waiting import Requests
+
+_READ_SECONDS = 0.25  # between two reads: a start comes with several signals
+
+
+class Surroundings:
+    """Read with each unit, and again after what may come with a change that no signal tells of."""
+
+    def __init__(
+        self,
+        systemd: Systemd,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        is_watched: Callable[[str], bool],
+    ) -> None:
+        self._is_watched = is_watched
+        self.relatives = Relatives(systemd)
+        self._systemd = systemd
+        self._spawn = spawn
+        self._environment: tuple[tuple[str, str], ...] | None = None  # systemd's own, for all services
+        self._requests = Requests()
+        self._signalled: dict[str, None] = {}  # units, since their relations were read
+
+    def completed(self, unit: Unit) -> Unit:
+        unit = replace(unit, relatives=self.relatives.of(unit.id.name))
+        if unit.settings is None or unit.settings.manager_environment == self._environment:
+            return unit
+        return replace(unit, settings=replace(unit.settings, manager_environment=self._environment))
+
+    async def read_environment(self) -> None:
+        """Read the environment. A systemd that does not answer is told of by what else it is asked."""
+        with suppress(CallFailedError, CallTimeoutError, BusClosedError):
+            self._environment = await self._systemd.environment()
+
+    def refresh(self, unit: str = "") -> None:
+        """Read the environment again after a reload or a signal of a watched unit, and that unit's relations."""
+        if unit:
+            self._signalled[unit] = None
+        if self._requests.make():
+            self._spawn(self._refresh_until_served())
+
+    async def _refresh_until_served(self) -> None:
+        while self._requests.pending:
+            made = self._requests.made
+            await asyncio.sleep(_READ_SECONDS)
+            await self.read_environment()
+            signalled, self._signalled = self._signalled, {}
+            for unit in filter(self._is_watched, signalled):
+                with suppress(CallFailedError, CallTimeoutError, BusClosedError):
+                    await self._learn_again(unit)
+            self._requests.served = made
+
+    async def _learn_again(self, unit: str) -> None:
+        path = await self._systemd.unit_path(unit)
+        relations: list[Relation] = []
+
+        def take(properties: Properties) -> None:
+            relations.extend(relations_of(properties))
+
+        if path is not None:
+            await self._systemd.properties(path, take)
+            await self.relatives.learn(unit, relations)
