@@ -54,9 +54,11 @@ def _clean(request: CleanRequest, selected: CleanupRequest, reader: HostReader, 
     _require_known(request, view)
     first = plan(view, selected, _context(sources, view))
     wait_seconds = seconds_to_wait(first, view.policy)
-    if not request.apply:
-        _show_plan(request, first, wait_seconds)
-        return _status_of(first)
+    if not request.apply or reader.config_fault:
+        _show_plan(request, first, wait_seconds, reader.config_fault)
+        if request.apply:
+            complain("--apply removes nothing while the config has a mistake: grace times and kinds may be other ones")
+        return Exit.WRONG_USE if request.apply else _status_of(first)
     if not first.steps and not first.waiting:
         _show_report(request, CleanupReport(plan=first))
         return _status_of(first)
@@ -105,11 +107,12 @@ def _status_of(plan: Plan) -> Exit:
     return Exit.CANNOT_TELL if plan.waiting or plan.unknowns else Exit.GOOD
 
 
-def _show_plan(request: CleanRequest, plan: Plan, wait_seconds: float) -> None:
+def _show_plan(request: CleanRequest, plan: Plan, wait_seconds: float, config_fault: str) -> None:
     if request.json:
         write_answer(clean_json(plan))
     else:
-        write_answer(plan_text(plan, wait_seconds, width=terminal.width(), colour=terminal.wants_colour()))
+        text = plan_text(plan, wait_seconds, width=terminal.width(), colour=terminal.wants_colour())
+        write_answer(terminal.first_line(config_fault) + text)
 
 
 def _show_report(request: CleanRequest, report: CleanupReport) -> None:

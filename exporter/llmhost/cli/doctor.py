@@ -38,10 +38,11 @@ def run(request: DoctorRequest) -> Exit:
     if request.json:
         write_answer(doctor_json(findings, unknowns))
     else:
-        write_answer(doctor_text(findings, unknowns, width=terminal.width(), colour=terminal.wants_colour()))
+        text = doctor_text(findings, unknowns, width=terminal.width(), colour=terminal.wants_colour())
+        write_answer(terminal.first_line(view.config_fault) + text)
     if any(finding.severity is not Severity.NOTE for finding in findings):
         return Exit.FINDINGS
-    return Exit.GOOD if isinstance(view.snapshot.units, Ok) else Exit.CANNOT_TELL
+    return Exit.GOOD if isinstance(view.snapshot.units, Ok) and not view.config_fault else Exit.CANNOT_TELL
 
 
 def _exposed(view: HostView) -> dict[UnitId, tuple[str, ...]]:

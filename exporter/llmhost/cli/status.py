@@ -39,7 +39,8 @@ def _shown(reader: HostReader, *, as_json: bool, redrawn: bool) -> tuple[str, Ex
     health = health_of(view)
     if as_json:
         return status_json(view, health), _CODES[health.level]
-    return status_text(view, health, width=terminal.width(), colour=terminal.wants_colour()), _CODES[health.level]
+    text = status_text(view, health, width=terminal.width(), colour=terminal.wants_colour())
+    return terminal.first_line(view.config_fault) + text, _CODES[health.level]
 
 
 def _watch(reader: HostReader) -> Exit:

@@ -22,7 +22,8 @@ def status_text(view: HostView, health: Health, *, width: int = WIDTH, colour: b
 
 def _lines(view: HostView, health: Health, width: int) -> Iterator[Line]:
     headline, style = HEADLINES[health.level]
-    yield ((headline, style),)
+    limit = ", as far as this user can see" if health.level is Level.HEALTHY and health.is_limited else ""
+    yield ((f"{headline}{limit}", style),)
     for finding in health.findings:
         first = (("  ! ", Style.BAD),)
         yield from folded(f"{finding.subject}: {finding.what}", width=width, first=first, indent="    ")

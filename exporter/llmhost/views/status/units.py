@@ -29,12 +29,22 @@ def unit_lines(view: HostView, width: int) -> Iterator[Line]:
     if not isinstance(view.facts.units, Ok):
         return
     yield (("UNITS", Style.HEADING),)
+    if view.history_fault and view.facts.units.value:
+        yield (("  without past starts and failures: the history cannot be read", Style.DOUBT),)
     if not view.facts.units.value:
-        yield plain("  none is watched")
+        yield from folded(why_none(view), width=width, first=plain("  "), indent="  ")
     for unit in view.facts.units.value:
         yield _state(unit, view, width)
         for text, style in details_of(unit, view):
             yield from folded(text, width=width, first=plain(_INDENT), indent=_INDENT + "  ", style=style)
+
+
+def why_none(view: HostView) -> str:
+    """Say what was looked for where no unit is watched: one that is down, and of another name, is not seen."""
+    config = view.units_config
+    named = f"no service is named {', '.join(config.patterns)}" if config.patterns else "units.patterns is empty"
+    found = ", and none runs a known engine or holds GPU memory" if config.discover else ""
+    return f"none is watched: {named}{found}; name yours under units.patterns in {view.config_file}"
 
 
 def _state(facts: UnitFacts, view: HostView, width: int) -> Line:
