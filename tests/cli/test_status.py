@@ -131,39 +131,6 @@ def test_the_incident_is_not_healthy_and_the_record_of_it_is_left_as_it_is(tmp_p
         assert {path.name: path.read_bytes() for path in (tmp_path / "state").iterdir()} == before
 
 
-TYPO = "\nunit:\n  patterns: [x]\n"
-MISTAKE = '{}:{}: unit: unknown key; did you mean "units"?'
-
-
-def test_a_mistake_in_the_config_is_told_first_and_all_is_shown_by_the_defaults(tmp_path: Path) -> None:
-    with host("incident", tmp_path) as (options, env):
-        good = llmhost("status", *options, env=env).stdout
-        config = tmp_path / "llmhost.yml"
-        config.write_text(TYPO)
-        mistake = MISTAKE.format(config, 2)
-        first = f"warning: {mistake}: all that follows goes by the defaults"
-        status, doctor = (llmhost(command, *options, env=env) for command in ("status", "doctor"))
-        assert (status.returncode, status.stderr, doctor.returncode, doctor.stderr) == (1, "", 1, "")
-        assert [done.stdout.splitlines()[0] for done in (status, doctor)] == [first, first]
-        assert status.stdout.split("\n", 1)[1].startswith(good.split("\nCANNOT BE SEEN")[0])
-        assert "2 errors, 1 warning" in doctor.stdout
-        unseen = json.loads(llmhost("status", "--json", *options, env=env).stdout)["cannot_be_seen"]
-        assert {"subject": "config", "cause": "unreadable", "detail": mistake, "matters": True} in unseen
-        assert (
-            f"what the config says: {mistake}"
-            in json.loads(llmhost("doctor", "--json", *options, env=env).stdout)["not_checked"]
-        )
-    with host("engine-of-each-kind", tmp_path / "other") as (options, env):
-        (tmp_path / "other/llmhost.yml").write_text(TYPO)
-        done = llmhost("status", *options, env=env)
-        assert (done.returncode, done.stdout.splitlines()[1]) == (3, "cannot tell whether all is well")
-        with terminal("status", *options, env=env, columns=40) as narrow:
-            narrow.rest()
-        lines = re.sub(r"\x1b\[[0-9;]*m", "", narrow.shown).splitlines()
-        assert lines[0].startswith("warning: ")
-        assert max(map(len, lines)) <= 40
-
-
 def test_a_healthy_host_is_0_with_what_its_engines_do(tmp_path: Path) -> None:
     with host("engine-of-each-kind", tmp_path) as (options, env):
         done = llmhost("status", *options, env=env)
