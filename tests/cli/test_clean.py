@@ -215,6 +215,18 @@ def test_it_ends_an_orphaned_tree_and_lets_its_tracker_clean_up(here: World, tmp
         assert not core.segment.exists()  # the tracker's last act
 
 
+def test_with_a_mistake_in_the_config_it_shows_the_plan_and_removes_nothing(here: World) -> None:
+    (here.directory / "llmhost.yml").write_text("host: {pid_namespace: trust}\npolicy: {orphan_grase: 1h}\n")
+    mistake = f'{here.directory}/llmhost.yml:2: policy.orphan_grase: unknown key; did you mean "orphan_grace"?'
+    dry, done = here.clean(), here.clean("--apply")
+    first = f"warning: {mistake}: all that follows goes by the defaults"
+    assert [run.stdout.splitlines()[0] for run in (dry, done)] == [first, first]
+    assert (dry.returncode, done.returncode, dry.stdout, dry.stderr) == (3, 2, done.stdout, "")
+    assert done.stderr.startswith("llmhost: --apply removes nothing while the config has a mistake")
+    untold = json.loads(here.clean("--json", "--apply").stdout)
+    assert untold["applied"] is False
+
+
 def test_ctrl_c_while_it_waits_ends_it_at_once_and_nothing_is_done(
     here: World,
     children: Children,

@@ -50,6 +50,7 @@ HOST_OPTIONS = {
         ("status", StatusRequest()),
         (f"status --json {HOST}", StatusRequest(**HOST_OPTIONS, json=True)),  # type: ignore[arg-type]
         ("status --watch", StatusRequest(watch=True)),
+        ("status a b.service", StatusRequest(units=(UnitId("a.service"), UnitId("b.service")))),
         ("doctor", DoctorRequest()),
         (
             f"doctor --json {HOST} a b.service",
@@ -114,15 +115,27 @@ NO_TIME = r'a time needs a unit \(ms, s, m, h or d\); did you mean "5s"\?'
     [
         ((), r"llmhost: error: .*COMMAND"),
         (("sevre",), r"llmhost: error: .*invalid choice: 'sevre'.*serve"),
-        (("serve", "--conf", "x"), r"llmhost serve: error: unrecognized arguments: --conf x$"),
+        (("serve", "--conf", "x"), r"llmhost serve: error: unrecognized arguments: --conf x; did you mean --config\?$"),
         (("--loud", "status"), r"llmhost status: error: unrecognized arguments: --loud$"),
-        (("guard", "--tiemout=5s"), r"llmhost guard: error: unrecognized arguments: --tiemout=5s$"),
-        (("status", "--path.sysfs", "/sys"), r"llmhost status: error: unrecognized arguments: --path.sysfs /sys$"),
+        (("guard", "--tiemout=5s"), r"guard: error: unrecognized arguments: --tiemout=5s; did you mean --timeout\?$"),
+        (
+            ("guard", "--tiemout", "5s", "--", "x", "-y"),
+            r"unrecognized arguments: --tiemout 5s; did you mean --timeout\?$",
+        ),
+        (("status", "--path.sysfs", "/sys"), r"llmhost status: error: unrecognized arguments: --path.sysfs /sys"),
+        (("status", "a", "--jsn", "b"), r"unrecognized arguments: --jsn b; did you mean --json\?$"),
+        (("clean", "--aply"), r"llmhost clean: error: unrecognized arguments: --aply; did you mean --apply\?$"),
+        (("serve", "--listen", ":1"), r"unrecognized arguments: --listen :1; did you mean --web\.listen-address\?$"),
+        (("serve", "--port=1"), r"unrecognized arguments: --port=1; did you mean --web\.listen-address\?$"),
+        (("--json", "status"), r"unrecognized arguments: --json before the command: options go behind it$"),
+        (("--versio",), r"llmhost: error: unrecognized arguments: --versio; did you mean --version\?$"),
+        (("stauts", "--json"), r"llmhost: error: invalid choice: 'stauts'; did you mean status\?$"),
+        (("frob",), r"llmhost: error: invalid choice: 'frob' \(choose from serve, check-config, status, "),
         (("serve", "--path.procfs", "/nonexistent"), r"--path\.procfs: /nonexistent is no directory"),
         (("serve", "--web.listen-address", "10061"), r"did you mean \":10061\"\?"),
         (("serve", "--web.listen-address", "127.0.0.1:99999"), r"the port is a number from 0 to 65535"),
         (("serve", "--log.level", "loud"), r"invalid choice: 'loud'"),
-        (("status", "vllm.service"), r"unrecognized arguments: vllm\.service"),
+        (("status", "vllm.timer"), r"only services can be watched; did you mean \"vllm\.service\"\?"),
         (("status", "--watch", "--json"), r"not allowed with argument"),
         (("status", "--json=yes"), r"argument --json: ignored explicit argument 'yes'"),
         (("status", "--run-dir"), r"argument --run-dir: expected one argument"),
@@ -176,14 +189,17 @@ def test_wrong_use_exits_with_2_and_names_the_mistake_last(
     assert "\x1b" not in err
 
 
-def test_an_option_that_a_command_does_not_have_is_named_beside_those_that_it_has(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_slip_is_answered_by_two_lines_and_no_arguments_by_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["status", "--wach"])
-    usage = capsys.readouterr().err
-    assert usage.startswith("usage: llmhost status ")
-    assert "--watch" in usage
+    usage, mistake = capsys.readouterr().err.splitlines()
+    assert usage == "usage: llmhost status [OPTION]... [UNIT]..."
+    assert mistake.endswith("--wach; did you mean --watch?")
+    with pytest.raises(SystemExit):
+        parse([])
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "usage: llmhost COMMAND [OPTION]..."
+    assert any(line.startswith("    status ") for line in said)
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
@@ -196,6 +212,7 @@ def test_help_fits_80_columns_and_states_the_exit_codes(
     out, err = capsys.readouterr()
     assert (ended.value.code, err) == (0, "")
     assert max(len(line) for line in out.splitlines()) <= 80
+    assert "--path." not in out.partition("\nwhere to read")[0]  # apart, at the end
     assert ("exit status: 0 " in out) == (command not in {"", "serve", "check-config"})
     if not command:
         assert re.findall(r"^    ([a-z-]+)", out, re.MULTILINE) == list(COMMANDS)

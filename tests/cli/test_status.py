@@ -43,7 +43,7 @@ def host(name: str, directory: Path) -> Iterator[tuple[list[str], dict[str, str]
     """Stand a written host up; gives the options and the environment that lead a command to it."""
     written = read(name)
     state = directory / "state"
-    state.mkdir()
+    state.mkdir(parents=True)
     store = HistoryFile(state)
     store.save(history_of(written.first.get("history", {})), durable=False)
     store.close()

@@ -88,6 +88,19 @@ def test_more_gpus_than_the_host_has_are_no_fault_of_it(guards: Guards, tmp_path
     assert re.search(r"47\.5 GiB or more free on GPUs 0, 1", lines[0]), lines
 
 
+@pytest.mark.parametrize("options", [(), ("--need-free", "0.9"), ("--reap",)])
+def test_in_no_service_and_with_none_named_it_says_what_to_name(guards: Guards, options: tuple[str, ...]) -> None:
+    guards.nvml.write(HELD)
+    process = guards.start(*options)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (2, "")
+    (line,) = err.splitlines()
+    assert line.startswith("llmhost: this is in no service")
+    assert line.endswith("give --gpus LIST, or the command to start: -- COMMAND")
+    # of systemd's, wherever it is by now
+    assert guards.run("--max-used", "1GiB", "--timeout", "0s", *options, INVOCATION_ID="1" * 32)[0] != 2
+
+
 def test_a_gpu_that_stays_held_is_1_with_holder_and_next_step(guards: Guards) -> None:
     with subprocess.Popen(["sleep", "100"]) as holder:
         guards.nvml.write([*HELD, f"proc 0 {holder.pid} mem=80G"])

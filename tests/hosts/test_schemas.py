@@ -34,7 +34,7 @@ def test_what_is_printed_of_a_written_host_is_as_described(name: str, tmp_path: 
     with looked_at(read(name), tmp_path) as observed:
         view = view_of(observed)
     for kind, text in (
-        ("status", status_json(view, health_of(view))),
+        ("status", status_json(view, health_of(view), all_starts=True)),
         ("doctor", doctor_json(diagnose(view), tuple(not_checked(view)))),
     ):
         assert list(faults(json.loads(text), SCHEMAS[kind], SCHEMAS[kind])) == []

@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.hostile_names import NAMES, view_of
 from tests.fakes.values import GIB, HOST, gpu, held, in_service, memory, process, snapshot, unit
 
-from llmhost.config.schema import Config
+from llmhost.config.schema import Config, UnitsConfig
 from llmhost.decide.health import health_of
 from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import derive
@@ -18,8 +18,10 @@ from llmhost.model.engine import EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
 from llmhost.model.history.history import History
 from llmhost.model.ids import GpuUuid, UnitId
-from llmhost.model.reading import Cause, Failed, Ok
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
+from llmhost.views.page.document import About, status_page
 from llmhost.views.page.leftovers import processes_section
+from llmhost.views.page.units import units_section
 from llmhost.views.status.as_json import status_json
 from llmhost.views.status.gpus import holder_groups
 from llmhost.views.status.text import status_text
@@ -107,6 +109,41 @@ def test_orphans_are_listed_oldest_first_in_the_text_and_on_the_page() -> None:
     view = replace(view, facts=replace(view.facts, orphans=Ok(orphans)))
     listed = re.findall(r"^    (10[123]) ", status_text(view, health_of(view)), re.MULTILINE)
     assert listed == re.findall(r"<li>(10[123]) ", processes_section(view)) == ["102", "103", "101"]
+
+
+def test_what_only_another_user_can_see_is_told_with_the_headline() -> None:
+    healthy = host_view(snapshot(gpus=[gpu()], units=[unit()], processes=[]), History(), Config())
+    denied = replace(healthy.snapshot, shm=Failed(Cause.NO_PERMISSION, "/dev/shm"))
+    switched_off = replace(healthy.snapshot, shm=NotApplicable("switched off"))
+    for view, told in (
+        (healthy, "healthy"),
+        (replace(healthy, snapshot=switched_off), "healthy"),
+        (replace(healthy, snapshot=denied), "healthy, as far as this user can see"),
+        (replace(healthy, history_fault="/s: Permission denied"), "healthy, as far as this user can see"),
+        (replace(healthy, snapshot=replace(denied, units=Failed(Cause.NO_BUS))), "cannot tell whether all is well"),
+    ):
+        assert status_text(view, health_of(view)).splitlines()[0] == told
+        page = status_page(view, health_of(view), (), About(host_name="h", version="1", age_seconds=0.0))
+        assert ("as far as the exporter's user can see" in page) == (told == "healthy, as far as this user can see")
+    assert "past starts and failures" in status_text(replace(healthy, history_fault="x"), health_of(healthy))
+
+
+@pytest.mark.parametrize(
+    ("units", "looked_for"),
+    [
+        (
+            UnitsConfig(),
+            "no service is named vllm*.service, sglang*.service, and none runs a known engine or holds GPU memory",
+        ),
+        (UnitsConfig(patterns=("qwen@*.service",), discover=False), "no service is named qwen@*.service"),
+        (UnitsConfig(patterns=(), discover=False), "units.patterns is empty"),
+    ],
+)
+def test_where_no_unit_is_watched_it_says_what_was_looked_for(units: UnitsConfig, looked_for: str) -> None:
+    told = f"none is watched: {looked_for}; name yours under units.patterns in /etc/llmhost.yml"
+    view = host_view(snapshot(gpus=[gpu()], units=[]), History(), Config(units=units), config_file="/etc/llmhost.yml")
+    assert told in " ".join(status_text(view, health_of(view)).split())
+    assert told in units_section(view)
 
 
 def test_an_unknown_that_matters_is_coloured() -> None:

@@ -10,8 +10,8 @@ from typing import Self
 from llmhost.assemble.exporter import Exporter
 from llmhost.assemble.sources import Sources
 from llmhost.collect.clock import SystemClock
-from llmhost.config.load import load
-from llmhost.config.paths import Paths
+from llmhost.config.load import load_or_defaults
+from llmhost.config.paths import DEFAULT_CONFIG, Paths
 from llmhost.derive.host_view import HostView, host_view
 from llmhost.model.reading import Ok
 from llmhost.model.snapshot import Snapshot
@@ -28,9 +28,11 @@ class HostReader:
     ) -> None:
         """Read config and history; `units` are watched beside those of the config.
 
-        Raises ConfigError, and StoreError where a directory was given that is none.
+        Where the config has a mistake, all goes by the defaults, and `config_fault` says what it is. Raises ConfigError
+        for a file that was given and cannot be read, and StoreError for a directory that was given and is none.
         """
-        config = load(config_file)
+        self._config_file = config_file or DEFAULT_CONFIG
+        config, self.config_fault = load_or_defaults(config_file)
         patterns = (*config.units.patterns, *units)
         self.config = replace(config, units=replace(config.units, patterns=patterns))
         saved = read_history(state_directory, Sources(paths=paths).boot_id)
@@ -48,6 +50,8 @@ class HostReader:
             self.config,
             before=self._before,
             history_fault=self._history_fault,
+            config_file=str(self._config_file),
+            config_fault=self.config_fault,
         )
         self._before = observation.snapshot
         return view

@@ -9,6 +9,7 @@ from llmhost.assemble.host_reader import HostReader
 from llmhost.assemble.sources import Sources
 from llmhost.cli import terminal
 from llmhost.cli.exits import Exit
+from llmhost.cli.named_units import NoSuchUnitError, require_units
 from llmhost.cli.output import complain, write_answer
 from llmhost.cli.requests import CleanRequest
 from llmhost.config.load import ConfigError
@@ -16,6 +17,7 @@ from llmhost.decide.cleanup.context import ProcessContext
 from llmhost.decide.cleanup.plan import CLEANED, plan, seconds_to_wait, to_ask_for_use
 from llmhost.decide.cleanup.steps import CleanupReport, CleanupRequest, Plan
 from llmhost.derive.host_view import HostView
+from llmhost.model.ids import UnitId
 from llmhost.model.reading import Ok
 from llmhost.state.cleanup_lock import BusyError, cleanup_lock
 from llmhost.state.directory import StoreError
@@ -40,7 +42,7 @@ def run(request: CleanRequest) -> int:
     with reader, Interrupts() as interrupts:
         try:
             return _clean(request, selected, reader, interrupts)
-        except _WrongUseError as error:
+        except NoSuchUnitError as error:
             complain(str(error))
             return Exit.WRONG_USE
         except Interrupted as interrupted:
@@ -51,12 +53,14 @@ def run(request: CleanRequest) -> int:
 def _clean(request: CleanRequest, selected: CleanupRequest, reader: HostReader, interrupts: Interrupts) -> int:
     sources = Sources(reader.config, request.paths)
     view = reader.read()
-    _require_known(request, view)
+    require_units(view, request.units, _remembered(view))
     first = plan(view, selected, _context(sources, view))
     wait_seconds = seconds_to_wait(first, view.policy)
-    if not request.apply:
-        _show_plan(request, first, wait_seconds)
-        return _status_of(first)
+    if not request.apply or reader.config_fault:
+        _show_plan(request, first, wait_seconds, reader.config_fault)
+        if request.apply:
+            complain("--apply removes nothing while the config has a mistake: grace times and kinds may be other ones")
+        return Exit.WRONG_USE if request.apply else _status_of(first)
     if not first.steps and not first.waiting:
         _show_report(request, CleanupReport(plan=first))
         return _status_of(first)
@@ -105,11 +109,12 @@ def _status_of(plan: Plan) -> Exit:
     return Exit.CANNOT_TELL if plan.waiting or plan.unknowns else Exit.GOOD
 
 
-def _show_plan(request: CleanRequest, plan: Plan, wait_seconds: float) -> None:
+def _show_plan(request: CleanRequest, plan: Plan, wait_seconds: float, config_fault: str) -> None:
     if request.json:
         write_answer(clean_json(plan))
     else:
-        write_answer(plan_text(plan, wait_seconds, width=terminal.width(), colour=terminal.wants_colour()))
+        text = plan_text(plan, wait_seconds, width=terminal.width(), colour=terminal.wants_colour())
+        write_answer(terminal.first_line(config_fault) + text)
 
 
 def _show_report(request: CleanRequest, report: CleanupReport) -> None:
@@ -136,12 +141,7 @@ def _selection(request: CleanRequest) -> CleanupRequest:
     )
 
 
-def _require_known(request: CleanRequest, view: HostView) -> None:
-    """Refuse units that neither systemd nor the history knows; a transient unit may be in the history alone."""
-    if not isinstance(view.facts.units, Ok):
-        return
-    known = {facts.unit.id for facts in view.facts.units.value if facts.unit.load_state != "not-found"}
-    known |= {*view.history.units, *view.history.segment_units.values()}
-    known |= {run.unit for run in view.history.process_runs.values()}
-    for unit in sorted(set(request.units) - known):
-        raise _WrongUseError(f"there is no unit {unit.name}")
+def _remembered(view: HostView) -> set[UnitId]:
+    """Find the units that the history knows; a transient one may be nowhere else."""
+    runs = {run.unit for run in view.history.process_runs.values()}
+    return {*view.history.units, *view.history.segment_units.values(), *runs}

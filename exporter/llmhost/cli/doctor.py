@@ -8,6 +8,7 @@ from llmhost.assemble.host_reader import HostReader
 from llmhost.assemble.unit_settings import read_manager_environment
 from llmhost.cli import terminal
 from llmhost.cli.exits import Exit
+from llmhost.cli.named_units import NoSuchUnitError, require_units
 from llmhost.cli.output import complain, write_answer
 from llmhost.cli.requests import DoctorRequest
 from llmhost.config.load import ConfigError
@@ -27,21 +28,19 @@ def run(request: DoctorRequest) -> Exit:
     try:
         with HostReader(request.config, request.state_directory, request.paths, units=read) as reader:
             view = reader.read()
-    except (ConfigError, StoreError) as error:
+        require_units(view, units)
+    except (ConfigError, StoreError, NoSuchUnitError) as error:
         complain(str(error))
-        return Exit.WRONG_USE
-    missing = _missing(view, units)
-    if missing is not None:
-        complain(f"there is no unit {missing.name}")
         return Exit.WRONG_USE
     findings, unknowns = diagnose(view, units, _exposed(view)), tuple(_not_checked(view, units))
     if request.json:
         write_answer(doctor_json(findings, unknowns))
     else:
-        write_answer(doctor_text(findings, unknowns, width=terminal.width(), colour=terminal.wants_colour()))
+        text = doctor_text(findings, unknowns, width=terminal.width(), colour=terminal.wants_colour())
+        write_answer(terminal.first_line(view.config_fault) + text)
     if any(finding.severity is not Severity.NOTE for finding in findings):
         return Exit.FINDINGS
-    return Exit.GOOD if isinstance(view.snapshot.units, Ok) else Exit.CANNOT_TELL
+    return Exit.GOOD if isinstance(view.snapshot.units, Ok) and not view.config_fault else Exit.CANNOT_TELL
 
 
 def _exposed(view: HostView) -> dict[UnitId, tuple[str, ...]]:
@@ -61,11 +60,3 @@ def _not_checked(view: HostView, units: list[UnitId]) -> Iterator[str]:
     facts = view.facts.units.value if isinstance(view.facts.units, Ok) else ()
     if os.geteuid() != 0 and any(each.guarded for each in facts):
         yield "who may change what guards run: only root can see that"
-
-
-def _missing(view: HostView, units: list[UnitId]) -> UnitId | None:
-    """Find a unit that was asked for and that systemd does not have."""
-    if not isinstance(view.facts.units, Ok):
-        return None
-    there = {facts.unit.id for facts in view.facts.units.value if facts.unit.load_state != "not-found"}
-    return next((unit for unit in units if unit not in there), None)

@@ -7,24 +7,23 @@ also where another command is broken.
 from __future__ import annotations
 
 import argparse
-import sys
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from llmhost import __version__
 from llmhost.cli import argument_types
 from llmhost.cli.exits import Exit
 from llmhost.config.paths import DEFAULT_CONFIG, DEFAULT_STATE, Paths
 from llmhost.guard.request import GuardRequest
+from llmhost.runtime.option_parser import OptionParser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from llmhost.cli import requests
 
-    AddParser: TypeAlias = Callable[..., argparse.ArgumentParser]
+    AddParser: TypeAlias = Callable[..., OptionParser]
     CommandRequest: TypeAlias = (
         GuardRequest
         | requests.InstallRequest
@@ -52,40 +51,26 @@ _CLEAN_EXITS = (
 )
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that keeps its exit code where stderr cannot be written: argparse of Python 3.11.2 raises there."""
-
-    def error(self, message: str) -> NoReturn:
-        with suppress(OSError):
-            self.print_usage(sys.stderr)
-        self.exit(Exit.WRONG_USE, f"{self.prog}: error: {message}\n")
-
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        with suppress(OSError, AttributeError):  # it is closed, or there is none
-            sys.stderr.write(message or "")
-        raise SystemExit(int(status))
-
-
 def parse(arguments: Sequence[str]) -> CommandRequest:
     """Parse the arguments of `llmhost`. Raises SystemExit after --help, --version and wrong use, as argparse does."""
-    parser = _Parser(
+    parser = OptionParser(
         prog="llmhost",
+        usage="llmhost COMMAND [OPTION]...",
         description="Which systemd unit holds which GPU memory, and is it safe to start.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"llmhost {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    add_parser = partial(commands.add_parser, allow_abbrev=False)
+    commands = parser.add_subparsers(prog="llmhost", title="commands", metavar="COMMAND", required=True)
+    add_parser = partial(_add_parser, commands)
     if list(arguments[:1]) != ["guard"]:
         _add_commands(add_parser)
     _add_guard(add_parser)
-    for command in commands.choices.values():
-        command.set_defaults(parser=command)
+    parser.require_known(arguments, commands.choices)
     found, unknown = parser.parse_known_args(arguments)
     options = vars(found)
     command, make = options.pop("parser"), options.pop("make")
     if unknown:
-        command.error(f"unrecognized arguments: {' '.join(unknown)}")  # with the usage of that command
+        command.error_of_unknown(unknown)  # with the usage of that command
     if options.get("install") is not None and options.get("uninstall") is not None:
         command.exit(Exit.WRONG_USE, "llmhost: --install and --uninstall do not go together\n")
     if options.get("as_user") and options.get("install") is None:
@@ -93,6 +78,14 @@ def parse(arguments: Sequence[str]) -> CommandRequest:
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     request: CommandRequest = make(**values)
     return request
+
+
+def _add_parser(commands: argparse._SubParsersAction[OptionParser], name: str, **given: Any) -> OptionParser:  # noqa: ANN401
+    operands = {"guard": " [-- COMMAND]", "check-config": " [FILE]", "status": " [UNIT]...", "doctor": " [UNIT]..."}
+    usage = f"llmhost {name} [OPTION]...{operands.get(name, '')}"
+    parser = commands.add_parser(name, usage=usage, allow_abbrev=False, **given)
+    parser.set_defaults(parser=parser)
+    return parser
 
 
 def _add_guard(add_parser: AddParser) -> None:
@@ -243,7 +236,10 @@ def _add_commands(add_parser: AddParser) -> None:
         help="show GPUs, units and leftovers",
         description="Show who holds GPU memory, the state of the units, leftovers of ended runs, and what could not be "
         "read.",
-        epilog="exit status: 0 healthy, 1 findings, 2 wrong use, 3 cannot tell",
+        epilog="exit status: 0 healthy, 1 findings, 2 wrong use, 3 cannot tell; of UNIT, if any is named",
+    )
+    parser.add_argument(
+        "units", nargs="*", type=argument_types.unit_instance, metavar="UNIT", help="these alone, with all their starts"
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print JSON, with a schema_version")
@@ -362,9 +358,10 @@ def _add_paths(
         metavar="DIR",
         help=f"{run_directory_help}; default: {usual.run}",
     )
+    group = parser.add_argument_group("where to read, as node_exporter has it")
     for root in roots:
         default = getattr(usual, root)
-        parser.add_argument(
+        group.add_argument(
             f"--path.{root}",
             dest=root,
             type=argument_types.directory,

@@ -25,6 +25,7 @@ class ServeRequest(HostRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusRequest(HostRequest):
+    units: tuple[UnitId, ...] = ()  # none: the whole host
     json: bool = False
     watch: bool = False
 

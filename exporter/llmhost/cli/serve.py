@@ -82,7 +82,9 @@ class Daemon:
             watch=not request.once,
         )
         recent = RecentObservations(self._exporter.observe, self._clock)
-        self._status = StatusPages(recent, lambda: self._in_force, history_fault=saved.fault)
+        self._status = StatusPages(
+            recent, lambda: self._in_force, history_fault=saved.fault, config_file=str(request.config or DEFAULT_CONFIG)
+        )
         self._exposition = Exposition(
             observe=recent.observe,
             in_force=lambda: self._in_force,

@@ -23,10 +23,13 @@ _OURS_ALONE: Final = ("Cross-Origin-Resource-Policy", "same-origin")
 
 
 class StatusPages:
-    def __init__(self, recent: RecentObservations, in_force: Callable[[], InForce], *, history_fault: str) -> None:
+    def __init__(
+        self, recent: RecentObservations, in_force: Callable[[], InForce], *, history_fault: str, config_file: str
+    ) -> None:
         self._recent = recent
         self._in_force = in_force
         self._history_fault = history_fault
+        self._config_file = config_file
         self._host_name = platform.node()
 
     def page(self, deadline: float) -> Response:
@@ -54,5 +57,6 @@ class StatusPages:
             self._in_force().config,
             before=since.before,
             history_fault=self._history_fault,
+            config_file=self._config_file,
         )
         return view, since.age_seconds

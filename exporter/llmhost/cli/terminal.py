@@ -10,7 +10,7 @@ from types import FrameType
 from typing import NoReturn
 
 from llmhost.cli.output import write_out
-from llmhost.views.text import NARROWEST, WIDTH
+from llmhost.views.text import NARROWEST, WIDTH, Style, folded, rendered
 
 _WIDEST = 120  # lines that are longer are hard to read
 # xterm's control sequences: alternate screen and cursor off; cursor on and back; home; rest of line; rest of screen.
@@ -31,6 +31,16 @@ def wants_colour(environment: Mapping[str, str] | None = None) -> bool:
 def width() -> int:
     """Return the columns to fill: those of the terminal within reason, 80 for anything else."""
     return max(NARROWEST, min(_WIDEST, shutil.get_terminal_size().columns)) if is_terminal() else WIDTH
+
+
+def first_line(config_fault: str) -> str:
+    """Warn, above all else, that what follows goes by the defaults; on a terminal folded to its width."""
+    if not config_fault:
+        return ""
+    text = f"{config_fault}: all that follows goes by the defaults"
+    wide = width() if is_terminal() else len(text) + NARROWEST
+    lines = folded(text, width=wide, first=(("warning: ", Style.BAD),), indent="  ")
+    return rendered(lines, width=wide, colour=wants_colour())
 
 
 @contextlib.contextmanager

@@ -27,6 +27,23 @@ class ConfigError(Exception):
         super().__init__(printable(f"{where}: {message}"))
 
 
+class UnreadableConfigError(ConfigError):
+    """There is no such file, or it cannot be read."""
+
+
+def load_or_defaults(path: Path | None) -> tuple[Config, str]:
+    """Read the config for a command that only shows; where it has a mistake, the defaults, and what the mistake is.
+
+    Raises UnreadableConfigError for a `path` that cannot be read: that is a mistake of the command line.
+    """
+    try:
+        return load(path), ""
+    except ConfigError as error:
+        if path is not None and isinstance(error, UnreadableConfigError):
+            raise
+        return Config(), str(error)
+
+
 def load(path: Path | None, *, default: Path = DEFAULT_CONFIG) -> Config:
     """Read the config in `path`; with None the one in `default`, and if there is no such file, the defaults.
 
@@ -36,13 +53,13 @@ def load(path: Path | None, *, default: Path = DEFAULT_CONFIG) -> Config:
     try:
         # To open a named pipe could take for ever; those of a shell's `<(…)` and `|` are open already.
         if file.is_fifo() and not str(file).startswith(("/dev/", "/proc/")):
-            raise ConfigError(str(file), None, "is a pipe, not a file")
+            raise UnreadableConfigError(str(file), None, "is a pipe, not a file")
         with file.open("rb") as opened:
             data = opened.read(LARGEST_FILE_BYTES + 1)
     except OSError as error:
         if path is None and isinstance(error, FileNotFoundError):
             return Config()
-        raise ConfigError(str(file), None, f"cannot read it: {error.strerror or error}") from None
+        raise UnreadableConfigError(str(file), None, f"cannot read it: {error.strerror or error}") from None
     if len(data) > LARGEST_FILE_BYTES:
         raise ConfigError(str(file), None, f"larger than {LARGEST_FILE_BYTES >> 20} MiB; is this the right file?")
     # What is not UTF-8 becomes a character that YAML refuses.

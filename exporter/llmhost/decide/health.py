@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from llmhost.derive.activation import is_up, run_changed_since, waits_to_restart
 from llmhost.derive.attribution import HolderKind
@@ -19,6 +20,7 @@ from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
 from llmhost.model.unit import Unit
 from llmhost.model.wording import gib
 
+HISTORY: Final = "history"
 _NO_GPU_HERE = frozenset({Cause.NO_LIBRARY, Cause.NO_GPU})
 _BROKEN_DRIVER: Mapping[Cause, str] = {
     Cause.NO_DRIVER: "its kernel module is not loaded",
@@ -61,6 +63,11 @@ class Unknown:
 class Health:
     findings: tuple[HealthFinding, ...]
     unknowns: tuple[Unknown, ...]
+
+    @property
+    def is_limited(self) -> bool:
+        """Say whether there is more to see for another user: processes, files or the history could not be read."""
+        return any(unknown.cause == Cause.NO_PERMISSION or unknown.subject == HISTORY for unknown in self.unknowns)
 
     @property
     def level(self) -> Level:
@@ -246,8 +253,10 @@ def unknowns_of(view: HostView) -> Iterator[Unknown]:
     if isinstance(snapshot.shm, Ok) and snapshot.shm.value.unlisted:
         detail = f"{snapshot.shm.value.unlisted} files are more than are looked at"
         yield Unknown(subject="shared memory", cause=Cause.TOO_LARGE, detail=detail, matters=False)
+    if view.config_fault:  # what is watched, and expected, may be other than what the config says
+        yield Unknown(subject="config", cause="unreadable", detail=view.config_fault, matters=True)
     if view.history_fault:
-        yield Unknown(subject="history", cause="unreadable", detail=view.history_fault, matters=False)
+        yield Unknown(subject=HISTORY, cause="unreadable", detail=view.history_fault, matters=False)
     yield from _unknown_engines(view)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from llmhost.config.schema import Config, Policy
+from llmhost.config.schema import Config, Policy, UnitsConfig
 from llmhost.derive.facts import Facts, derive
 from llmhost.derive.rates import Endpoint, Rate, rates
 from llmhost.model.history.history import History
@@ -19,6 +19,9 @@ class HostView:
     gpus_expected: int | None = None  # as configured
     rates: Mapping[Endpoint, Rate] = field(default_factory=dict)
     history_fault: str = ""  # why the saved history could not be read
+    units_config: UnitsConfig = field(default_factory=UnitsConfig)
+    config_file: str = "llmhost.yml"
+    config_fault: str = ""  # what is wrong with the config, so that all goes by the defaults
 
 
 def host_view(
@@ -28,6 +31,8 @@ def host_view(
     *,
     before: Snapshot | None = None,
     history_fault: str = "",
+    config_file: str = "llmhost.yml",
+    config_fault: str = "",
     facts: Facts | None = None,
 ) -> HostView:
     """Derive the view; rates are over the time since the snapshot `before`. `facts` stand in for derived ones."""
@@ -39,4 +44,7 @@ def host_view(
         gpus_expected=config.gpus.expected,
         rates=rates(before, snapshot) if before is not None else {},
         history_fault=history_fault,
+        units_config=config.units,
+        config_file=config_file,
+        config_fault=config_fault,
     )

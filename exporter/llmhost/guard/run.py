@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 0.1  # between two tries to read what is there as a rule
 _RECORD_SECONDS = 1.0
+_SYSTEMD = Path("/run/systemd/system")  # it is there where systemd runs (sd_booted(3))
 _CLOSE_SECONDS = 0.2  # the last line is written, and systemd may be about to end this
 
 
@@ -43,10 +44,10 @@ def guarded(request: GuardRequest, sources: Sources, began: float) -> tuple[Fini
 
     Give the end, and the unit that this runs in as systemd last told of it.
     """
-    target, limit = _target(request, sources, began)
-    files = Files(request, sources, strict=not (target.is_own or is_systemds_own_process()))
     remedies = None
     try:
+        target, limit = _target(request, sources, began)
+        files = Files(request, sources, strict=not (target.is_own or is_systemds_own_process()))
         watched = (target.unit.name,) if target.unit is not None else ()
         sources.configure(guard_config(Config(), watched))
         if watched:
@@ -77,7 +78,7 @@ def guarded(request: GuardRequest, sources: Sources, began: float) -> tuple[Fini
 
 
 def _target(request: GuardRequest, sources: Sources, began: float) -> tuple[Target, WaitLimit]:
-    """Find out which unit is meant, whether this runs in it, and how long it may wait."""
+    """Find out which unit is meant, whether this runs in it, and how long it may wait. Raises WrongUseError."""
     fault = ""
     try:
         placement = _own_placement(sources)
@@ -86,6 +87,8 @@ def _target(request: GuardRequest, sources: Sources, began: float) -> tuple[Targ
     own = placement.unit if placement is not None and placement.home is Home.SERVICE else None
     if placement is not None and placement.home is Home.NONE:
         own, fault = hidden_unit(sources)
+    if own is None and not fault:
+        _require_a_name(request)
     unit, start_seconds = None, None
     may_notify = bool(os.environ.get("NOTIFY_SOCKET"))
     if request.unit:
@@ -114,6 +117,23 @@ def _target(request: GuardRequest, sources: Sources, began: float) -> tuple[Targ
         fault="" if request.unit or request.command or request.gpus else fault,
     )
     return target, limit
+
+
+def _require_a_name(request: GuardRequest) -> None:
+    """Refuse to wait for all GPUs for the sake of no start: somebody has typed this. Raises WrongUseError.
+
+    What systemd has started is no such thing, wherever it has got to since (PAMName=, su).
+    """
+    if request.unit or request.gpus or request.command or "INVOCATION_ID" in os.environ:
+        return
+    if not _SYSTEMD.exists():
+        raise WrongUseError(
+            "this is in no service, and there is no systemd here: give --gpus LIST, or the command to start: -- COMMAND"
+        )
+    raise WrongUseError(
+        "this is in no service: name it with --unit UNIT, or put the guard before it with --install UNIT; to wait for "
+        "none, give --gpus LIST, or the command to start: -- COMMAND"
+    )
 
 
 def _own_placement(sources: Sources) -> Placement:

@@ -82,6 +82,8 @@ def _trackers_last(steps: ProcessSteps) -> tuple[Ending, ...]:
 
 def _unknowns(view: HostView, request: CleanupRequest, segments: SegmentSteps) -> Iterator[str]:
     """Yield what was requested and could not be inspected."""
+    if view.config_fault:
+        yield f"what the config says: {view.config_fault}"
     if not request.kinds or not request.kinds.isdisjoint(SegmentKind):
         yield from _unknown_segments(view.snapshot.shm, segments)
     if request.kinds and request.kinds.isdisjoint(Condition):

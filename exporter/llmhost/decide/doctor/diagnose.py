@@ -81,6 +81,8 @@ def not_checked(view: HostView, units: Sequence[UnitId] = ()) -> Iterator[str]:
     ):
         if not isinstance(reading, Ok):
             yield f"{what} ({_why(reading)})"
+    if view.config_fault:
+        yield f"what the config says: {view.config_fault}"
     if view.history_fault:
         yield f"times and ends of runs: {view.history_fault}"
     elif not any(record.starts for record in view.history.units.values()):

@@ -112,9 +112,14 @@ def _health(view: HostView, health: Health) -> Markup:
         "section",
         tag("h2", headline, id="headline", class_="level"),
         tag("ul", [_finding(finding, keys) for finding in health.findings]) if health.findings else "",
+        tag("p", "as far as the exporter's user can see") if _is_limited(health) else "",
         id="health",
         class_=_LEVELS[health.level],
     )
+
+
+def _is_limited(health: Health) -> bool:
+    return health.level is Level.HEALTHY and health.is_limited
 
 
 def _keys(view: HostView) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from llmhost.model.ids import UnitId
 from llmhost.model.reading import Ok
 from llmhost.views.page.markup import Markup, identity, isolated, styled, tag
 from llmhost.views.page.starts import starts_of
-from llmhost.views.status.units import details_of, name_of, state_of
+from llmhost.views.status.units import details_of, name_of, state_of, why_none
 
 
 def unit_key(unit: UnitId) -> str:
@@ -21,7 +21,7 @@ def units_section(view: HostView) -> Markup:
     return tag(
         "section",
         tag("h2", "Units"),
-        _cards(view.facts.units.value, view) if view.facts.units.value else tag("p", "none is watched"),
+        _cards(view.facts.units.value, view) if view.facts.units.value else tag("p", isolated(why_none(view))),
         id="units",
     )
 

@@ -25,7 +25,8 @@ from llmhost.views.status.leftovers import allocated_bytes, segments_by_state
 SCHEMA_VERSION: Final = 1
 
 
-def status_json(view: HostView, health: Health) -> str:
+def status_json(view: HostView, health: Health, *, all_starts: bool = False) -> str:
+    """Write the host; with `all_starts` also each start that is kept of its units."""
     snapshot = view.snapshot
     whole = {
         "schema_version": SCHEMA_VERSION,
@@ -36,7 +37,9 @@ def status_json(view: HostView, health: Health) -> str:
         ],
         "gpus": [_gpu(gpu, view) for gpu in snapshot.nvml.value.gpus] if isinstance(snapshot.nvml, Ok) else None,
         "driver_version": snapshot.nvml.value.driver_version if isinstance(snapshot.nvml, Ok) else None,
-        "units": [_unit(unit, view) for unit in view.facts.units.value] if isinstance(view.facts.units, Ok) else None,
+        "units": [_unit(unit, view, all_starts=all_starts) for unit in view.facts.units.value]
+        if isinstance(view.facts.units, Ok)
+        else None,
         "orphans": _orphans(view),
         "trackers": _trackers(view),
         "shared_memory": _shm(view),
@@ -110,7 +113,7 @@ def _unit_id(unit: UnitId | None) -> dict[str, str | None]:
     return {"unit": None, "manager": None} if unit is None else {"unit": unit.name, "manager": unit.manager}
 
 
-def _unit(facts: UnitFacts, view: HostView) -> dict[str, Any]:
+def _unit(facts: UnitFacts, view: HostView, *, all_starts: bool) -> dict[str, Any]:
     unit = facts.unit
     record = view.history.units.get(unit.id)
     readiness = view.history.readiness.get(unit.id)
@@ -144,7 +147,7 @@ def _unit(facts: UnitFacts, view: HostView) -> dict[str, Any]:
             }
             for short in (shortages(facts.gpus, facts.needed, gpus, view.snapshot.host) if refused else ())
         ],
-        "history": None if record is None else _history(record),
+        "history": None if record is None else _history(record, all_starts=all_starts),
         "guard": _guard(unit.id, view),
         "ready_seconds": list(readiness.past_seconds) if readiness is not None else [],
         "servers": [_server(answer, view) for answer in answers if answer.unit == unit.id],
@@ -164,7 +167,7 @@ def _guard(unit: UnitId, view: HostView) -> dict[str, Any] | None:
     }
 
 
-def _history(record: UnitHistory) -> dict[str, Any]:
+def _history(record: UnitHistory, *, all_starts: bool) -> dict[str, Any]:
     starts: dict[str, dict[str, int]] = {}
     for (trigger, verdict), number in record.starts_total.items():
         starts.setdefault(trigger, {})[verdict] = number
@@ -175,6 +178,7 @@ def _history(record: UnitHistory) -> dict[str, Any]:
         "release_seconds": record.last_release_seconds,
         "last_start": None if record.latest is None else _start(record.latest),
         "last_judged_start": None if record.last_judged is None else _start(record.last_judged),
+        **({"kept_starts": [_start(start) for start in record.starts]} if all_starts else {}),
     }
 
 

@@ -16,17 +16,24 @@ HEADLINES: Mapping[Level, tuple[str, Style]] = {
 }
 
 
-def status_text(view: HostView, health: Health, *, width: int = WIDTH, colour: bool = False) -> str:
-    return rendered(_lines(view, health, width), width=width, colour=colour)
+def status_text(
+    view: HostView, health: Health, *, units_alone: bool = False, width: int = WIDTH, colour: bool = False
+) -> str:
+    """Show the host; `units_alone`: nothing but the view's units, with all their starts that are kept."""
+    return rendered(_lines(view, health, width, units_alone=units_alone), width=width, colour=colour)
 
 
-def _lines(view: HostView, health: Health, width: int) -> Iterator[Line]:
+def _lines(view: HostView, health: Health, width: int, *, units_alone: bool) -> Iterator[Line]:
     headline, style = HEADLINES[health.level]
-    yield ((headline, style),)
+    limit = ", as far as this user can see" if health.level is Level.HEALTHY and health.is_limited else ""
+    yield ((f"{headline}{limit}", style),)
     for finding in health.findings:
         first = (("  ! ", Style.BAD),)
         yield from folded(f"{finding.subject}: {finding.what}", width=width, first=first, indent="    ")
-    for section in (gpu_lines(view), unit_lines(view, width), process_lines(view, width), shm_lines(view, width)):
+    sections: tuple[Iterator[Line], ...] = (unit_lines(view, width, all_starts=units_alone),)
+    if not units_alone:
+        sections = (gpu_lines(view), *sections, process_lines(view, width), shm_lines(view, width))
+    for section in sections:
         yield from _section(section)
     yield from _section(unknown_lines(health.unknowns, width))
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 
 from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.derive.facts import UnitFacts
@@ -25,16 +26,27 @@ VERDICTS: Mapping[Verdict, Style] = {
 }
 
 
-def unit_lines(view: HostView, width: int) -> Iterator[Line]:
+def unit_lines(view: HostView, width: int, *, all_starts: bool = False) -> Iterator[Line]:
     if not isinstance(view.facts.units, Ok):
         return
     yield (("UNITS", Style.HEADING),)
+    if view.history_fault and view.facts.units.value:
+        yield (("  without past starts and failures: the history cannot be read", Style.DOUBT),)
     if not view.facts.units.value:
-        yield plain("  none is watched")
+        yield from folded(why_none(view), width=width, first=plain("  "), indent="  ")
     for unit in view.facts.units.value:
         yield _state(unit, view, width)
-        for text, style in details_of(unit, view):
+        starts = _all_starts(unit.unit, view) if all_starts else ()
+        for text, style in (*details_of(unit, view), *starts):
             yield from folded(text, width=width, first=plain(_INDENT), indent=_INDENT + "  ", style=style)
+
+
+def why_none(view: HostView) -> str:
+    """Say what was looked for where no unit is watched: one that is down, and of another name, is not seen."""
+    config = view.units_config
+    named = f"no service is named {', '.join(config.patterns)}" if config.patterns else "units.patterns is empty"
+    found = ", and none runs a known engine or holds GPU memory" if config.discover else ""
+    return f"none is watched: {named}{found}; name yours under units.patterns in {view.config_file}"
 
 
 def _state(facts: UnitFacts, view: HostView, width: int) -> Line:
@@ -112,6 +124,16 @@ def _history(record: UnitHistory, view: HostView) -> Iterator[tuple[str, Style]]
     judged = record.last_judged
     if judged is not None and judged is not record.latest and judged.in_the_way:
         yield from start_lines("last one judged", judged, view)
+
+
+def _all_starts(unit: Unit, view: HostView) -> Iterator[tuple[str, Style]]:
+    record = view.history.units.get(unit.id)
+    starts = record.starts if record is not None else ()
+    if starts:
+        yield f"{count(len(starts), 'start')} in the record, the latest first:", Style.PLAIN
+    for start in reversed(starts):
+        at = datetime.fromtimestamp(start.at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC,")
+        yield from start_lines(at, start, view)
 
 
 def start_lines(name: str, start: Start, view: HostView) -> Iterator[tuple[str, Style]]:

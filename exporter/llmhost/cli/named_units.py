@@ -1,0 +1,46 @@
+"""Units that are named on a command line: whether there are such, and the status of these alone."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from llmhost.decide.health import Health, HealthFinding
+from llmhost.derive.facts import UnitFacts
+from llmhost.derive.host_view import HostView
+from llmhost.model.ids import UnitId
+from llmhost.model.reading import Ok
+
+
+class NoSuchUnitError(Exception):
+    """str() is one line, fit for a terminal."""
+
+
+def require_units(view: HostView, units: Collection[UnitId], remembered: Collection[UnitId] = ()) -> None:
+    """Raise NoSuchUnitError for units that neither systemd has nor is `remembered`; if systemd cannot be read, none."""
+    if not isinstance(view.facts.units, Ok):
+        return
+    known = {facts.unit.id for facts in view.facts.units.value if facts.unit.load_state != "not-found"}
+    missing = sorted(set(units) - known - set(remembered))
+    if missing:
+        names = ", ".join(unit.name for unit in missing)
+        raise NoSuchUnitError(f"there is no unit {names}")
+
+
+def of_units(view: HostView, health: Health, units: Collection[UnitId]) -> tuple[HostView, Health]:
+    """Give the view with these units alone, and their health: findings of them, of their GPUs and of the driver."""
+    if not isinstance(view.facts.units, Ok):
+        return view, replace(health, findings=())
+    chosen = tuple(facts for facts in view.facts.units.value if facts.unit.id in units)
+    subjects = {*(unit.name for unit in units), *_gpus(view, chosen)}
+    return (
+        replace(view, facts=replace(view.facts, units=Ok(chosen))),
+        replace(health, findings=tuple(found for found in health.findings if _is_of(found, subjects))),
+    )
+
+
+def _is_of(finding: HealthFinding, subjects: Collection[str]) -> bool:
+    return finding.subject in subjects or finding.kind == "driver"
+
+
+def _gpus(view: HostView, units: Collection[UnitFacts]) -> set[str]:
+    used = {uuid for facts in units if isinstance(facts.gpus, Ok) for uuid in facts.gpus.value}
+    return {f"GPU {gpu.index}" for gpu in view.snapshot.gpus if gpu.uuid in used}

@@ -1,0 +1,86 @@
+"""`llmhost status UNIT…`, and what the commands show where the config has a mistake."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.cli.test_status import Standing, fixture_incident, fixture_tenants, host, llmhost, terminal
+
+assert (fixture_incident, fixture_tenants) is not None  # fixtures
+
+TYPO = "\nunit:\n  patterns: [x]\n"
+MISTAKE = '{}:{}: unit: unknown key; did you mean "units"?'
+
+
+def test_a_mistake_in_the_config_is_told_first_and_all_is_shown_by_the_defaults(tmp_path: Path) -> None:
+    with host("incident", tmp_path) as (options, env):
+        good = llmhost("status", *options, env=env).stdout
+        config = tmp_path / "llmhost.yml"
+        config.write_text(TYPO)
+        mistake = MISTAKE.format(config, 2)
+        first = f"warning: {mistake}: all that follows goes by the defaults"
+        status, doctor = (llmhost(command, *options, env=env) for command in ("status", "doctor"))
+        assert (status.returncode, status.stderr, doctor.returncode, doctor.stderr) == (1, "", 1, "")
+        assert [done.stdout.splitlines()[0] for done in (status, doctor)] == [first, first]
+        assert status.stdout.split("\n", 1)[1].startswith(good.split("\nCANNOT BE SEEN")[0])
+        assert "2 errors, 1 warning" in doctor.stdout
+        unseen = json.loads(llmhost("status", "--json", *options, env=env).stdout)["cannot_be_seen"]
+        assert {"subject": "config", "cause": "unreadable", "detail": mistake, "matters": True} in unseen
+        assert (
+            f"what the config says: {mistake}"
+            in json.loads(llmhost("doctor", "--json", *options, env=env).stdout)["not_checked"]
+        )
+    with host("engine-of-each-kind", tmp_path / "other") as (options, env):
+        (tmp_path / "other/llmhost.yml").write_text(TYPO)
+        done = llmhost("status", *options, env=env)
+        assert (done.returncode, done.stdout.splitlines()[1]) == (3, "cannot tell whether all is well")
+        with terminal("status", *options, env=env, columns=40) as narrow:
+            narrow.rest()
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", narrow.shown).splitlines()
+        assert lines[0].startswith("warning: ")
+        assert max(map(len, lines)) <= 40
+
+
+def test_a_unit_that_is_named_is_shown_alone_with_all_its_starts(incident: Standing) -> None:
+    options, env = incident
+    done = llmhost("status", "vllm-744b", *options, env=env)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert not re.search("^(GPUS|PROCESSES|SHARED MEMORY)", done.stdout, re.MULTILINE)
+    findings = [line for line in done.stdout.splitlines() if line.startswith("  ! ")]
+    assert findings
+    assert all("vllm-744b.service" in line for line in findings)
+    (record,) = [line for line in done.stdout.splitlines() if "in the record" in line]
+    kept = int(record.split()[0])
+    listed = re.findall(r"^    (20\d\d-\d\d-\d\d \d\d:\d\d:\d\d) UTC, ", done.stdout, re.MULTILINE)
+    assert len(listed) == kept
+    assert listed == sorted(listed, reverse=True)
+    document = json.loads(llmhost("status", "vllm-744b.service", "--json", *options, env=env).stdout)
+    (unit,) = document["units"]
+    assert len(unit["history"]["kept_starts"]) == kept
+    assert {finding["subject"] for finding in document["findings"]} == {"vllm-744b.service"}
+
+
+def test_the_exit_status_is_that_of_the_units_that_are_named(tenants: Standing) -> None:
+    options, env = tenants
+    whole = llmhost("status", *options, env=env)
+    alone = llmhost("status", "vllm@a", *options, env=env)
+    assert (whole.returncode, alone.returncode) == (1, 0)
+    assert alone.stdout.splitlines()[0] == "healthy"
+    assert "Qwen" not in alone.stdout
+    both = llmhost("status", r"vllm@Qwen-Qwen3\x2d8B", "vllm@a.service", *options, env=env).stdout
+    assert re.findall(r"^  (vllm@\S+)", both, re.MULTILINE) == [r"vllm@Qwen-Qwen3\x2d8B.service", "vllm@a.service"]
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("nope", "llmhost: there is no unit nope.service"),
+        ("vllm@", "vllm@.service is a template; name one of its instances, as vllm@a.service"),
+        ("vllm*", 'a unit name cannot have the character "*"'),
+    ],
+)
+def test_a_name_that_is_no_unit_s_is_one_line(tenants: Standing, name: str, complaint: str) -> None:
+    done = llmhost("status", "vllm@a", name, *tenants[0], env=tenants[1])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr.splitlines()[-1]
