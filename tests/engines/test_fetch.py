@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.fakes.engine_servers import Engines, answer_of, cause, failure
+from tests.fakes.engine_servers import BODY, Engines, answer_of, cause, failure
 from tests.fakes.needs import needs
 
 from llmhost.model.engine import EngineSample
@@ -45,6 +45,11 @@ def test_metrics_are_read_however_they_are_sent(engines: Engines, mode: str) -> 
     assert engines.answer_of(engines.run(mode).server()).samples == FIVE_TOKENS
 
 
+@pytest.mark.parametrize("mode", ["metrics", "chunked"])
+def test_the_last_line_of_a_page_that_is_whole_may_lack_its_end(engines: Engines, mode: str) -> None:
+    assert engines.answer_of(engines.run(mode, body=BODY.rstrip(b"\n")).server()).samples == FIVE_TOKENS
+
+
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
@@ -65,6 +70,7 @@ def test_metrics_are_read_however_they_are_sent(engines: Engines, mode: str) -> 
         ("raw SSH-2.0-OpenSSH_9.2\r\n", Cause.MALFORMED),
         ("raw HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\nvllm:generation_tok", Cause.MALFORMED),
         ("raw HTTP/1.1 200 OK\r\n\r\nvllm:generation_tokens_total 12", Cause.MALFORMED),
+        ("raw HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x08", Cause.MALFORMED),
         ("raw HTTP/1.1 200 OK\r\n\r\n", Cause.NO_METRICS),
         ("huge", Cause.TOO_LARGE),
         ("chunk -1", Cause.TOO_LARGE),  # "all that comes" to http.client, whatever it was asked to read

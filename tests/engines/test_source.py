@@ -242,8 +242,54 @@ def test_a_port_that_another_process_shares_is_not_asked(engines: Engines) -> No
 def test_a_server_in_another_network_namespace_cannot_be_asked(engines: Engines) -> None:
     needs_root()
     running = engines.run("hang", prefix=(needs("unshare"), "--net"))
-    answer = engines.answer_of(running.server())
-    assert cause(answer) is Cause.NETWORK_NAMESPACE
+    for starting in (False, True):
+        answer = engines.answer_of(running.server(starting=starting))
+        assert cause(answer) is Cause.NETWORK_NAMESPACE
+        assert failure(answer).detail == "it is in another network namespace; configure its URL"
+
+
+IN_A_NETWORK_OF_OUR_OWN = """
+import fcntl, os, socket, struct, sys
+from pathlib import Path
+from tests.fakes.engine_servers import Engines, answer_of
+from llmhost.sources.engine.source import EngineSource
+
+with socket.socket() as asked:  # netdevice(7): SIOCSIFFLAGS with IFF_UP
+    fcntl.ioctl(asked, 0x8914, struct.pack("16sH14x", b"lo", 1))
+Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("1")
+engines = Engines(Path(sys.argv[1]))
+running = engines.run({"mode": "metrics", "at": "::"})
+procfs = Path(sys.argv[1], "proc")  # whose process 1 may be looked at
+procfs.mkdir()
+for name, target in (("self", "self"), ("1", sys.argv[2]), (str(running.pid), str(running.pid))):
+    (procfs / name).symlink_to(f"/proc/{target}")
+source = EngineSource(procfs=procfs)
+for given in ({}, *({"url": f"http://{host}:1"} for host in ("localhost", "127.0.0.1", "[::1]", "192.0.2.1"))):
+    answer = answer_of(source, running.server(**given))
+    print(answer.endpoint.replace(str(running.ports[0]), "PORT"), getattr(answer.samples, "cause", "ok"))
+source.close()
+engines.end()
+"""
+
+
+def test_in_a_network_of_our_own_loopback_says_nothing_and_without_ipv6_what_listens_on_all_is_asked_by_ipv4(
+    tmp_path: Path,
+) -> None:
+    needs_root()
+    asked = subprocess.run(
+        [needs("unshare"), "--net", sys.executable, "-c", IN_A_NETWORK_OF_OUR_OWN, str(tmp_path), str(os.getpid())],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert asked.stdout.splitlines() == [
+        "http://127.0.0.1:PORT ok",
+        "http://localhost:1 network_namespace",
+        "http://127.0.0.1:1 network_namespace",
+        "http://[::1]:1 network_namespace",
+        "http://192.0.2.1:1 refused",  # of no loopback: it is as it is
+    ], asked.stderr
 
 
 AS_NOBODY = """

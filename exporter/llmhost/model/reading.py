@@ -44,10 +44,11 @@ class Cause(StrEnum):
     TLS = "tls"  # no TLS, or not with a certificate that we trust
     NETWORK_NAMESPACE = "network_namespace"  # its service has a network of its own
     # shared memory
-    NO_SHM = "no_shm"  # no tmpfs at --path.shm
+    NO_SHM = "no_shm"  # no tmpfs at --path.shm, or not the host's
     # procfs
     NO_PROCFS = "no_procfs"  # nothing readable at --path.procfs
     PID_NAMESPACE = "pid_namespace"  # our pids are not the host's: attribution would be a guess
+    CGROUP_NAMESPACE = "cgroup_namespace"  # cgroups are seen from our own: the units of processes are cut off
 
     @property
     def words(self) -> str:

@@ -27,6 +27,7 @@ from llmhost.model.reading import Cause
 from llmhost.model.titles import NO_TITLES, Titles
 from llmhost.sources.base import SourceError
 from llmhost.sources.cgroup import NOWHERE, parse_cgroup
+from llmhost.sources.narrowed_view import require_host_cgroups, require_host_pids
 from llmhost.sources.procfs_files import (
     DIRECTORY_FLAGS,
     ENDED_ERRNOS,
@@ -40,7 +41,6 @@ from llmhost.sources.procfs_files import (
 )
 from llmhost.sources.procfs_pipes import MOST_SECONDS, NoPipes, Pipes, PipeScanner, is_of_interest, read_pipes
 
-INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h: PROC_PID_INIT_INO 0xEFFFFFFC
 KEPT_SECONDS = 60  # the greatest age of what is known of a process beyond its stat
 
 
@@ -89,7 +89,8 @@ class ProcfsSource:
         """Read all processes; one that ends meanwhile is not in the table.
 
         Raises SourceError: NO_PROCFS when there is no process at all, PID_NAMESPACE when the pids are not the host's,
-        NO_PERMISSION when processes of others are hidden, TIMEOUT past the deadline.
+        CGROUP_NAMESPACE when the cgroups are not, NO_PERMISSION when processes of others are hidden, TIMEOUT past the
+        deadline.
         """
         try:
             return self._read(deadline)
@@ -115,7 +116,8 @@ class ProcfsSource:
         began = self._monotonic()
         pids = self._pids()
         if not self._trust_pid_namespace:
-            self._check_pid_namespace()
+            require_host_pids(self._procfs)
+        require_host_cgroups(self._procfs)
         now = self._clock()
         window = min(max(int(now) - int(self._read_at), 0), KEPT_SECONDS) if self._known else KEPT_SECONDS
         first = int(now) - window + 1
@@ -199,23 +201,6 @@ class ProcfsSource:
         if not pids:
             raise SourceError(Cause.NO_PROCFS, f"{self._procfs}: no processes in it")
         return pids
-
-    def _check_pid_namespace(self) -> None:
-        link = f"{self._procfs}/self/ns/pid"
-        try:
-            namespace = os.readlink(link)  # noqa: PTH115  # a link to no path
-        except OSError as error:
-            raise SourceError(
-                Cause.PID_NAMESPACE,
-                f"cannot tell whose pids these are: {link}: {error.strerror}; "
-                "set host.pid_namespace to trust if they are the host's",
-            ) from error
-        if namespace != INITIAL_PID_NAMESPACE:
-            raise SourceError(
-                Cause.PID_NAMESPACE,
-                f"we run in {namespace}, not in the host's {INITIAL_PID_NAMESPACE}, so pids of NVML and of /proc may "
-                "not be the same processes; run in the host's, or set host.pid_namespace to trust",
-            )
 
     def _process(self, pid: int, before: _Known | None, *, due: bool) -> _Known:
         """Read one process, of what is known and not due only its stat. Raises OSError, ValueError, IndexError."""

@@ -25,6 +25,7 @@ CLEANED: tuple[SegmentKind | Condition, ...] = (
     Condition.TRACKER,
     *(kind for kind in SegmentKind if kind not in REPORTED_ONLY),
 )
+_NARROWED = frozenset({Cause.PID_NAMESPACE, Cause.CGROUP_NAMESPACE})  # whose details say what to do
 
 
 def plan(view: HostView, request: CleanupRequest, process_context: ProcessContext, first: Plan | None = None) -> Plan:
@@ -71,7 +72,7 @@ def seconds_to_wait(first: Plan, policy: Policy) -> float:
 
 
 def _refusal(what: str, reading: Failed | NotApplicable) -> str:
-    if isinstance(reading, Failed) and reading.cause is Cause.PID_NAMESPACE:
+    if isinstance(reading, Failed) and reading.cause in _NARROWED:
         return reading.detail
     return unread(what, reading)
 

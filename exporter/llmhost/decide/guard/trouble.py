@@ -31,7 +31,8 @@ BOOT_SECONDS = 300.0  # from the boot on, in which the driver may have yet to li
 _LASTING = frozenset(
     {
         *(Cause.NO_BUS, Cause.NO_SYSTEMD, Cause.NO_PROCFS, Cause.NO_SHM),
-        *(Cause.NO_PERMISSION, Cause.PID_NAMESPACE, Cause.DISABLED, Cause.MALFORMED),
+        *(Cause.NO_PERMISSION, Cause.PID_NAMESPACE, Cause.CGROUP_NAMESPACE),
+        *(Cause.DISABLED, Cause.MALFORMED),
     }
 )
 _TOLD: Mapping[File, Topic] = {File.CONFIG: Topic.NO_CONFIG, File.HISTORY: Topic.NO_HISTORY}

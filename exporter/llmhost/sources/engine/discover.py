@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,10 @@ from llmhost.sources.engine.sockets import (
     read_listeners,
     sockets_of,
 )
+from llmhost.sources.narrowed_view import require_host_network
 
 _LOOPBACK: Mapping[str, str] = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}
+_IPV4_LOOPBACK = frozenset({"127.0.0.1", "0.0.0.0"})  # of listeners that take connections to 127.0.0.1
 _HOST = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 _PREFIX = re.compile(r"(?:/[!-~]*)?")  # a valid beginning of a path in a request
 _LONGEST_SOCKET_PATH = 107  # bytes: unix(7), sun_path
@@ -85,23 +87,28 @@ def discover(procfs: Path, server: EngineServer) -> tuple[Candidate, ...]:
         raise SourceError(Cause.REFUSED, "its process has ended") from None
     except (OSError, ValueError) as error:
         raise SourceError(Cause.NO_PROCFS, f"cannot tell where it listens: {error}") from error
+    if not pairs and any(in_our_network(procfs, process) is False for process in server.processes):
+        require_host_network(str(procfs))
+        raise SourceError(Cause.NETWORK_NAMESPACE, "it is in another network namespace; configure its URL")
     if server.starting and arguments.port_given and all(listener.port != arguments.port for listener, _ in pairs):
         raise SourceError(Cause.REFUSED, "it does not listen on the port of its arguments yet")
     if not pairs:
-        if any(in_our_network(procfs, process) is False for process in server.processes):
-            raise SourceError(Cause.NETWORK_NAMESPACE, "it is in another network namespace; configure its URL")
         raise SourceError(Cause.REFUSED, "it does not listen")
     alone = [pair for pair in pairs if not _is_shared(pair[0], pairs, listeners)]
     if not alone:
         raise SourceError(Cause.UNKNOWN, "another process listens at the same address and port")
     ordered = sorted(alone, key=lambda pair: (pair[0].port != arguments.port, pair[0].port, pair[0].address))
+    places = [(listener, held, listener.reachable_at) for listener, held in ordered]
+    places += [  # a host without IPv6 has no ::1, and is reached there by IPv4
+        (listener, held, _LOOPBACK[""])
+        for listener, held in ordered
+        if listener.address == "::" and not _another_is_at(_IPV4_LOOPBACK, listener.port, pairs, listeners)
+    ]
     return tuple(
         Candidate(
-            target=_target(arguments, listener.reachable_at, listener.port),
-            by_arguments=listener.port == arguments.port,
-            held=held,
+            target=_target(arguments, host, listener.port), by_arguments=listener.port == arguments.port, held=held
         )
-        for listener, held in ordered
+        for listener, held, host in places
     )
 
 
@@ -113,13 +120,27 @@ def other_scheme(candidate: Candidate) -> Candidate:
     return replace(candidate, target=replace(target, endpoint=endpoint, tls=not target.tls))
 
 
+def is_loopback(target: HttpTarget) -> bool:
+    """Tell if an address is of the network namespace that it is asked from."""
+    host = target.address[0]
+    return isinstance(target.address, tuple) and (host in {"localhost", "::1"} or host.startswith("127."))
+
+
 def _is_shared(
     listener: Listener, pairs: Sequence[tuple[Listener, HeldSocket | None]], listeners: Sequence[Listener]
 ) -> bool:
     """Tell if the kernel may connect us to another process: with SO_REUSEPORT (vLLM sets it) it takes any."""
+    return _another_is_at({listener.address}, listener.port, pairs, listeners)
+
+
+def _another_is_at(
+    addresses: Collection[str],
+    port: int,
+    pairs: Sequence[tuple[Listener, HeldSocket | None]],
+    listeners: Sequence[Listener],
+) -> bool:
     ours = {pair[0].inode for pair in pairs}
-    place = listener.address, listener.port
-    return any((other.address, other.port) == place and other.inode not in ours for other in listeners)
+    return any(other.address in addresses and other.port == port and other.inode not in ours for other in listeners)
 
 
 def _listeners_of(

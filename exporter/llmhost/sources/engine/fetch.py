@@ -9,6 +9,7 @@ import errno
 import http.client
 import io
 import os
+import re
 import socket
 import ssl
 import threading
@@ -30,6 +31,7 @@ from llmhost.sources.base import SourceError
 
 LONGEST_TOKEN_BYTES: Final = 16 * 1024
 _MOST_FRAMING_BYTES: Final = 256 * 1024  # beside a body: headers, chunk sizes, 100 Continue, trailers
+_LAST_SAMPLE = re.compile(rb"(?:^|\n)(?:#[^\n]*|[^\n]+[ \t][-+]?(?:[0-9][0-9.eE+-]*|NaN|Inf))\Z")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _UNREACHABLE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.ENOENT, errno.ENOTDIR})
 
@@ -116,6 +118,8 @@ def fetch(
     monotonic: Callable[[], float] = time.monotonic,
 ) -> bytes:
     """Get the body; follow at most one redirect, to the same scheme, host and port.
+
+    A last line that lacks its end gets one where the body is framed, and so whole, and the line is a sample or comment.
 
     Raises SourceError: REFUSED, TIMEOUT, TLS, UNAUTHORIZED, NOT_FOUND, HTTP_STATUS, TOO_LARGE, MALFORMED,
     NO_PERMISSION or UNKNOWN; StatusError where there was an answer, NoHttpError where the other scheme may be spoken.
@@ -273,12 +277,16 @@ def _body_or_redirect(answer: http.client.HTTPResponse, target: HttpTarget, max_
         raise StatusError(Cause.NOT_FOUND, f"{target.endpoint} {nothing} at {where}", status)
     if status != HTTPStatus.OK:
         raise StatusError(Cause.HTTP_STATUS, f"{target.endpoint} answers {status}", status)
+    encoding = answer.getheader("Content-Encoding", "identity").lower()
+    if encoding != "identity":
+        raise SourceError(Cause.MALFORMED, f"{target.endpoint} answers compressed ({encoding}), without being asked to")
+    framed = answer.chunked or answer.length is not None
     body = answer.read(max_bytes + 1)
     if len(body) > max_bytes:
         raise SourceError(Cause.TOO_LARGE, f"{target.endpoint}: more than {max_bytes} bytes")
     if answer.length:  # announced and not received
         raise SourceError(Cause.MALFORMED, f"{target.endpoint}: closed {answer.length} bytes before the end")
-    return None, body
+    return None, body + b"\n" if framed and _LAST_SAMPLE.search(body) else body
 
 
 def _same_place(target: HttpTarget, location: str) -> str:

@@ -10,10 +10,18 @@ from typing import Final
 from llmhost.model.engine import EngineAnswer, EngineSample, EngineServer
 from llmhost.model.reading import Cause, Failed, Ok, Reading
 from llmhost.sources.base import SourceError
-from llmhost.sources.engine.discover import Candidate, configured, discover, expected_endpoint, other_scheme
+from llmhost.sources.engine.discover import (
+    Candidate,
+    configured,
+    discover,
+    expected_endpoint,
+    is_loopback,
+    other_scheme,
+)
 from llmhost.sources.engine.fetch import CancellableConnection, NoHttpError, StatusError, fetch
 from llmhost.sources.engine.parse import parse_metrics
 from llmhost.sources.engine.sockets import still_holds
+from llmhost.sources.narrowed_view import require_host_network
 
 PROBE_SECONDS: Final = 2.0  # for a socket that may be no HTTP server: a ZeroMQ socket never ends its answer
 MOST_PROBED: Final = 4  # sockets that the arguments do not name, each of which may take PROBE_SECONDS
@@ -76,7 +84,7 @@ class ServerClient:
     def _samples(self, server: EngineServer) -> tuple[EngineSample, ...]:
         deadline = self._monotonic() + self._timeout_seconds
         if server.url:
-            return self._ask(configured(self._procfs, server), server, deadline)
+            return self._ask_configured(configured(self._procfs, server), server, deadline)
         settled = self._still_settled()
         if settled is not None:
             sure = settled.candidate.by_arguments or settled.until is None
@@ -85,6 +93,14 @@ class ServerClient:
         found = discover(self._procfs, server)
         self.endpoint = found[0].target.endpoint
         return self._first_that_answers(found, server, deadline)
+
+    def _ask_configured(self, candidate: Candidate, server: EngineServer, deadline: float) -> tuple[EngineSample, ...]:
+        try:
+            return self._ask(candidate, server, deadline)
+        except SourceError as error:
+            if error.cause is Cause.REFUSED and is_loopback(candidate.target):
+                require_host_network(str(self._procfs))  # else it was our own loopback that refused
+            raise
 
     def _still_settled(self) -> _Settled | None:
         """Forget a place that its server does not listen on any more: another's may be there now."""
@@ -105,6 +121,7 @@ class ServerClient:
         its other sockets (ZeroMQ's, torch's stores) are not bothered.
         """
         failures: list[tuple[Candidate, SourceError]] = []
+        only = len({candidate.held for candidate in found}) == 1
         first = [candidate for candidate in found if candidate.by_arguments]
         by_sockets = [candidate for candidate in found if not candidate.by_arguments]
         for candidate in (*first, *by_sockets[:MOST_PROBED]):
@@ -113,7 +130,7 @@ class ServerClient:
             except SourceError as error:
                 last = error
                 failures.append((candidate, error))
-            if isinstance(last, NoHttpError) and (candidate.by_arguments or len(found) == 1):
+            if isinstance(last, NoHttpError) and (candidate.by_arguments or only):
                 other = other_scheme(candidate)
                 try:
                     return self._settle(other, server, self._soon(deadline))

@@ -3,8 +3,9 @@
 Nothing is opened in there but directories, and nothing through multiprocessing.shared_memory: an attached segment is
 registered with a resource tracker, which unlinks it once we end (python/cpython#82300).
 
-Where --path.shm is no tmpfs, holders cannot be told apart, so there is no reading at all. Other instances
-of tmpfs, a container's own /dev/shm say, have another device number and are no part of it.
+Where --path.shm is no tmpfs, holders cannot be told apart, and where it is not the host's (sources/narrowed_view), it
+tells nothing of the host: there is no reading at all. Other instances of tmpfs, a container's own /dev/shm say, have
+another device number and are no part of it.
 """
 
 import errno
@@ -17,8 +18,9 @@ from llmhost.model.reading import Cause
 from llmhost.model.segment import Segment, SegmentId, SegmentKind, SharedMemory
 from llmhost.model.segment_names import NameRow, kind_of
 from llmhost.sources.base import SourceError
-from llmhost.sources.procfs import INITIAL_PID_NAMESPACE
-from llmhost.sources.shm.files import File, FileListing, list_files, mount_points_below
+from llmhost.sources.narrowed_view import require_host_shm, sees_host_pids
+from llmhost.sources.procfs_mounts import filesystem_of, mount_points_below
+from llmhost.sources.shm.files import File, FileListing, list_files
 from llmhost.sources.shm.holders import Claim, Holders
 from llmhost.sources.shm.process import Inspector
 
@@ -71,7 +73,8 @@ class ShmSource:
     def read(self, deadline: float) -> SharedMemory:
         """List all files and scan for their holders.
 
-        Raises SourceError: NO_SHM where there is no such tmpfs, NO_PERMISSION where it may not be listed, NO_PROCFS,
+        Raises SourceError: NO_SHM where there is no such tmpfs, or it is not the host's, NO_PERMISSION where it may not
+        be listed, NO_PROCFS,
         TIMEOUT when the deadline comes before the files are listed; past that, holders that were not inspected are
         unknown.
         """
@@ -175,17 +178,13 @@ class ShmSource:
         if found not in _MEMORY_FILESYSTEMS:
             kind = "no mount that we see" if found is None else f"of type {found.decode(errors='replace')}"
             raise SourceError(Cause.NO_SHM, f"{self._shm} is no tmpfs: its filesystem is {kind}")
+        require_host_shm(str(self._procfs), self._shm, device, trusts_pids=self._trust_pid_namespace)
 
     def _unseen(self, pids: Collection[int]) -> int:
         """Count at least one process where there must be some that we do not see."""
         if 1 not in pids:  # every PID namespace has its pid 1; hidepid hides it
             return 1
-        if self._trust_pid_namespace:
-            return 0
-        try:
-            return int(str((self._procfs / "self/ns/pid").readlink()) != INITIAL_PID_NAMESPACE)
-        except OSError:
-            return 1
+        return int(not self._trust_pid_namespace and not sees_host_pids(str(self._procfs)))
 
     def _segment(self, device: int, file: File, claim: Claim) -> Segment:
         before = self._last_segments.get(file.inode)
@@ -208,13 +207,3 @@ class ShmSource:
             holders=claim.holders,
             inspected_at=claim.inspected_at,
         )
-
-
-def filesystem_of(mountinfo: bytes, device: str) -> bytes | None:
-    """Find the type of the filesystem with a device "MAJOR:MINOR" in a /proc/PID/mountinfo (proc(5))."""
-    wanted = device.encode()
-    for line in mountinfo.splitlines():
-        fields = line.split(b" ")
-        if len(fields) > 2 and fields[2] == wanted and b"-" in fields:  # noqa: PLR2004 - the third field
-            return fields[fields.index(b"-") + 1]
-    return None

@@ -1,0 +1,102 @@
+"""Whether what we see is the host's: its pids, cgroups, shared memory and loopback, or those of our own namespaces.
+
+In a container, and in a unit with a sandbox, namespaces hide what is outside of them (namespaces(7)): without a check,
+what they hide would be told as not there. Process 1 has the host's view wherever its pids are the host's.
+"""
+
+import os
+from typing import Final
+
+from llmhost.model.reading import Cause
+from llmhost.sources.base import SourceError
+from llmhost.sources.procfs_mounts import device_at
+
+# include/linux/proc_ns.h: PROC_PID_INIT_INO and PROC_IPC_INIT_INO, 0xEFFFFFFC and 0xEFFFFFFF
+_INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"
+_INITIAL_IPC_NAMESPACE: Final = "ipc:[4026531839]"
+_HOST_SHM: Final = "/dev/shm"  # noqa: S108 - it is asked for
+_SHARE_SHM: Final = "so its files tell nothing; run with the host's (of a container: --ipc=host, or mount it)"
+
+
+def sees_host_pids(procfs: str) -> bool:
+    """Say whether pids are the host's, as far as can be told."""
+    return _namespace(procfs, "pid") == _INITIAL_PID_NAMESPACE
+
+
+def require_host_pids(procfs: str) -> None:
+    """Raise SourceError(PID_NAMESPACE) where pids are not those that the driver means."""
+    try:
+        namespace = os.readlink(f"{procfs}/self/ns/pid")  # noqa: PTH115  # a link to no path
+    except OSError as error:
+        raise SourceError(
+            Cause.PID_NAMESPACE,
+            f"cannot tell whose pids these are: {procfs}/self/ns/pid: {error.strerror}; "
+            "set host.pid_namespace to trust if they are the host's",
+        ) from error
+    if namespace != _INITIAL_PID_NAMESPACE:
+        raise SourceError(
+            Cause.PID_NAMESPACE,
+            f"we run in {namespace}, not in the host's {_INITIAL_PID_NAMESPACE}, so pids of NVML and of /proc may "
+            "not be the same processes; run in the host's, or set host.pid_namespace to trust",
+        )
+
+
+def require_host_cgroups(procfs: str) -> None:
+    """Raise SourceError(CGROUP_NAMESPACE) where cgroups are seen from one that process 1 is not in or below.
+
+    The names of units are then cut off from the paths in /proc/PID/cgroup (cgroup_namespaces(7)).
+    """
+    try:
+        with open(f"{procfs}/1/cgroup", "rb") as opened:  # noqa: PTH123  # a Path of it takes longer
+            lines = opened.read().splitlines()
+    except OSError:
+        return  # whoever reads processes says that this one is hidden
+    for line in lines:
+        path = line.split(b":", 2)[-1]
+        if b".." in path.split(b"/"):
+            raise SourceError(
+                Cause.CGROUP_NAMESPACE,
+                f"we run in a cgroup namespace of our own, from which process 1 is at {os.fsdecode(path)}, so the "
+                "units of processes cannot be told; run in the host's (of a container: --cgroupns=host)",
+            )
+
+
+def require_host_shm(procfs: str, shm: str, device: int, *, trusts_pids: bool) -> None:
+    """Raise SourceError(NO_SHM) where the directory `shm`, of this device, is not the host's shared memory.
+
+    It is the host's where process 1 has the same filesystem there, or at /dev/shm. Where process 1 is hidden, or is not
+    the host's, that cannot be seen: then it goes by the IPC namespace, which containers share with /dev/shm or not.
+    """
+    try:
+        with open(f"{procfs}/1/mountinfo", "rb") as opened:  # noqa: PTH123  # as above
+            mountinfo = opened.read()
+    except OSError:
+        hidden = True
+    else:
+        hidden = not trusts_pids and not sees_host_pids(procfs)
+        number = f"{os.major(device)}:{os.minor(device)}".encode()
+        if number not in {device_at(mountinfo, os.path.realpath(shm)), device_at(mountinfo, _HOST_SHM)}:
+            raise SourceError(
+                Cause.NO_SHM,
+                f"{shm} is one of our own mount namespace, not the host's, {_SHARE_SHM}",
+            )
+    if hidden and _namespace(procfs, "ipc") != _INITIAL_IPC_NAMESPACE:
+        raise SourceError(Cause.NO_SHM, f"{shm} may be one of our own, not the host's, {_SHARE_SHM}")
+
+
+def require_host_network(procfs: str) -> None:
+    """Raise SourceError(NETWORK_NAMESPACE) where our network is not that of process 1, as far as that can be told."""
+    ours, theirs = _namespace(procfs, "net"), _namespace(procfs, "net", of="1")
+    if ours and theirs and ours != theirs:
+        raise SourceError(
+            Cause.NETWORK_NAMESPACE,
+            f"we run in {ours}, whose loopback is not the host's {theirs}; run in the host's (of a container: "
+            "--network=host)",
+        )
+
+
+def _namespace(procfs: str, kind: str, of: str = "self") -> str:
+    try:
+        return os.readlink(f"{procfs}/{of}/ns/{kind}")  # noqa: PTH115  # a link to no path
+    except OSError:
+        return ""
