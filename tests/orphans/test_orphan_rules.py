@@ -96,6 +96,11 @@ def test_a_parent_that_is_not_to_be_seen_is_no_creator() -> None:
         ("sglang::scheduler_DP0_TP0_EP0", True),
         ("sglang::data_parallel_controller", True),
         ("sglang::tokenizer_worker:4711", True),
+        ("sglang::server", True),
+        ("sgl_diffusion::scheduler_U1", True),
+        ("sglang::mm_proc_svc_gpu0", True),
+        ("vLLM-Omni::DiffusionWorker-0", True),
+        ("VLLM::DPEngineCore_1", True),
         ("ollama runner --model /m", True),
         ("text-generation-server serve m", True),
         # started by people and supervisors
@@ -109,6 +114,7 @@ def test_a_parent_that_is_not_to_be_seen_is_no_creator() -> None:
         ("tritonserver", False),
         # nobody's, or of a role that says nothing
         ("sglang::detokenizer", False),
+        ("sglang::router", False),
         ("VLLM::SomethingNew", False),
         ("python3 worker.py", False),
     ],

@@ -144,6 +144,8 @@ ARGUMENTS = {
     ("sglang", "--tensor-parallel-size=4 --dp=2"): EngineArguments(tensor_parallel=4, data_parallel=2),
     ("sglang", "--tp 8 --dp 8 --enable-dp-attention"): EngineArguments(tensor_parallel=8, data_parallel=1),
     ("sglang", "--tp 16 --nnodes 2 --node-rank 0"): EngineArguments(tensor_parallel=None),
+    ("sglang", "--num-gpus 4 --tp-size 2"): EngineArguments(tensor_parallel=4),
+    ("sglang", "--num-gpus ${N} --tp-size 2"): EngineArguments(tensor_parallel=None),
     ("sglang", "--mem_fraction_static 0.8"): EngineArguments(),
     ("sglang", "--gpu-memory-utilization 0.8"): EngineArguments(),
     ("ollama", "--gpu-memory-utilization 0.8 -tp 8"): EngineArguments(),

@@ -26,6 +26,14 @@ TITLES = {
     "VLLM::APIServer_0": ("vllm", API_SERVER),
     "VLLM::APIServer_DP3": ("vllm", API_SERVER),
     "VLLM::DPCoordinator": ("vllm", COORDINATOR),
+    "VLLM::DPEngineCore_1": ("vllm", CORE),
+    "VLLM::StageEngineCoreProc_stage1_replica0_DP0": ("vllm", CORE),
+    "VLLM::StageCoreProc_Stage0": ("vllm", CORE),
+    "VLLM::HeadlessExecutor_DP1": ("vllm", COORDINATOR),
+    "VLLM::Evictor": ("vllm", OTHER),
+    "vLLM-Omni::DiffusionWorker": ("vllm", WORKER),
+    "vLLM-Omni::DiffusionWorker-3": ("vllm", WORKER),
+    "vLLM-Omni::DiffusionWorker_DP0_TP1": ("vllm", WORKER),
     "VLLM::SomethingNew_0": ("vllm", OTHER),
     "ray::RayWorkerWrapper.execute_method": ("vllm", WORKER),
     "ray::RayWorkerProc": ("vllm", WORKER),
@@ -45,6 +53,14 @@ TITLES = {
     "sglang::data_parallel_controller": ("sglang", COORDINATOR),
     "sglang::detokenizer": ("sglang", OTHER),
     "sglang::tokenizer_worker:4711": ("sglang", API_SERVER),
+    "sglang::model_runner_TP0_EP0": ("sglang", WORKER),
+    "sglang::mm_proc_svc_gpu0": ("sglang", WORKER),
+    "sglang::mm_host": ("sglang", WORKER),
+    "sglang::server": ("sglang", API_SERVER),
+    "sglang::router": ("sglang", OTHER),
+    "sgl_diffusion::scheduler_TP0": ("sglang", WORKER),
+    "sgl_diffusion::scheduler_U0": ("sglang", WORKER),
+    "sgl_diffusion::partial_1": ("sglang", WORKER),
     "sglang::something_new": ("sglang", OTHER),
     # other people's titles
     "myteam::Worker": NOBODYS,
@@ -63,7 +79,7 @@ def test_a_title_gives_engine_and_role(title: str, expected: tuple[str, Role]) -
 
 @pytest.mark.parametrize(
     ("title", "expected"),
-    [(title, expected) for title, expected in TITLES.items() if title.startswith(("VLLM", "sgl"))],
+    [(title, expected) for title, expected in TITLES.items() if title.startswith(("VLLM", "vLLM", "sgl"))],
 )
 def test_the_fifteen_bytes_of_a_title_that_comm_keeps_give_the_same(title: str, expected: tuple[str, Role]) -> None:
     assert classify((), title[:15]) == expected
@@ -92,10 +108,14 @@ COMMANDS = {
     "python3 --check-hash-based-pycs never -m sglang.launch_server": ("sglang", API_SERVER),
     "python3 -m sglang.launch_server --model-path m --tp 8": ("sglang", API_SERVER),
     "/usr/bin/python3 /usr/local/bin/sglang serve --model-path m": ("sglang", API_SERVER),
+    "python3 -m sglang.multimodal_gen.runtime.launch_server --num-gpus 2": ("sglang", API_SERVER),
+    "python3 -m sglang.multimodal_gen.runtime.entrypoints.cli.main serve": ("sglang", API_SERVER),
+    "python3 -m sglang.multimodal_gen.runtime.entrypoints.cli.main generate": NOBODYS,
     "/usr/local/bin/llama-server -m /m.gguf": ("llamacpp", API_SERVER),
     "python3 -m llama_cpp.server --model /m.gguf": ("llamacpp", API_SERVER),
     "text-generation-launcher --model-id m": ("tgi", LAUNCHER),
     "text-generation-router --port 80": ("tgi", API_SERVER),
+    "/app/text-generation-router-llamacpp --port 80": ("tgi", API_SERVER),
     "/usr/bin/python3 /opt/conda/bin/text-generation-server serve m": ("tgi", WORKER),
     "/usr/local/bin/ollama serve": ("ollama", API_SERVER),
     "/usr/local/bin/ollama runner --model /m --port 40001": ("ollama", WORKER),

@@ -8,8 +8,8 @@ from llmhost.model.process import Process, Role
 
 _CHILD_ROLES = frozenset({Role.CORE, Role.WORKER, Role.COORDINATOR})
 
-# One of several servers that a launcher started; `vllm serve` itself, whatever it calls itself, has no such number.
-_NUMBERED_SERVER = re.compile(r"[^\s:/]+::(?:APIServer_(?:DP)?\d|tokenizer_worker\b)")
+# One of several servers that a launcher started; `vllm serve` itself, whatever it calls itself, has no such title.
+_SERVER_OF_SEVERAL = re.compile(r"[^\s:/]+::(?:APIServer_(?:DP)?\d|(?:tokenizer_worker|server)\b)")
 
 # Engines whose servers start their parts as programs of their own, without Python's pipes.
 _WITHOUT_MULTIPROCESSING = frozenset({"llamacpp", "ollama", "tgi", "triton"})
@@ -21,12 +21,12 @@ _RAY = "ray::"
 def is_engine_child(process: Process) -> bool:
     """Say whether an engine's server or launcher must have started it, by its role and title.
 
-    Of API servers only a numbered one: the others are programs that users and supervisors start.
+    Of API servers only one of several: the others are programs that users and supervisors start.
     """
     if not process.engine:
         return False
     if process.role is Role.API_SERVER:
-        return bool(process.argv) and _NUMBERED_SERVER.match(process.argv[0]) is not None
+        return bool(process.argv) and _SERVER_OF_SEVERAL.match(process.argv[0]) is not None
     return process.role in _CHILD_ROLES
 
 

@@ -50,6 +50,7 @@ def parse_engine_arguments(engine: str, argv: Sequence[str]) -> EngineArguments:
 
     vLLM's replicas: `--data-parallel-size-local` where given, one where `--data-parallel-rank` says that this process
     is one of them. SGLang's: with `--enable-dp-attention` they share the tensor parallel GPUs, so there is one.
+    `--num-gpus`, of its servers of models that make pictures, is the number of all.
     With `--nnodes`, or a prefill context parallel size, the product of the sizes is not this host's number of GPUs:
     the tensor parallel size is unknown then.
     """
@@ -59,7 +60,7 @@ def parse_engine_arguments(engine: str, argv: Sequence[str]) -> EngineArguments:
     without_gpu = is_known(device) and device != "" and _device(engine, device) not in _GPU_DEVICES
     if engine not in _READ_ENGINES:
         return EngineArguments(without_gpu=without_gpu)
-    return EngineArguments(
+    read = EngineArguments(
         utilization=_number(given.get("utilization", ""), float, lambda ratio: 0 < ratio <= 1),
         utilization_given="utilization" in given,
         tensor_parallel=_size(given, "tensor") if _size(given, "nodes") == _size(given, "context") == 1 else None,
@@ -72,6 +73,9 @@ def parse_engine_arguments(engine: str, argv: Sequence[str]) -> EngineArguments:
         port=_number(given.get("port", ""), int, lambda port: 0 < port < 1 << 16),
         has_config_file="config" in given,
     )
+    if "number" in given:
+        return replace(read, tensor_parallel=_size(given, "number"), pipeline_parallel=1, data_parallel=1)
+    return read
 
 
 def completed(found: EngineArguments, last: EngineArguments, argv: Sequence[str]) -> EngineArguments:

@@ -88,6 +88,7 @@ ENGINE_OPTIONS: Mapping[str, EngineOptions] = {
             "data_attention": ("--enable-dp-attention",),
             "base": ("--base-gpu-id",),
             "step": ("--gpu-id-step",),
+            "number": ("--num-gpus",),  # multimodal_gen: of all that its sizes multiply to
             "nodes": ("--nnodes",),
             "device": ("--device",),
             "config": ("--config",),
@@ -98,7 +99,8 @@ ENGINE_OPTIONS: Mapping[str, EngineOptions] = {
         flags=frozenset({"data_attention"}),
         valued=_VALUED,
         neighbours=spelled(
-            "constrained-json-whitespace-pattern context-length pp-async-batch-depth pp-max-micro-batch-size "
+            "constrained-json-whitespace-pattern context-length num-continuous-decode-steps "
+            "num-reserved-decode-tokens pp-async-batch-depth pp-max-micro-batch-size "
             "enable-dp-attention-local-control-broadcast enable-dp-lm-head ssl-ca-certs ssl-keyfile "
             "ssl-keyfile-password node-rank dtype download-dir decode-log-interval pool-size prefill-attention-backend "
             "tokenizer-path tool-call-parser"

@@ -6,12 +6,10 @@ by title (`VLLM::EngineCore`), by command line, and by `comm` where it is a titl
 (zombies). Not by `exe`: reading it takes privilege that the rest does not.
 
 Titles are setproctitle's: the title replaces argv[0], padded with NULs or blanks, and its first 15 bytes become comm
-(`VLLM::EngineCor`, `VLLM::Worker_TP`), so the patterns below match cut titles too. Sources: vLLM's
-`set_process_title` calls (V1: EngineCore[_DPn], EngineCoreProc_n before, Worker[_DPn_PPn_TPn_EPn], APIServer_n or
-APIServer_DPn, DPCoordinator; vllm-omni: StageEngineCoreProc_DPn), prefix VLLM_PROCESS_NAME_PREFIX, default VLLM;
-SGLang's `setproctitle("sglang::…")` calls. Everything with an engine's prefix is that engine's, with role `other` when
-the title is new to us. A custom vLLM prefix is accepted for titles of vLLM alone (`myteam::EngineCore`, but not a bare
-`myteam::Worker`), and only in full: not in comm alone.
+(`VLLM::EngineCor`, `VLLM::Worker_TP`), so the patterns below match cut titles too. Everything with an engine's prefix
+is that engine's, with role `other` when the title is new to us. vLLM's prefix is VLLM_PROCESS_NAME_PREFIX, default
+VLLM: a custom one is accepted for titles of vLLM alone (`myteam::EngineCore`, but not a bare `myteam::Worker`), and
+only in full: not in comm alone. TGI, llama.cpp, ollama and Triton set no titles: their parts are programs of their own.
 
 Roles of other engines: the process with the model on a GPU is a `worker` (SGLang's scheduler, ollama's runner), the one
 that listens an `api_server`. SGLang's router, a client of other servers, is none.
@@ -25,24 +23,36 @@ from posixpath import basename
 from llmhost.model.command.words import UNKNOWN, is_known
 from llmhost.model.process import Process, Role
 
+# Each with the place in the engine's source that sets it.
 _TITLES: tuple[tuple[re.Pattern[str], str, Role], ...] = tuple(
     (re.compile(pattern), engine, role)
     for pattern, engine, role in (
-        (r"(?i:vllm)::(?:Stage)?Engi", "vllm", Role.CORE),
-        (r"(?i:vllm)::APIServer", "vllm", Role.API_SERVER),
-        (r"(?i:vllm)::DPCoord", "vllm", Role.COORDINATOR),
-        (r"(?i:vllm)::[A-Za-z]*Worker", "vllm", Role.WORKER),
-        (r"(?i:vllm)::", "vllm", Role.OTHER),
+        # vllm/v1/engine/core.py: EngineCore, EngineCore_DPn (before: EngineCoreProc_n, DPEngineCore_n);
+        # vllm_omni/engine/stage_engine_core_proc.py: StageEngineCoreProc_… (before: StageCoreProc)
+        (r"(?i:vllm)::(?:(?:Stage|DP|DPMoE)?Engi|StageCore)", "vllm", Role.CORE),
+        (r"(?i:vllm)::APIServer", "vllm", Role.API_SERVER),  # vllm/entrypoints/cli/serve.py
+        (r"(?i:vllm)::DPCoord", "vllm", Role.COORDINATOR),  # vllm/v1/engine/coordinator.py
+        (r"(?i:vllm)::HeadlessE", "vllm", Role.COORDINATOR),  # one above the workers of each rank of --headless
+        (r"(?i:vllm)::[A-Za-z]*Worker", "vllm", Role.WORKER),  # vllm/v1/executor/multiproc_executor.py
+        (r"(?i:vllm-omni)::Diff", "vllm", Role.WORKER),  # vllm_omni/diffusion/worker: DiffusionWorker-n, …_TPn
+        (r"(?i:vllm(?:-omni)?)::", "vllm", Role.OTHER),  # vllm/v1/kv_offload/tiering/fs/evictor.py: Evictor
+        # the same with a prefix of the user's
         (r"[^\s:/]+::(?:Stage|DP|DPMoE)?EngineCore(?:[A-Z_]|$)", "vllm", Role.CORE),
         (r"[^\s:/]+::DPCoordinator$", "vllm", Role.COORDINATOR),
         (r"[^\s:/]+::APIServer_(?:DP)?\d", "vllm", Role.API_SERVER),
         (r"[^\s:/]+::Worker_(?:DP|PP|PCP|TP|DCP|EP)\d", "vllm", Role.WORKER),
-        (r"ray::RayWorker(?:Wrapper|Proc)", "vllm", Role.WORKER),  # vLLM's executor on Ray
-        (r"sglang::tokeniz", "sglang", Role.API_SERVER),  # tokenizer_worker: one of several HTTP workers
-        (r"sglang::data_p", "sglang", Role.COORDINATOR),  # data_parallel_controller
-        (r"sglang::detoken", "sglang", Role.OTHER),
-        (r"sglang::(?:\w*schedul|semi_pd|gpu_wor|async_draft)", "sglang", Role.WORKER),
-        (r"sglang::", "sglang", Role.OTHER),
+        (r"ray::RayWorker(?:Wrapper|Proc)", "vllm", Role.WORKER),  # vllm/v1/executor/ray_executor*.py: actors
+        # below python/sglang/srt:
+        (r"sglang::tokeniz", "sglang", Role.API_SERVER),  # managers/multi_tokenizer_mixin.py: one of several servers
+        (r"sglang::data_p", "sglang", Role.COORDINATOR),  # managers/data_parallel_controller.py
+        (r"sglang::detoken", "sglang", Role.OTHER),  # managers/detokenizer_manager.py
+        # managers/scheduler.py: scheduler_DPn_TPn_…; parts with memory on a GPU of later and derived versions
+        (r"sglang::(?:\w*schedul|semi_pd|gpu_wor|async_draft|model_r)", "sglang", Role.WORKER),
+        (r"sglang::mm_", "sglang", Role.WORKER),  # multimodal/: mm_host, mm_processor_worker:n; may be on a GPU
+        (r"sglang::server", "sglang", Role.API_SERVER),  # sglang_router/launch_server.py: one of several servers
+        (r"sglang::", "sglang", Role.OTHER),  # sglang_router/launch_router.py: router
+        # multimodal_gen/runtime/managers/gpu_worker.py, of models that make pictures: scheduler_TPn, partial_n
+        (r"sgl_diffusion::", "sglang", Role.WORKER),
     )
 )
 
@@ -56,6 +66,8 @@ _PROGRAMS: Mapping[str, Mapping[str, tuple[str, Role]]] = {
     "llama": {"serve": ("llamacpp", Role.API_SERVER)},  # tools/llama: one program for all of them
     "text-generation-launcher": {"": ("tgi", Role.LAUNCHER)},
     "text-generation-router": {"": ("tgi", Role.API_SERVER)},
+    "text-generation-router-v2": {"": ("tgi", Role.API_SERVER)},
+    "text-generation-router-llamacpp": {"": ("tgi", Role.API_SERVER)},  # with the model in it: TGI, backends/llamacpp
     "text-generation-server": {"serve": ("tgi", Role.WORKER)},
     "ollama": {
         "serve": ("ollama", Role.API_SERVER),
@@ -74,7 +86,8 @@ _MODULES: tuple[tuple[re.Pattern[str], str, str, Role], ...] = tuple(
         (r"vllm\.entrypoints\.(?:\w+\.)*(?:api_server|grpc_server)", "", "vllm", Role.API_SERVER),
         (r"vllm(?:_omni)?\.entrypoints\.cli\.main", "serve", "vllm", Role.API_SERVER),
         (r"vllm", "serve", "vllm", Role.API_SERVER),
-        (r"sglang\.launch_server", "", "sglang", Role.API_SERVER),
+        (r"sglang\.(?:multimodal_gen\.runtime\.)?launch_server", "", "sglang", Role.API_SERVER),
+        (r"sglang\.multimodal_gen\.runtime\.entrypoints\.cli\.main", "serve", "sglang", Role.API_SERVER),
         (r"llama_cpp\.server", "", "llamacpp", Role.API_SERVER),
         (r"text_generation_server\.cli", "serve", "tgi", Role.WORKER),
     )
