@@ -135,7 +135,7 @@ class Units:
             elif watched.is_missing:
                 if self._watchlist.keeps_missing(watched.name, self._clock()):
                     units.append(unloaded_unit(watched.name, None))
-                else:
+                elif not watched.reads.pending:  # else it may have been loaded just now
                     self._drop(watched)
         if unreadable and not units:
             raise UnreadableUnitError(unreadable[-1])
