@@ -70,7 +70,7 @@ def test_counters_of_a_new_unit_begin_at_zero_and_it_has_no_other_series() -> No
             snapshot(gpus=[], processes=[], units=[watched]), {}, "trigger", "verdict", "result", "state"
         )
         assert {name: len(series) for name, series in found.items()} == {
-            "llmhost_unit_starts_total": 8,
+            "llmhost_unit_starts_total": 12,
             "llmhost_unit_failures_total": 10,
             "llmhost_unit_unexpected_stops_total": 1,
             "llmhost_unit_state_seconds_total": 10,
