@@ -258,6 +258,18 @@ def test_only_guards_that_root_runs_are_looked_at() -> None:
     assert "LD_PRELOAD" not in line("/usr/bin/other", sandbox=LLM)
 
 
+def test_a_guard_behind_a_shell_is_looked_at_itself(tmp_path: Path) -> None:
+    needs_root()
+    tmp_path.chmod(0o755)
+    program = tmp_path / "llmhost"
+    program.write_text("#!/usr/bin/python3\n")
+    os.chown(program, 65534, 65534)
+    found = line("/bin/sh", "-c", f"{program} guard || exit 1", sandbox=LLM)
+    assert f"{program}" in found
+    assert "LD_PRELOAD" in found
+    assert "LD_PRELOAD" in line("/bin/sh", "-c", "$HOME/llmhost guard", sandbox=LLM)
+
+
 def test_a_python_without_isolation_goes_by_the_home_and_the_folder_of_the_service(home: Path) -> None:
     isolated = ("/bin/sh", "-c", "exec", "/usr/bin/python3", "-I", "-m", "llmhost", "guard")
     assert "-I" not in line(*isolated, sandbox=LLM, working_directory=str(home))

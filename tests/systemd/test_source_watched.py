@@ -152,6 +152,8 @@ def test_services_that_run_an_engine_are_discovered(bus: PrivateBus) -> None:
         {"Id": "model.service", "ExecStart": engine},
         {"Id": "web.service", "ExecStart": [["/usr/bin/nginx"]]},
         {"Id": "systemd-vllm.service", "ExecStart": engine},
+        {"Id": "dbus.service", "ExecStart": [["/usr/bin/dbus-daemon"]]},
+        {"Id": "llmhost.service", "ExecStart": [["/opt/llmhost/bin/llmhost", "serve"]]},
         {"Id": "model.socket"},
         {"Id": "ghost.service", "LoadState": "not-found"},
     ]
@@ -165,6 +167,13 @@ def test_services_that_run_an_engine_are_discovered(bus: PrivateBus) -> None:
         assert units(source) == {}
         source.configure(patterns=(), discover=True)
         assert list(units(source)) == ["model.service", "run-r1.service"]
+
+
+def test_a_service_whose_name_begins_as_one_of_the_systems_is_discovered(bus: PrivateBus) -> None:
+    names = ["dbus-qwen.service", "dbusllm.service", "llmhost-guarded-llama.service", "llmhosting-qwen.service"]
+    loaded = [{"Id": name, "ExecStart": [["vllm", "serve"]]} for name in names]
+    with FakeSystemd(bus, loaded), source_on(bus, "x-*.service", discover=True) as source:
+        assert list(units(source)) == names
 
 
 def test_units_that_hold_gpu_memory_are_watched_from_the_next_read_on(bus: PrivateBus) -> None:

@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
+from posixpath import basename
 
 from llmhost.model.command.environment import Environment, expanded
-from llmhost.model.command.words import UNKNOWN
+from llmhost.model.command.words import UNKNOWN, is_known
 from llmhost.model.engine_command import ServerCommand, programs, server_commands
 from llmhost.model.unit import Unit, UnitSettings
+
+_TALKERS = frozenset({"echo", "logger", "printf"})  # whose words are no command
 
 
 def environment_of(settings: UnitSettings) -> Environment:
@@ -68,5 +72,19 @@ def programs_of(settings: UnitSettings) -> list[ServerCommand]:
 
 
 def is_guard(command: Sequence[str]) -> bool:
-    """Say whether a command before a start is `llmhost guard`, by whatever Python."""
-    return "guard" in command and any(word.rsplit("/", 1)[-1] == "llmhost" for word in command)
+    """Say whether a command before a start runs `llmhost guard`, by whatever Python, shell or wrapper."""
+    return bool(guard_in(command))
+
+
+def guard_in(command: Sequence[str]) -> tuple[str, ...]:
+    """Give the line of the guard that a command runs; () where it runs none."""
+    found = [program.argv for program in programs([command], Environment()) if _names_guard(program.argv)]
+    known = [argv for argv in found if is_known(argv[0])]
+    whole = [tuple(command)] if _names_guard(command) else []
+    return next(iter((*known, *whole, *found)), ())
+
+
+def _names_guard(argv: Sequence[str]) -> bool:
+    """Look for `llmhost guard`, which no option of llmhost can part."""
+    talks = bool(argv) and basename(argv[0]) in _TALKERS
+    return not talks and any(basename(word) == "llmhost" and after == "guard" for word, after in pairwise(argv))

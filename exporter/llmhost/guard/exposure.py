@@ -8,12 +8,14 @@ import json
 import os
 import pwd
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from llmhost.derive.command import is_guard
+from llmhost.derive.command import guard_in
 from llmhost.guard.loader_variables import changeable_variables
+from llmhost.model.command.words import is_known
 from llmhost.model.unit import UnitSettings
 from llmhost.runtime.trusted_path import emptied_folder, hops, is_closed, who_may_change, who_may_change_below
 
@@ -22,6 +24,7 @@ Variables = Iterable[tuple[str, str]]
 # Stands for the instance of a template that is to come: it may be any.
 ANY_INSTANCE = "llmhostAnyInstance"
 _NOBODY = 65534
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # systemd's and the shells' own
 _SECONDS = 30.0
 _MOST_BYTES = 1 << 20
 _WHERE_IT_IMPORTS_FROM = (
@@ -34,9 +37,10 @@ def guard_exposures(settings: UnitSettings, manager: Variables = ()) -> Iterator
     """Look at the lines of a unit that run its guard as root; `manager` is the environment that each unit gets."""
     found = False
     for command, prefix in zip(settings.exec_start_pre, settings.exec_start_pre_prefixes, strict=False):
-        if is_guard(command) and ("+" in prefix or "!" in prefix or is_roots(settings)):
+        line = guard_in(command)
+        if line and ("+" in prefix or "!" in prefix or is_roots(settings)):
             found = True
-            yield from command_exposures(command, settings)
+            yield from command_exposures(line, settings)
     if found:
         yield from environment_exposures(settings, manager)
 
@@ -60,7 +64,12 @@ def environment_exposures(settings: UnitSettings, manager: Variables = ()) -> It
 
 def command_exposures(command: Sequence[str], settings: UnitSettings) -> Iterator[str]:
     """Look at the program of a line, and where its Python imports from."""
-    python = _python(command)
+    if not is_known(command[0]):
+        return  # a variable of a file, which is looked at itself
+    program = _program(command)
+    python = _python(program)
+    if program != python and (why := who_may_change(program)):
+        yield f"{program}: {why}"
     yield from python_exposures(python)
     if "-I" in command:
         return
@@ -113,10 +122,15 @@ def _imports_from(python: str) -> list[str]:
     return found
 
 
-def _python(command: Sequence[str]) -> str:
-    """Find the Python of a line: behind the shell of ours, or in the first line of a script."""
+def _program(command: Sequence[str]) -> str:
+    """Find the program of a line, behind the shell of ours."""
     behind_shell = command[3:] if tuple(command[:2]) == ("/bin/sh", "-c") else ()
     program = (*behind_shell, *command)[0]
+    return program if "/" in program else shutil.which(program, path=_PATH) or program
+
+
+def _python(program: str) -> str:
+    """Find the Python of a program: itself, or that in the first line of a script."""
     if Path(program).name.startswith("python"):
         return program
     try:

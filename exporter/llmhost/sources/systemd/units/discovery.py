@@ -10,8 +10,9 @@ from llmhost.sources.systemd.names import is_service
 _WORKERS = 4  # calls in flight: this is never urgent
 _PAUSE_SECONDS = 0.1  # per worker after each unit that is not listed: at most 40 of them a second
 _MAX_QUEUED = 1000
-# Services of every system, which run no engine.
-_VENDOR_PREFIXES = ("systemd-", "user@", "user-runtime-dir@", "getty@", "serial-getty@", "dbus", "modprobe@", "llmhost")
+# Services of every system, which run no engine: families whose names are systemd's, and whole names.
+_VENDOR_PREFIXES = ("systemd-", "user@", "user-runtime-dir@", "getty@", "serial-getty@", "modprobe@")
+_VENDOR_NAMES = frozenset({"dbus.service", "dbus-broker.service", "llmhost.service"})
 
 
 class Discovery:
@@ -70,7 +71,9 @@ class Discovery:
         for name in names:
             if name in self._checked or name in self._listed or name in self._later:
                 continue
-            if len(queue) < _MAX_QUEUED and is_service(name) and not name.startswith(_VENDOR_PREFIXES):
+            if name in _VENDOR_NAMES or name.startswith(_VENDOR_PREFIXES):
+                continue
+            if len(queue) < _MAX_QUEUED and is_service(name):
                 queue[name] = None
         self._more.set()
 
