@@ -12,12 +12,15 @@ from llmhost.derive.history.starts import (
     with_new_start,
     with_nrestarts,
 )
+from llmhost.derive.should_run import should_run
 from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import UNWATCHED, End, Start, UnitHistory, Verdict
+from llmhost.model.reading import Ok
 from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
 
 _RELOADING = frozenset({"reloading", "refreshing"})
+_NO_FILE = frozenset({"", "transient"})
 _BEFORE_MAIN = frozenset({"dead", "condition", "start-pre", "failed"})
 
 
@@ -64,7 +67,7 @@ def with_unit_event(history: UnitHistory | None, event: UnitEvent) -> tuple[Unit
         history = with_nrestarts(history, unit)
     history, more = _with_progress(history, event)
     steps += more
-    history = _with_state(history, event)
+    history = _with_state(_with_file(history, event), event)
     return replace(history, loaded=_is_loaded(unit), last_seen_at=event.at), tuple(steps)
 
 
@@ -118,6 +121,20 @@ def _first_observed(event: UnitEvent) -> UnitHistory:
         start_job=start_job(event),
     )
     return replace(history, starts=(under_way,))
+
+
+def _with_file(history: UnitHistory, event: UnitEvent) -> UnitHistory:
+    """Follow whether the unit's file is there. It has vanished where the unit should run, and no job has stopped it.
+
+    As long as a unit is not at rest, systemd keeps it also without its file. A transient unit has none to vanish.
+    """
+    unit = event.unit
+    if unit.load_state == "not-found":
+        if unit.active_state != "inactive" or not history.should_run:
+            return history
+        return replace(history, should_run=False, vanished_at=None if history.stopped else event.at)
+    wanted = unit.unit_file_state not in _NO_FILE and should_run(unit, history) == Ok(True)
+    return replace(history, should_run=wanted, vanished_at=None)
 
 
 def _with_end_unseen(history: UnitHistory, event: UnitEvent) -> tuple[UnitHistory, tuple[Step, ...]]:
