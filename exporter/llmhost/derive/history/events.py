@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.derive.history.bounds import MAX_UNITS
 from llmhost.derive.history.changes import with_changed, with_counted, with_time
+from llmhost.derive.history.last_servers import with_written_servers
 from llmhost.derive.history.starts import (
     began_monotonic,
     start_job,
@@ -47,6 +48,8 @@ def with_event(history: History, event: UnitEvent) -> tuple[History, tuple[Step,
     """Take in one event; give the steps to act on, in order."""
     unit_history, steps = with_unit_event(history.units.get(event.unit.id), event)
     units = {**history.units, event.unit.id: unit_history}
+    if any(isinstance(step, MainStarted) for step in steps):
+        history = replace(history, last_servers=with_written_servers(history.last_servers, event.unit))
     if len(units) > MAX_UNITS:  # a loop of systemd-run leaves a new name each time
         oldest = min(units.keys() - {event.unit.id}, key=lambda unit: units[unit].last_seen_at)
         del units[oldest]
