@@ -17,6 +17,7 @@ LONG = (
     "guard/test_reap.py",
     "alerts/test_time_to_fire.py",
     "starts/test_incident.py",
+    "starts/test_remembered.py",
     "guard/test_incident.py",
     "cli/test_clean.py",
     "cli/test_status.py",

@@ -2,14 +2,17 @@
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.fakes.observed import observed
+from tests.fakes.unit_lives import Life
 from tests.fakes.values import GIB, gpu, in_service, memory, process, settings, snapshot, unit
 
 from llmhost.config.schema import Config
 from llmhost.derive.facts import derive
+from llmhost.derive.history.events import with_event
 from llmhost.derive.remembered import MOST_UNITS, remembered_units
 from llmhost.model.engine_arguments import EngineArguments
 from llmhost.model.gpu import GpuHolder
@@ -20,6 +23,7 @@ from llmhost.model.process import Process, Role
 from llmhost.model.reading import Ok
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit, UnitSettings
+from llmhost.model.unit_event import UnitEvent
 from llmhost.state.history_document import document_of, encode_cache, history_of
 
 DEFAULT = 0.92
@@ -39,8 +43,8 @@ def seen(*there: Process, invocation_id: str = "a", watched: Unit | None = None)
     return snapshot(processes=there, units=[watched or up])
 
 
-def shares(history: History) -> list[float | None]:
-    servers = history.last_servers_of(ME)
+def shares(history: History, of: UnitId = ME) -> list[float | None]:
+    servers = history.last_servers_of(of)
     return [each.arguments.utilization for each in servers if each.arguments is not None]
 
 
@@ -48,7 +52,7 @@ def test_a_server_is_remembered_by_what_it_needs_and_by_no_word_of_its_command()
     history = observed(seen(server(10, "--gpu-memory-utilization 0.4 -tp 2 --api-key s3cret --port 81")))
     arguments = EngineArguments(utilization=0.4, utilization_given=True, tensor_parallel=2, port=81)
     remembered = LastServer(engine="vllm", arguments=arguments, visible_gpus="2,3")
-    assert history.last_servers == {ME: LastServers(invocation_id="a", servers=(remembered,))}
+    assert history.last_servers == {ME: LastServers(servers=(remembered,), invocation_id="a", seen=1)}
     content = document_of(history, saved_at=0.0, llmhost="1", cache=encode_cache(), most_bytes=1 << 20)
     assert history_of(content).last_servers == history.last_servers
     assert b"s3cret" not in content
@@ -137,3 +141,13 @@ def test_what_a_units_settings_do_not_say_is_what_it_was_started_with_last(
     needed = found.value[0].needed
     found_shares = {uuid: size / (79 * GIB) for uuid, size in needed.value.items()} if isinstance(needed, Ok) else None
     assert found_shares == (None if expected is None else {GpuUuid("GPU-1"): pytest.approx(expected)})
+
+
+def test_a_unit_that_ran_between_two_observations_is_remembered_by_its_settings() -> None:
+    life = Life(load_state="stub", settings=None, unit_file_state="disabled")
+    history = History()
+    loaded = replace(life.unit, load_state="loaded", settings=settings("vllm serve m --gpu-memory-utilization 0.6"))
+    running = replace(loaded, active_state="active", sub_state="running", invocation_id="a", main_pid=5)
+    for at, now in enumerate((life.unit, loaded, running, life.unit)):
+        history, _ = with_event(history, UnitEvent(unit=now, at=1000.0 + at, at_monotonic=float(at), gap=not at))
+    assert shares(history, UnitId("vllm.service")) == [0.6]

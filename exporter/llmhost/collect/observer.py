@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.collect.worker import DISABLED, Clock, CollectorHealth, Ticket, Worker
+from llmhost.derive.remembered import with_vanished_units
 from llmhost.model.engine import EnginesReport
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.guard_run import GuardRun
@@ -106,7 +107,7 @@ class Observer:
         )
         history = self._keeper.add_observation(snapshot)
         self._keeper.save()  # before any page shows it
-        return Observation(snapshot=snapshot, history=history, health=self._health())
+        return Observation(snapshot=with_vanished_units(snapshot, history), history=history, health=self._health())
 
     def _early(self, ticket: Ticket[T], until: float) -> Reading[T]:
         """Return the reading, if there is one by then; an attempt that is known to be late is not waited for."""

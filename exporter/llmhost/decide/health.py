@@ -10,6 +10,7 @@ from llmhost.derive.attribution import HolderKind
 from llmhost.derive.facts import UnitFacts
 from llmhost.derive.history.readiness import ready_budget_seconds
 from llmhost.derive.host_view import HostView
+from llmhost.derive.remembered import has_vanished
 from llmhost.derive.segments import SegmentState
 from llmhost.derive.trackers import TrackerState
 from llmhost.model.engine import EngineAnswer
@@ -118,6 +119,8 @@ def _units(view: HostView) -> Iterator[HealthFinding]:
         return
     for unit in view.facts.units.value:
         kind, what = _unit(unit)
+        if unit.unit.load_state == "not-found":
+            what = _without_file(unit.unit, view)
         if what:
             yield HealthFinding(kind=kind, subject=unit.unit.id.name, what=what)
         if isinstance(unit.leftovers, Ok) and unit.leftovers.value:
@@ -136,8 +139,7 @@ def _units(view: HostView) -> Iterator[HealthFinding]:
 def _unit(facts: UnitFacts) -> tuple[str, str]:
     unit = facts.unit
     if unit.load_state in _NOT_LOADABLE:
-        what = "there is no such unit" if unit.load_state == "not-found" else f"its file is bad ({unit.load_state})"
-        return "unit_missing", what
+        return "unit_missing", f"its file is bad ({unit.load_state})"
     if unit.active_state == "failed":
         return "unit_failed", f"has failed ({unit.result})" if unit.result not in {"", "success"} else "has failed"
     startable = facts.startable == Ok(False)
@@ -146,6 +148,14 @@ def _unit(facts: UnitFacts) -> tuple[str, str]:
     if not is_up(unit) and facts.should_run == Ok(True):
         return "unit_down", "should run and does not" + ("; a start now would fail" if startable else "")
     return "", ""
+
+
+def _without_file(unit: Unit, view: HostView) -> str:
+    if is_up(unit) or unit.active_state == "failed":
+        return f"{'runs' if is_up(unit) else 'has failed'}, and its unit file has vanished: it cannot be started again"
+    if has_vanished(view.history.units.get(unit.id), view.snapshot.at):
+        return "its unit file has vanished, and nobody had stopped it"
+    return "there is no such unit"
 
 
 def _dead_engines(view: HostView) -> Iterator[HealthFinding]:

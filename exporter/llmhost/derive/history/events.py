@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.derive.history.bounds import MAX_UNITS
 from llmhost.derive.history.changes import with_changed, with_counted, with_time
+from llmhost.derive.history.last_servers import with_written_servers
 from llmhost.derive.history.starts import (
     began_monotonic,
     start_job,
@@ -13,13 +14,16 @@ from llmhost.derive.history.starts import (
     with_nrestarts,
 )
 from llmhost.derive.relatives import ended_with
+from llmhost.derive.should_run import should_run
 from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import UNWATCHED, End, Start, UnitHistory, Verdict
+from llmhost.model.reading import Ok
 from llmhost.model.unit import Unit
 from llmhost.model.unit_event import UnitEvent
 
 _RELOADING = frozenset({"reloading", "refreshing"})
 _RUNS_AT_TIMES = (".timer", ".path", ".socket")  # what they start may end when it has done its work
+_NO_FILE = frozenset({"", "transient"})
 _BEFORE_MAIN = frozenset({"dead", "condition", "start-pre", "failed"})
 
 
@@ -46,6 +50,8 @@ def with_event(history: History, event: UnitEvent) -> tuple[History, tuple[Step,
     """Take in one event; give the steps to act on, in order."""
     unit_history, steps = with_unit_event(history.units.get(event.unit.id), event)
     units = {**history.units, event.unit.id: unit_history}
+    if any(isinstance(step, MainStarted) for step in steps):
+        history = replace(history, last_servers=with_written_servers(history.last_servers, event.unit))
     if len(units) > MAX_UNITS:  # a loop of systemd-run leaves a new name each time
         oldest = min(units.keys() - {event.unit.id}, key=lambda unit: units[unit].last_seen_at)
         del units[oldest]
@@ -66,7 +72,7 @@ def with_unit_event(history: UnitHistory | None, event: UnitEvent) -> tuple[Unit
         history = with_nrestarts(history, unit)
     history, more = _with_progress(history, event)
     steps += more
-    history = _with_state(history, event)
+    history = _with_state(_with_file(history, event), event)
     return replace(history, loaded=_is_loaded(unit), last_seen_at=event.at), tuple(steps)
 
 
@@ -120,6 +126,20 @@ def _first_observed(event: UnitEvent) -> UnitHistory:
         start_job=start_job(event),
     )
     return replace(history, starts=(under_way,))
+
+
+def _with_file(history: UnitHistory, event: UnitEvent) -> UnitHistory:
+    """Follow whether the unit's file is there. It has vanished where the unit should run, and no job has stopped it.
+
+    As long as a unit is not at rest, systemd keeps it also without its file. A transient unit has none to vanish.
+    """
+    unit = event.unit
+    if unit.load_state == "not-found":
+        if unit.active_state != "inactive" or not history.should_run:
+            return history
+        return replace(history, should_run=False, vanished_at=None if history.stopped else event.at)
+    wanted = unit.unit_file_state not in _NO_FILE and should_run(unit, history) == Ok(True)
+    return replace(history, should_run=wanted, vanished_at=None)
 
 
 def _with_end_unseen(history: UnitHistory, event: UnitEvent) -> tuple[UnitHistory, tuple[Step, ...]]:

@@ -1,39 +1,59 @@
 """The servers of units in the history: what they were started with last, for the time when nothing else says it."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from llmhost.derive.history.bounds import MAX_UNITS, newest
 from llmhost.derive.runs import last_server, present_servers, runs_of
 from llmhost.derive.unit_membership import members_by_unit
 from llmhost.model.history.history import LastServers
+from llmhost.model.host import Host
 from llmhost.model.ids import UnitId
-from llmhost.model.reading import Ok
+from llmhost.model.process import Process, ProcessTable
+from llmhost.model.reading import NotApplicable, Ok, Reading
 from llmhost.model.snapshot import Snapshot
+from llmhost.model.unit import Unit
+
+_NOT_ASKED = NotApplicable("not asked")
 
 
 def next_last_servers(before: Mapping[UnitId, LastServers], snapshot: Snapshot) -> Mapping[UnitId, LastServers]:
     """Note the servers of each unit that systemd has loaded, by its processes and its settings.
 
-    A run keeps the most of them that it had: some may have ended. A unit that is not loaded, or says nothing by its
-    settings and runs no server, keeps what it had.
+    A run keeps the most of them that it had at once: some may have ended. A unit that is not loaded, or says nothing by
+    its settings and runs no server, keeps what it had.
     """
     if not isinstance(snapshot.units, Ok) or not isinstance(snapshot.processes, Ok):
         return before
     members = members_by_unit(snapshot.processes.value)
-    found = dict(before)
+    found = before
     for unit in snapshot.watched_units:
-        if unit.settings is None:
-            continue
-        last = before.get(unit.id, LastServers(invocation_id="", servers=()))
-        own = members.get(unit.id, ())
-        runs = runs_of(unit, own, snapshot.processes, snapshot.host, last.servers)
-        servers = tuple(last_server(run) for run in runs if run.engine)
-        if present_servers(unit, own, snapshot.processes, snapshot.host):
-            if last.invocation_id == unit.invocation_id and len(servers) < len(last.servers):
-                continue
-            last = replace(last, invocation_id=unit.invocation_id)
-        if servers and replace(last, servers=servers) != before.get(unit.id):
-            found.pop(unit.id, None)
-            found[unit.id] = replace(last, servers=servers)
-    return newest(found, MAX_UNITS)
+        found = _with_unit(found, unit, members.get(unit.id, ()), snapshot.processes, snapshot.host)
+    return found
+
+
+def with_written_servers(before: Mapping[UnitId, LastServers], unit: Unit) -> Mapping[UnitId, LastServers]:
+    """Note the servers of a unit that starts, by its settings alone: it may have ended by the next observation."""
+    return _with_unit(before, unit, (), _NOT_ASKED, _NOT_ASKED)
+
+
+def _with_unit(
+    before: Mapping[UnitId, LastServers],
+    unit: Unit,
+    members: tuple[Process, ...],
+    processes: Reading[ProcessTable],
+    host: Reading[Host],
+) -> Mapping[UnitId, LastServers]:
+    if unit.settings is None:
+        return before
+    last = before.get(unit.id, LastServers())
+    seen = len(present_servers(unit, members, processes, host))
+    if seen and seen <= last.seen and last.invocation_id == unit.invocation_id:
+        return before
+    servers = tuple(last_server(run) for run in runs_of(unit, members, processes, host, last.servers) if run.engine)
+    if seen:
+        now = LastServers(servers=servers, invocation_id=unit.invocation_id, seen=seen)
+    else:
+        now = LastServers(servers=servers, invocation_id=last.invocation_id, seen=last.seen)
+    if not servers or now == last:
+        return before
+    return newest({**{known: kept for known, kept in before.items() if known != unit.id}, unit.id: now}, MAX_UNITS)

@@ -53,10 +53,11 @@ class LastServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastServers:
-    """The servers of a unit, by the last of its runs in which they were seen."""
+    """The servers of a unit, as it says, or as they were seen in one of its runs."""
 
-    invocation_id: str
-    servers: tuple[LastServer, ...]
+    servers: tuple[LastServer, ...] = ()
+    invocation_id: str = ""  # of the last run in which any was seen
+    seen: int = 0  # at once, in that run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

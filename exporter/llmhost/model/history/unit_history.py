@@ -94,6 +94,8 @@ class UnitHistory:
     nrestarts: int = 0  # NRestarts as of the latest start
     restart_job: int = 0  # systemd's job that is queued to restart it; 0: none
     loaded: bool = True
+    should_run: bool = False  # and has a unit file, or had one when it was seen so last
+    vanished_at: float | None = None  # its unit file, while it should run
     stopped: bool = False  # a job of systemd's brought it to rest, and it has not been started since
     state: str = ""  # as state_label says; "" where it is not known
     state_since_monotonic: float = 0.0  # up to then, time is in state_seconds

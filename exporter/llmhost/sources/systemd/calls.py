@@ -99,10 +99,10 @@ class Systemd:
         (found,) = await self.bus.call(self._properties_of(MANAGER_PATH), "Get", "ss", MANAGER, "Environment")
         return TypedProperties({"Environment": found}).environment()
 
-    async def loaded(self, globs: Collection[str]) -> list[tuple[str, str]]:
-        """Name and load state of the loaded units that match; loads none. Aliases are not matched."""
+    async def loaded(self, globs: Collection[str]) -> list[tuple[str, str, str]]:
+        """Name, load state and active state of the loaded units that match; loads none. Aliases are not matched."""
         (rows,) = await self.bus.call(self._manager, "ListUnitsByPatterns", "asas", [], [*map(wider, globs)])
-        return [(row[0], row[2]) for row in rows if matches(row[0], globs)]
+        return [(row[0], row[2], row[3]) for row in rows if matches(row[0], globs)]
 
     async def unit_files(self, globs: Collection[str]) -> list[str]:
         """Names of the unit files that match, loaded or not, templates and aliases among them."""

@@ -57,8 +57,8 @@ class LoadedUnit:
 
     @property
     def not_found(self) -> bool:
-        """Systemd itself looked for it and found nothing."""
-        return self._properties.get("LoadState") == "not-found"
+        """Systemd itself looked for it and found nothing. One that is not at rest is there even without its file."""
+        return self._properties.get("LoadState") == "not-found" and self._properties.get("ActiveState") == "inactive"
 
     @property
     def has_run(self) -> bool:

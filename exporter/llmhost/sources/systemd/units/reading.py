@@ -35,13 +35,17 @@ async def list_units(systemd: Systemd, watchlist: Watchlist) -> UnitListing:
     loaded = await systemd.loaded(listed) if listed else []
     files = frozenset(await systemd.unit_files(globs) if globs else ())
     names = watchlist.names()
-    names.update(name for name, load_state in loaded if load_state != "not-found" and watchlist.matches(name))
+    names.update(
+        name
+        for name, load_state, active_state in loaded
+        if (load_state != "not-found" or active_state != "inactive") and watchlist.matches(name)
+    )
     names.update(name for name in files if watchlist.matches(name))
     return UnitListing(
         names=tuple(sorted(names, key=lambda name: (not watchlist.by_name(name), name not in files, name))),
         files=files,
-        loaded=tuple(name for name, _ in loaded),
-        unwatched=tuple(name for name, load_state in loaded if load_state == "loaded" and not watchlist.wants(name)),
+        loaded=tuple(name for name, _, _ in loaded),
+        unwatched=tuple(name for name, state, _ in loaded if state == "loaded" and not watchlist.wants(name)),
     )
 
 
