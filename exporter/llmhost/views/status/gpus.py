@@ -47,7 +47,7 @@ def gpu_lines(view: HostView, width: int = WIDTH) -> Iterator[Line]:
         yield plain("  none")
         return
     bar = _BAR if width >= WIDTH else _NARROW_BAR
-    yield ((f"  {'':6}{'':{bar + 2}} {'used':>7} {'free':>7}  held (GiB)", Style.FAINT),)
+    yield ((f"  {'':6}{'':{bar + 2}} {'used':>7} {'free':>7}{'  held (GiB)' if width >= WIDTH else ''}", Style.FAINT),)
     used: list[str] = []
     for gpu in report.value.gpus:
         yield from _gpu(gpu, view, used, width)

@@ -21,7 +21,8 @@ def process_lines(view: HostView, width: int) -> Iterator[Line]:
     if not has_processes(view):
         return
     yield (("PROCESSES", Style.HEADING),)
-    yield (("  ", Style.PLAIN), orphan_count(view))
+    said, style = orphan_count(view)
+    yield from folded(said, width=width, first=plain("  "), indent="    ", style=style)
     orphans = orphans_by_age(view)
     for orphan in orphans[:_ORPHANS_LISTED]:
         yield from _orphan(orphan, view, width)
