@@ -20,7 +20,7 @@ from llmhost.views.text import count
 
 _WHOLE: Final = 100.0  # per cent
 _LOOP_FAILURES: Final = 2
-_UNFOLDED: Final = 10  # starts of a loop that are shown at once
+_UNFOLDED: Final = 5  # latest starts of a loop, that are shown at once
 _LEAST_SCALE: Final = 4  # starts that the height stands for, at least: one start alone is no tower
 # From the axis upwards: what is in the way first, so that it is where the eye is.
 _STACKED: Final[Sequence[Verdict | None]] = (
