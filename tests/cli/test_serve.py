@@ -62,7 +62,8 @@ def test_it_serves_on_a_machine_that_has_nothing() -> None:
         assert value(page, 'llmhost_collector_success{collector="procfs"}') == 1
         assert value(page, 'llmhost_collector_fault{cause="no_library",collector="nvml"}') == 1
         assert value(page, 'llmhost_collector_fault{cause="no_bus",collector="systemd"}') == 1
-        assert daemon.get("/healthz")[::2] == (200, "ok\n")
+        for path in ("/healthz", "/-/healthy", "/-/ready"):
+            assert daemon.get(path)[::2] == (200, "ok\n")
         assert "cannot tell whether all is well" in daemon.get("/")[2]
         status, _, body = daemon.get("/metric")
         assert status == 404

@@ -72,6 +72,18 @@ def test_the_exit_status_is_that_of_the_units_that_are_named(tenants: Standing) 
     assert re.findall(r"^  (vllm@\S+)", both, re.MULTILINE) == [r"vllm@Qwen-Qwen3\x2d8B.service", "vllm@a.service"]
 
 
+def test_on_a_pipe_columns_and_the_locale_count_as_well(incident: Standing) -> None:
+    options, env = incident
+    narrow = llmhost("status", *options, env=env | {"COLUMNS": "40"}).stdout
+    assert max(map(len, narrow.splitlines())) <= 40
+    assert narrow.count("        91.7 leftover vllm-744b.service") == 8
+    wide = llmhost("status", *options, env=env | {"COLUMNS": "300"}).stdout
+    assert 80 < max(map(len, wide.splitlines())) <= 120
+    in_c = llmhost("status", *options, env=env | {"LC_ALL": "C"}).stdout
+    assert in_c.isascii()
+    assert "vllm | 1 core" in in_c
+
+
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [

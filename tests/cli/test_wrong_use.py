@@ -140,6 +140,25 @@ def test_defaults_are_said_to_be_defaults() -> None:
     assert done.stderr == "llmhost: there is no /etc/llmhost/llmhost.yml; these are the defaults\n"
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(None, "No such file or directory"), ("", "has something else in it"), ("a b\x00", "has something else in it")],
+)
+def test_check_config_reads_the_token_files_too(tmp_path: Path, content: str | None, why: str) -> None:
+    config, token = tmp_path / "llmhost.yml", tmp_path / "token"
+    url = "http://127.0.0.1:1/metrics"
+    config.write_text(f"engines: [{{unit: a, url: '{url}'}}, {{unit: b, url: '{url}', token_file: {token}}}]\n")
+    if content is not None:
+        token.write_text(content)
+    done = llmhost("check-config", str(config))
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{config}: engines[1].token_file: ")
+    assert (str(token) in line, line.endswith(why)) == (True, True)
+    token.write_text("secret\n")
+    assert llmhost("check-config", str(config)).returncode == 0
+
+
 def test_check_config_prints_what_is_in_force(tmp_path: Path) -> None:
     config = tmp_path / "llmhost.yml"
     config.write_text("policy: {orphan_grace: 1m}\n")

@@ -80,8 +80,15 @@ def test_a_shared_memory_of_pythons_stays_while_a_process_as_old_of_its_user_liv
     psm = file(kind=SegmentKind.PYTHON_SHM)
     server = run(30, "/usr/bin/vllm serve m", start=99_000)  # 990 s after boot
     assert kept(planned(host([server], [psm]))) == {
-        5: "30 vllm is as old and its user's, and may come for it by name: can go after that"
+        5: "may still be opened by name by 30 vllm; can go once that process has ended"
     }
+    of_unit = replace(server, placement=in_service("vllm-small.service"))
+    for active, told in (
+        ("active", "vllm-small.service (pid 30); can go once that unit has stopped"),
+        ("failed", "30 vllm; can go once that process has ended"),  # a stop would not end it
+    ):
+        found = planned(host([of_unit], [psm], [unit("vllm-small.service", active=active)]))
+        assert kept(found)[5] == f"may still be opened by name by {told}"
     at_the_same_time = replace(server, id=ProcessId(30, 100_050))  # by clocks that differ by less than a second
     assert inodes(planned(host([at_the_same_time], [psm]))) == []
     younger = replace(server, id=ProcessId(30, 100_150))
@@ -104,7 +111,7 @@ def test_any_python_of_the_unit_that_held_it_may_come_for_it_though_nobody_track
     of_unit = {psm.id: UnitId("train.service")}
     trainer = run(30, "python3 train.py", start=99_000, placement=in_service("train.service"), uid=1000)
     assert kept(planned(host([trainer], [psm]), segment_units=of_unit)) == {
-        5: "30 python3 is as old and its unit's, and may come for it by name: can go after that"
+        5: "may still be opened by name by 30 python3; can go once that process has ended"
     }
     others = (
         replace(trainer, id=ProcessId(30, 100_150)),
@@ -158,7 +165,8 @@ def test_a_pid_in_a_name_counts_only_where_all_sharers_of_the_tmpfs_are_of_our_n
 def test_a_file_with_the_pid_of_a_process_that_lives_stays_or_goes_after_it() -> None:
     named_after = file(kind=SegmentKind.LOKY, creator_pid=77)
     alive = run(77, "python3 train.py")
-    assert kept(planned(host([alive], [named_after]))) == {5: "77 python3 has the pid in its name: can go after that"}
+    told = "named after the pid of 77 python3; can go once that process has ended"
+    assert kept(planned(host([alive], [named_after]))) == {5: told}
     assert inodes(planned(host([replace(alive, state="Z")], [named_after]))) == [5]
     found = planned(host([core(77)], [named_after]))
     assert (pids(found), inodes(found)) == ([77], [5])
@@ -249,7 +257,7 @@ def test_a_clock_that_was_set_forward_makes_no_file_older_than_the_engine_that_m
     starting = unit("vllm.service", "activating", "start", condition_monotonic=3890.0, inactive_exit_monotonic=3890.0)
     for known in ((*before, *after), after):  # the exporter, or systemd, knows it; or has begun since
         why = kept(planned(host([server], [of_400]), clock_offsets=known))[5]
-        assert why.startswith("30 vllm may be as old, as the clock was set or not watched since, is its user's")
+        assert "by 30 vllm, which may be as old, as the clock was set or not watched since; can go once" in why
         nccl = replace(of_400, kind=SegmentKind.NCCL)
         assert list(kept(planned(host(segments=[nccl], units=[starting]), clock_offsets=known))) == [5]
         older = CleanupRequest(uid=0, older_than_seconds=1200)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from tests.fakes.nvml_reader import eventually
 from tests.fakes.sources import ScriptedSource
 from tests.fakes.values import GIB, HOST, gpu, held, in_service, memory, process, report, table, unit
 
@@ -229,6 +230,32 @@ def test_a_start_waits_for_what_systemd_says_of_its_unit() -> None:
         judge.units.append(replace(judge.units[0], settings=ENGINE))
         assert judge.verdict(seconds=1.0).verdict is Verdict.CLEAN
         assert (judge.lists.reads, judge.processes.reads) == (0, 0)
+
+
+def test_the_end_of_a_run_is_logged_after_its_start_however_late_the_verdict_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A run of less than a tenth of a second has ended before its verdict is there."""
+    caplog.set_level("INFO")
+    answers = threading.Event()
+
+    def late() -> NvmlReport:
+        assert answers.wait(20)
+        return report([gpu(memory=memory(used=0))])
+
+    with JudgeUnderTest(report([gpu()])).running() as judge:
+        judge.memory.answer = late
+        judge.starts()
+        me = judge.units[-1].id
+        (start,) = judge.keeper.history.units[me].starts
+        other = replace(start, invocation_id="other")
+        judge.thread.log_behind_start(me, start, "end")
+        judge.thread.log_behind_start(me, other, "end of another run")
+        assert caplog.messages == ["end of another run"]
+        answers.set()
+        judge.verdict()
+        eventually(lambda: len(caplog.messages) >= 3)
+    assert [message.split()[0] for message in caplog.messages] == ["end", "start", "end"]
 
 
 def test_a_bug_costs_a_verdict_and_not_the_judge() -> None:

@@ -3,11 +3,11 @@
 import json
 import re
 
-from tests.fakes.clean_plans import host, planned
+from tests.fakes.clean_plans import ROOT, host, planned
 from tests.fakes.orphan_trees import TRACKER, run
 from tests.fakes.values import GIB, gpu, held, segment
 
-from llmhost.decide.cleanup.steps import CleanupReport, Outcome, Plan, Result
+from llmhost.decide.cleanup.steps import CleanupReport, Ending, Outcome, Plan, Result
 from llmhost.model.reading import Ok
 from llmhost.model.segment import SegmentKind
 from llmhost.views.clean.as_json import clean_json
@@ -85,6 +85,17 @@ def test_all_that_was_done_and_what_that_freed() -> None:
         "seconds": 1.25,
     }
     assert document["removals"][0]["file"]["path"] == "nccl-AbCdEf"
+
+
+def test_what_the_second_look_no_longer_finds_is_told_with_its_sum() -> None:
+    first = a_plan()
+    second = planned(host([run(31, TRACKER, pipes={31: 120})], gpus=[gpu()]), ROOT, first)
+    assert [step.process.id.pid for step in second.gone if isinstance(step, Ending)] == [40, 50]
+    told = "2 processes (60 GiB of GPU memory), 3 files (3.0 MiB) went by themselves meanwhile"
+    report = CleanupReport(plan=second)
+    assert told in " ".join(report_text(report).split())
+    assert [step["step"] for step in json.loads(clean_json(second, report))["gone"]] == ["end", "end", *["remove"] * 3]
+    assert planned(host()).gone == ()
 
 
 def test_what_does_not_die_and_what_was_never_begun_leave_it_incomplete() -> None:

@@ -18,6 +18,7 @@ from llmhost.model.engine import EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
 from llmhost.model.history.history import History
 from llmhost.model.ids import GpuUuid, UnitId
+from llmhost.model.process import Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
 from llmhost.views.page.document import About, status_page
 from llmhost.views.page.leftovers import processes_section
@@ -109,6 +110,24 @@ def test_orphans_are_listed_oldest_first_in_the_text_and_on_the_page() -> None:
     view = replace(view, facts=replace(view.facts, orphans=Ok(orphans)))
     listed = re.findall(r"^    (10[123]) ", status_text(view, health_of(view)), re.MULTILINE)
     assert listed == re.findall(r"<li>(10[123]) ", processes_section(view)) == ["102", "103", "101"]
+
+
+def test_an_orphan_is_shown_with_its_unit_and_gpu_and_the_sum_is_told() -> None:
+    title = "VLLM::Worker_TP0"
+    workers = [
+        process(pid, in_service("vllm-a.service"), comm=title[:15], argv=(title,), engine="vllm", role=Role.WORKER)
+        for pid in (101, 102)
+    ]
+    gpus = [gpu(index, holders=Ok((held(pid, 30 * GIB),))) for index, pid in ((3, 101), (4, 102))]
+    view = host_view(snapshot(gpus=gpus, processes=workers, units=[]), History(), Config())
+    orphans = tuple(Orphan(process=worker, engine="vllm", seconds=30.0, inferred=False) for worker in workers)
+    view = replace(view, facts=replace(view.facts, orphans=Ok(orphans)))
+    lines = status_text(view, health_of(view)).splitlines()
+    assert "  2 orphans: 60 GiB of GPU memory" in lines
+    assert "    101 VLLM::Worker_TP0       vllm-a.service         GPU 3 30 GiB    for 30 s" in lines
+    assert "    102 VLLM::Worker_TP0," in status_text(view, health_of(view), width=40).splitlines()
+    page = processes_section(view)
+    assert "<li>102 <bdi>VLLM::Worker_TP0</bdi> of <bdi>vllm-a.service</bdi>: vllm worker, GPU 4 30 GiB, for" in page
 
 
 def test_what_only_another_user_can_see_is_told_with_the_headline() -> None:

@@ -1,12 +1,28 @@
 """`llmhost check-config [FILE]`: print the resulting config, or the first mistake."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 from llmhost.cli.exits import Exit
-from llmhost.cli.output import write_out
+from llmhost.cli.output import complain, write_out
 from llmhost.config.load import ConfigError, dump, load
 from llmhost.config.paths import DEFAULT_CONFIG
+from llmhost.config.schema import Config
+from llmhost.sources.base import SourceError
+from llmhost.sources.engine.fetch import authorization_by
+
+
+def _token_faults(config: Config) -> Iterator[str]:
+    """Find token files that cannot be used. The exporter starts all the same: a token may come later."""
+    for number, engine in enumerate(config.engines):
+        try:
+            authorization_by(engine.token_file)
+        except SourceError as error:
+            if isinstance(error.__context__, PermissionError):
+                complain(f"{engine.token_file} is not checked: this user may not read it")
+                continue
+            yield f"engines[{number}].token_file: {error.detail or error}"
 
 
 def run(path: Path | None, stderr: TextIO) -> Exit:
@@ -15,6 +31,11 @@ def run(path: Path | None, stderr: TextIO) -> Exit:
         config = load(path)
     except ConfigError as error:
         print(error, file=stderr)
+        return Exit.WRONG_USE
+    faults = list(_token_faults(config))
+    for fault in faults:
+        print(f"{path or DEFAULT_CONFIG}: {fault}", file=stderr)
+    if faults:
         return Exit.WRONG_USE
     if path is None and not DEFAULT_CONFIG.exists():
         print(f"llmhost: there is no {DEFAULT_CONFIG}; these are the defaults", file=stderr)

@@ -5,6 +5,8 @@ import io
 import os
 import sys
 
+_IN_ASCII = str.maketrans({"·": "|", "…": "~", "×": "x", "−": "-", "–": "-"})
+
 
 class UnwritableError(Exception):
     """The output could not be written; str() is fit for a terminal."""
@@ -28,10 +30,18 @@ def write_out(text: str) -> None:
         raise UnwritableError(f"cannot write to stdout: {error.strerror}") from error
 
 
+def in_locale(text: str) -> str:
+    """Keep to ASCII where the locale is C, though Python writes UTF-8 there (PEP 538)."""
+    named = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := os.environ.get(name))), "")
+    if named not in {"C", "POSIX"}:
+        return text
+    return text.translate(_IN_ASCII).encode("ascii", errors="replace").decode()
+
+
 def write_answer(text: str) -> None:
     """Write as write_out does, but keep the exit code of the command if the reader has gone."""
     try:
-        write_out(text)
+        write_out(in_locale(text))
     except BrokenPipeError:
         let_go_of_output()
 

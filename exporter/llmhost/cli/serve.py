@@ -109,7 +109,7 @@ class Daemon:
             "/": self._root,
             "/api/status": self._api_status,
             "/metrics": self._metrics,
-            "/healthz": self._healthz,
+            **dict.fromkeys(("/healthz", "/-/healthy", "/-/ready"), self._healthz),
         }
         web = self._in_force.config.web
         try:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import sys
@@ -12,6 +13,7 @@ from typing import NoReturn
 from llmhost.cli.output import write_out
 from llmhost.views.text import NARROWEST, WIDTH, Style, folded, rendered
 
+_COLUMNS = re.compile("[1-9][0-9]{0,4}")
 _WIDEST = 120  # lines that are longer are hard to read
 # xterm's control sequences: alternate screen and cursor off; cursor on and back; home; rest of line; rest of screen.
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
@@ -29,8 +31,13 @@ def wants_colour(environment: Mapping[str, str] | None = None) -> bool:
 
 
 def width() -> int:
-    """Return the columns to fill: those of the terminal within reason, 80 for anything else."""
-    return max(NARROWEST, min(_WIDEST, shutil.get_terminal_size().columns)) if is_terminal() else WIDTH
+    """Return the columns to fill, within reason: those of $COLUMNS, of the terminal, or 80."""
+    columns = (
+        shutil.get_terminal_size().columns
+        if is_terminal() or _COLUMNS.fullmatch(os.environ.get("COLUMNS", ""))
+        else WIDTH
+    )
+    return max(NARROWEST, min(_WIDEST, columns))
 
 
 def first_line(config_fault: str) -> str:

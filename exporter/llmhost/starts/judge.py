@@ -20,7 +20,7 @@ from llmhost.derive.history.events import MainStarted
 from llmhost.derive.units_of_interest import units_of_holders
 from llmhost.derive.verdict import Judgement, StartReadings, judge
 from llmhost.model.gpu import NvmlReport
-from llmhost.model.history.unit_history import Verdict
+from llmhost.model.history.unit_history import Start, Verdict
 from llmhost.model.host import Host
 from llmhost.model.ids import UnitId
 from llmhost.model.process import ProcessTable
@@ -92,17 +92,35 @@ class Judge:
         self._config = config
         self._clock = clock
         self._mailbox = Mailbox[MainStarted]()
+        self._behind: dict[tuple[UnitId, str], list[str]] = {}  # of starts that wait: lines that come after theirs
+        self._behind_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="llmhost-judge", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def put(self, step: MainStarted) -> None:
+        with self._behind_lock:
+            self._behind.setdefault((step.unit.id, step.start.invocation_id), [])
         self._mailbox.put(step)
+
+    def log_behind_start(self, unit: UnitId, start: Start, line: str) -> None:
+        """Log a line about a run: if its start has no verdict yet, after the line with that."""
+        with self._behind_lock:
+            behind = self._behind.get((unit, start.invocation_id))
+            if behind is not None:
+                behind.append(line)
+                return
+        log.info("%s", line)
 
     def close(self) -> None:
         """End; starts without a verdict are unknown to the next run."""
         self._mailbox.close()
+        with self._behind_lock:
+            lines = [line for behind in self._behind.values() for line in behind]
+            self._behind.clear()
+        for line in lines:
+            log.info("%s", line)
 
     def _run(self) -> None:
         waiting: list[_Case] = []
@@ -273,6 +291,10 @@ class Judge:
             self._record(case, judgement)
         except Exception:
             log.exception("a bug in reporting a start of %s", case.step.unit.id.name)
+        with self._behind_lock:
+            lines = self._behind.pop((case.step.unit.id, case.step.start.invocation_id), [])
+        for line in lines:
+            log.info("%s", line)
 
     def _record(self, case: _Case, judgement: Judgement | None) -> None:
         unit = case.step.unit.id

@@ -90,5 +90,5 @@ class StartWatcher:
             case MainStarted():
                 self._judge.put(step)
             case Ended():
-                log.info("%s", end_line(step))
+                self._judge.log_behind_start(step.unit.id, step.start, end_line(step))
                 self._release.put(step)

@@ -12,7 +12,7 @@ from llmhost.decide.cleanup.context import ProcessContext as ProcessContext  # n
 from llmhost.decide.cleanup.context import to_ask_for_use as to_ask_for_use  # noqa: PLC0414
 from llmhost.decide.cleanup.processes import ProcessSteps, process_steps
 from llmhost.decide.cleanup.segments import REPORTED_ONLY, SegmentSteps, segment_steps
-from llmhost.decide.cleanup.steps import CleanupRequest, Condition, Ending, Plan
+from llmhost.decide.cleanup.steps import CleanupRequest, Condition, Ending, Plan, Step
 from llmhost.derive.host_view import HostView
 from llmhost.derive.unit_membership import UnitMemberships
 from llmhost.model.process import Role
@@ -59,6 +59,7 @@ def plan(view: HostView, request: CleanupRequest, process_context: ProcessContex
         waiting=(*of_processes.waiting, *of_segments.waiting),
         skipped=(*of_processes.skipped, *of_segments.skipped),
         unknowns=tuple(_unknowns(view, request, of_segments)),
+        gone=tuple(_gone(first, context)) if first is not None else (),
     )
 
 
@@ -69,6 +70,19 @@ def seconds_to_wait(first: Plan, policy: Policy) -> float:
         (policy.orphan_grace_seconds if isinstance(step, Ending) else policy.segment_grace_seconds for step in steps),
         default=0.0,
     )
+
+
+def _gone(first: Plan, context: PlanContext) -> Iterator[Step]:
+    """Yield what the first plan had and nobody has ended or removed on our behalf: it went by itself."""
+    shared = context.view.snapshot.shm
+    files = {segment.id for segment in shared.value.segments} if isinstance(shared, Ok) else None
+    for step in (*first.steps, *first.waiting):
+        if isinstance(step, Ending):
+            found = context.table.by_pid.get(step.process.id.pid)
+            if found is None or found.id != step.process.id or found.zombie:
+                yield step
+        elif files is not None and step.segment.id not in files:
+            yield step
 
 
 def _refusal(what: str, reading: Failed | NotApplicable) -> str:

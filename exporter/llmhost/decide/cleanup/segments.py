@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from llmhost.decide.cleanup.context import PlanContext
 from llmhost.decide.cleanup.steps import Removal, Skipped
-from llmhost.derive.activation import activation_began, waits_to_restart
+from llmhost.derive.activation import activation_began, is_up, waits_to_restart
 from llmhost.derive.segment_age import CLOCK_SECONDS
 from llmhost.derive.segments import SegmentState
 from llmhost.model.children import is_bare_child, is_python
@@ -112,13 +112,14 @@ class _Rules:
             return frozenset(), "whether the pid in its name is a container's cannot be told: root can tell"
         if foreign_pids.value:
             sharer = f"process {min(foreign_pids.value)} of another PID namespace shares the tmpfs"
-            return frozenset(), f"{sharer}, so the pid in its name says nothing: can go after that"
+            return frozenset(), f"{sharer}, so the pid in the name says nothing; can go once that has ended"
         table = self._context.table
         creator = table.by_pid.get(segment.creator_pid)
         if creator is not None and creator.id in self._ending:
             return frozenset({creator.id}), ""
         if creator is not None and not creator.zombie:
-            return frozenset(), f"{creator.name} has the pid in its name: can go after that"
+            who, step = _who_and_step(self._context, creator)
+            return frozenset(), f"named after the pid of {who}; {step}"
         if segment.creator_pid in table.denied:
             return frozenset(), f"process {segment.creator_pid}, the pid in its name, cannot be read"
         return frozenset(), ""
@@ -156,20 +157,26 @@ class _PossibleOpeners:
             return frozenset(), "not every process can be read, and one may come for it by name: root can tell"
         until = self._context.latest_change(segment) + CLOCK_SECONDS
         unit = self._context.view.history.segment_units.get(segment.id)
-        for whose, started, process in (
-            ("user's", *self._staying.get(segment.uid, _NOBODY)),
-            ("unit's", *(self._staying.get(unit, _NOBODY) if unit is not None else _NOBODY)),
+        for started, process in (
+            self._staying.get(segment.uid, _NOBODY),
+            self._staying.get(unit, _NOBODY) if unit is not None else _NOBODY,
         ):
             if process is not None and started <= until:
                 certain = started <= self._context.seems_changed(segment) + CLOCK_SECONDS
-                as_old = "is as old and" if certain else "may be as old, as the clock was set or not watched since, is"
-                return (
-                    frozenset(),
-                    f"{process.name} {as_old} its {whose}, and may come for it by name: can go after that",
-                )
+                as_old = "" if certain else ", which may be as old, as the clock was set or not watched since"
+                who, step = _who_and_step(self._context, process)
+                return frozenset(), f"may still be opened by name by {who}{as_old}; {step}"
         ending = self._ending.get(segment.uid, [])
         count = bisect_right(ending, until, key=lambda entry: entry[0])
         return frozenset(process_id for _, process_id in ending[:count]), ""
+
+
+def _who_and_step(context: PlanContext, process: Process) -> tuple[str, str]:
+    """Name a process that stays, by its unit if that is up, and say what has to happen before its files can go."""
+    unit = context.units.get(process.placement.unit) if process.placement.unit is not None else None
+    if unit is not None and is_up(unit):
+        return f"{unit.id.name} (pid {process.id.pid})", "can go once that unit has stopped"
+    return process.name, "can go once that process has ended"
 
 
 def _uses_multiprocessing(process: Process) -> bool:

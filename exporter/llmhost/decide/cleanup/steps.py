@@ -60,6 +60,7 @@ class Plan:
     waiting: tuple[Step, ...] = ()  # candidates whose grace time is not over
     skipped: tuple[Skipped, ...] = ()
     unknowns: tuple[str, ...] = ()  # what could not be inspected, so that nothing follows about it
+    gone: tuple[Step, ...] = ()  # of the first observation's plan: ended or removed by the second, not by us
 
     @property
     def steps(self) -> tuple[Step, ...]:

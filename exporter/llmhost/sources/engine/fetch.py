@@ -126,7 +126,7 @@ def fetch(
     """
     by = Deadline(deadline, monotonic)
     try:
-        authorization = _authorization(target.token_file)
+        authorization = authorization_by(target.token_file)
         location, body = _exchange(target, authorization, by, max_bytes, cancellable)
         if location is not None:
             moved = replace(target, path=_same_place(target, location))
@@ -300,8 +300,8 @@ def _same_place(target: HttpTarget, location: str) -> str:
     raise StatusError(Cause.HTTP_STATUS, f"{target.endpoint} redirects to another place", HTTPStatus.FOUND)
 
 
-def _authorization(token_file: PurePath | None) -> str:
-    """Read the token anew each time, as it may be rotated. It never goes into a message."""
+def authorization_by(token_file: PurePath | None) -> str:
+    """Read the token anew each time, as it may be rotated. It never goes into a message. Raises SourceError."""
     if token_file is None:
         return ""
     try:

@@ -28,6 +28,7 @@ def clean_json(plan: Plan, report: CleanupReport | None = None) -> str:
     }
     if report is not None:
         whole |= {
+            "gone": [_step(step) for step in plan.gone],
             "outcomes": [_outcome(outcome) for outcome in report.outcomes],
             "not_begun": [_step(step) for step in report.not_begun],
             "complete": report.complete,

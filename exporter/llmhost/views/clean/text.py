@@ -65,6 +65,10 @@ def _report(report: CleanupReport, width: int) -> Iterator[Line]:
     )
     yield from _steps(plan.waiting, "NOT WATCHED FOR LONG ENOUGH YET", width)
     yield from _not_touched(plan, width)
+    if plan.gone:
+        went = "ended" if all(isinstance(step, Ending) for step in plan.gone) else "went"
+        themselves = "itself" if len(plan.gone) == 1 else "themselves"
+        yield from folded(f"{_total(plan.gone)} {went} by {themselves} meanwhile", width=width)
     if not report.outcomes:
         yield plain("interrupted: nothing was done" if report.interrupted_by else _nothing_to_do(plan))
         return

@@ -14,6 +14,7 @@ from llmhost.views.status.leftovers import (
     age_of,
     cause_of,
     has_processes,
+    held_by,
     orphan_count,
     orphans_by_age,
     part_of,
@@ -22,6 +23,7 @@ from llmhost.views.status.leftovers import (
     style_of,
     style_of_unknown,
     tracker_counts,
+    unit_of,
     used_shm,
 )
 from llmhost.views.text import size
@@ -35,16 +37,19 @@ def processes_section(view: HostView) -> Markup:
     orphans = orphans_by_age(view)
     lines = [styled("p", orphan_count(view))]
     if orphans:
-        lines.append(tag("ul", [_orphan(orphan) for orphan in orphans[:_ORPHANS_LISTED]]))
+        lines.append(tag("ul", [_orphan(orphan, view) for orphan in orphans[:_ORPHANS_LISTED]]))
     if len(orphans) > _ORPHANS_LISTED:
         lines.append(tag("p", f"and {len(orphans) - _ORPHANS_LISTED} more"))
     lines += [styled("p", counts) for counts in tracker_counts(view)]
     return tag("section", tag("h2", "Processes"), lines, id="processes")
 
 
-def _orphan(orphan: Orphan) -> Markup:
-    process = orphan.process
-    return tag("li", f"{process.id.pid} ", isolated(process.comm), f": {part_of(orphan)}, {age_of(orphan)}")
+def _orphan(orphan: Orphan, view: HostView) -> Markup:
+    unit, held = unit_of(orphan, view), held_by(orphan, view)
+    of_unit = [" of ", isolated(unit)] if unit else ""
+    rest = ", ".join(part for part in (part_of(orphan), held, age_of(orphan)) if part)
+    pid, _, title = orphan.process.name.partition(" ")
+    return tag("li", f"{pid} ", isolated(title), of_unit, f": {rest}")
 
 
 def shm_section(view: HostView) -> Markup:

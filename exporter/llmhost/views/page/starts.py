@@ -1,7 +1,11 @@
-"""The starts of a unit's last day on the status page: a chart by quarters of an hour, and each one in words. Pure."""
+"""The starts of a unit's last day on the status page: a chart by quarters of an hour, and each one in words. Pure.
+
+Where all of them are of the last hour, the chart is of that hour, by minutes: a loop that is young is no single bar.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -14,12 +18,10 @@ from llmhost.views.page.markup import Markup, styled, tag
 from llmhost.views.status.units import start_lines
 from llmhost.views.text import count
 
-DAY_SECONDS: Final = 86_400
-BUCKET_SECONDS: Final = 900
-_BUCKETS: Final = DAY_SECONDS // BUCKET_SECONDS
 _WHOLE: Final = 100.0  # per cent
+_LOOP_FAILURES: Final = 2
+_UNFOLDED: Final = 5  # latest starts of a loop, that are shown at once
 _LEAST_SCALE: Final = 4  # starts that the height stands for, at least: one start alone is no tower
-_HOURS: Final = (24, 18, 12, 6, 0)  # ago, at the ticks of the axis
 # From the axis upwards: what is in the way first, so that it is where the eye is.
 _STACKED: Final[Sequence[Verdict | None]] = (
     Verdict.RESIDENT,
@@ -27,6 +29,29 @@ _STACKED: Final[Sequence[Verdict | None]] = (
     Verdict.NOT_STARTED,
     None,
     Verdict.CLEAN,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Axis:
+    name: str
+    seconds: int
+    bucket_seconds: int
+    ticks: tuple[str, ...]  # how long ago
+
+    def end(self, at: float) -> float:
+        """End the axis with the present bucket, so that nothing moves between two observations."""
+        return (at // self.bucket_seconds + 1) * self.bucket_seconds
+
+    def begin(self, end: float) -> float:
+        return end - self.seconds
+
+
+_DAY: Final = _Axis(
+    name="24 hours", seconds=86_400, bucket_seconds=900, ticks=("−24 h", "−18 h", "−12 h", "−6 h", "now")
+)
+_HOUR: Final = _Axis(
+    name="hour", seconds=3600, bucket_seconds=60, ticks=("−60 min", "−45 min", "−30 min", "−15 min", "now")
 )
 
 
@@ -40,36 +65,45 @@ def starts_of(facts: UnitFacts, view: HostView, key: str) -> Markup:
     record = view.history.units.get(facts.unit.id)
     if record is None:
         return Markup()
-    # The axis ends with the present quarter of an hour, so that nothing moves between two observations.
-    end = (view.snapshot.at // BUCKET_SECONDS + 1) * BUCKET_SECONDS
-    starts = [start for start in record.starts if end - DAY_SECONDS <= start.at < end]
+    end = _DAY.end(view.snapshot.at)
+    starts = [start for start in record.starts if _DAY.begin(end) <= start.at < end]
     if not starts:
         return tag("p", "no start in the last 24 hours", class_="faint")
     found = Counter(start.verdict for start in starts)
     counts = [(verdict, f"{found[verdict]} {_name(verdict)}") for verdict in _STACKED if found[verdict]]
     cut = f"the latest {STARTS_KEPT} are kept, since {clock(starts[0].at)} UTC" if _is_cut(record, end) else ""
-    said = f"starts of the last 24 hours: {', '.join(text for _, text in counts)}" + (f"; {cut}" if cut else "")
+    axis = _DAY
+    if not cut and starts[0].at >= _HOUR.begin(_HOUR.end(view.snapshot.at)):
+        axis, end = _HOUR, _HOUR.end(view.snapshot.at)
+    said = f"starts of the last {axis.name}: {', '.join(text for _, text in counts)}" + (f"; {cut}" if cut else "")
     listed = [
         styled("li", line) for start in reversed(starts) for line in start_lines(f"{clock(start.at)} UTC,", start, view)
     ]
+    unfolded = _UNFOLDED if _loops(starts, view.snapshot.at) else 0
+    folded = f"{count(len(listed) - unfolded, 'earlier start' if unfolded else 'start')}, the latest first"
     return tag(
         "figure",
-        tag("figcaption", "starts of the last 24 hours: ", [_counted(*verdict) for verdict in counts], cut),
+        tag("figcaption", f"starts of the last {axis.name}: ", [_counted(*verdict) for verdict in counts], cut),
         tag(
             "svg",
-            list(_runs(record, end, until=view.snapshot.at if is_up(facts.unit) else None)),
-            list(_columns(starts, end)),
-            _unkept(starts, record, end),
+            list(_runs(record, axis, end, until=view.snapshot.at if is_up(facts.unit) else None)),
+            list(_columns(starts, axis, end)),
+            _unkept(starts, record, axis, end),
             class_="starts",
             role="img",
             aria_label=f"Chart of the {said}",
         ),
-        tag(
-            "p", [tag("span", f"−{hours} h" if hours else "now") for hours in _HOURS], class_="axis", aria_hidden="true"
-        ),
-        tag("details", tag("summary", f"{count(len(starts), 'start')}, the latest first"), tag("ol", listed), id=key),
+        tag("p", [tag("span", tick) for tick in axis.ticks], class_="axis", aria_hidden="true"),
+        tag("ol", listed[:unfolded]) if unfolded else "",
+        tag("details", tag("summary", folded), tag("ol", listed[unfolded:]), id=key) if listed[unfolded:] else "",
         class_="day",
     )
+
+
+def _loops(starts: Sequence[Start], at: float) -> bool:
+    """Say whether at least two runs of the last hour have failed: then each start is worth reading."""
+    ends = [start.end for start in starts if start.end is not None and start.end.at >= at - _HOUR.seconds]
+    return sum(end.result not in {"", "success"} and not end.asked for end in ends) >= _LOOP_FAILURES
 
 
 def _counted(verdict: Verdict | None, text: str) -> Markup:
@@ -86,18 +120,19 @@ def _class(verdict: Verdict | None) -> str:
 
 
 def _is_cut(record: UnitHistory, end: float) -> bool:
-    return len(record.starts) >= STARTS_KEPT and record.starts[0].at > end - DAY_SECONDS
+    return len(record.starts) >= STARTS_KEPT and record.starts[0].at > _DAY.begin(end)
 
 
-def _x(at: float, end: float) -> float:
-    return min(_WHOLE, max(0.0, _WHOLE * (1 - (end - at) / DAY_SECONDS)))
+def _x(at: float, axis: _Axis, end: float) -> float:
+    return min(_WHOLE, max(0.0, _WHOLE * (1 - (end - at) / axis.seconds)))
 
 
-def _columns(starts: Sequence[Start], end: float) -> Iterator[Markup]:
-    """Stack the starts of each quarter of an hour by verdict, in the upper four fifths of the chart."""
+def _columns(starts: Sequence[Start], axis: _Axis, end: float) -> Iterator[Markup]:
+    """Stack the starts of each bucket by verdict, in the upper four fifths of the chart."""
+    buckets = axis.seconds // axis.bucket_seconds
     by_bucket: dict[int, Counter[Verdict | None]] = {}
     for start in starts:
-        bucket = int((start.at - (end - DAY_SECONDS)) // BUCKET_SECONDS)
+        bucket = int((start.at - axis.begin(end)) // axis.bucket_seconds)
         by_bucket.setdefault(bucket, Counter())[start.verdict] += 1
     scale = max(_LEAST_SCALE, *(found.total() for found in by_bucket.values()))
     for bucket, found in sorted(by_bucket.items()):
@@ -110,14 +145,14 @@ def _columns(starts: Sequence[Start], end: float) -> Iterator[Markup]:
             yield tag(
                 "rect",
                 class_=_class(verdict),
-                x=f"{_WHOLE * bucket / _BUCKETS:.3f}%",
+                x=f"{_WHOLE * bucket / buckets:.3f}%",
                 y=f"{top:.2f}%",
-                width=f"{_WHOLE / _BUCKETS:.3f}%",
+                width=f"{_WHOLE / buckets:.3f}%",
                 height=f"{high:.2f}%",
             )
 
 
-def _runs(record: UnitHistory, end: float, *, until: float | None) -> Iterator[Markup]:
+def _runs(record: UnitHistory, axis: _Axis, end: float, *, until: float | None) -> Iterator[Markup]:
     """Draw below the axis the length of each run; the last run goes on `until` now if it is still up.
 
     A run with an unseen end is left out.
@@ -125,13 +160,13 @@ def _runs(record: UnitHistory, end: float, *, until: float | None) -> Iterator[M
     yield tag("rect", class_="track", y="86%", width="100%", height="14%")
     for start in record.starts:
         over = start.end.at if start.end is not None else until if start is record.latest else None
-        if over is None or start.main_monotonic is None or over <= end - DAY_SECONDS:
+        if over is None or start.main_monotonic is None or over <= axis.begin(end):
             continue
-        x = _x(start.at, end)
-        yield tag("rect", class_="run", x=f"{x:.3f}%", y="86%", width=f"{_x(over, end) - x:.3f}%", height="14%")
+        x = _x(start.at, axis, end)
+        yield tag("rect", class_="run", x=f"{x:.3f}%", y="86%", width=f"{_x(over, axis, end) - x:.3f}%", height="14%")
 
 
-def _unkept(starts: Sequence[Start], record: UnitHistory, end: float) -> Markup:
+def _unkept(starts: Sequence[Start], record: UnitHistory, axis: _Axis, end: float) -> Markup:
     if not _is_cut(record, end):
         return Markup()
-    return tag("rect", class_="unkept", width=f"{_x(starts[0].at, end):.3f}%", height="100%")
+    return tag("rect", class_="unkept", width=f"{_x(starts[0].at, axis, end):.3f}%", height="100%")

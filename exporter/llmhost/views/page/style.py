@@ -1,4 +1,4 @@
-"""The style sheet of the status page: light and dark, narrow and wide."""
+"""The style sheet of the status page: light and dark, narrow and wide. Heights are whole pixels: nothing jumps."""
 
 from typing import Final
 
@@ -25,18 +25,18 @@ STYLE: Final = """
 * { box-sizing: border-box; }
 body {
   margin: 0 auto; padding: 0.75rem; max-width: 78rem; background: var(--ground); color: var(--text);
-  font: 1rem/1.45 system-ui, sans-serif; overflow-wrap: anywhere;
+  font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere;
 }
 h1, h2, h3, p, ul, ol, figure { margin: 0; }
 ul, ol { padding: 0; list-style: none; }
-h1 { font-size: 1.15rem; }
-h2 { font-size: 1.05rem; margin-bottom: 0.4rem; }
+h1 { font-size: 1.125rem; }
+h2 { font-size: 1.125rem; margin-bottom: 0.375rem; }
 h3 { font-size: 1rem; }
 a { color: var(--link); }
 a:focus-visible, summary:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
 summary { cursor: pointer; }
 code, pre { font: 0.9em/1.4 ui-monospace, monospace; }
-pre { margin: 0.3rem 0; padding: 0.5rem; background: var(--ground); white-space: pre-wrap; }
+pre { margin: 0.25rem 0; padding: 0.5rem; background: var(--ground); white-space: pre-wrap; }
 header { display: flex; flex-wrap: wrap; gap: 0 1rem; justify-content: space-between; align-items: baseline; }
 header p, footer p, .faint, figcaption, .legend, .axis { color: var(--faint); font-size: 0.875rem; }
 main { overflow-anchor: none; }
@@ -50,7 +50,7 @@ section {
 #health.good { background: var(--good-ground); border-color: var(--good); }
 #health.doubt { background: var(--doubt-ground); border-color: var(--doubt); }
 #health.bad { background: var(--bad-ground); border-color: var(--bad); }
-#health h2 { font-size: 1.4rem; margin: 0; }
+#health h2 { font-size: 1.375rem; margin: 0; }
 #health li { margin-top: 0.25rem; }
 #old {
   position: sticky; top: 0; z-index: 1; margin-top: 0.5rem; padding: 0.5rem 0.75rem; border-radius: 6px;
@@ -62,8 +62,8 @@ section {
 article + article { border-top: 1px solid var(--line); margin-top: 0.75rem; padding-top: 0.75rem; }
 .state { font-weight: bold; }
 .told li { padding-left: 1rem; text-indent: -1rem; }
-.day { margin-top: 0.4rem; }
-.starts { display: block; width: 100%; height: 4rem; margin-top: 0.2rem; }
+.day { margin-top: 0.375rem; }
+.starts { display: block; width: 100%; height: 3rem; margin-top: 0.25rem; }
 .axis { display: flex; justify-content: space-between; }
 .starts rect, .bar rect { shape-rendering: crispEdges; }
 .track, .free { fill: var(--free); }
@@ -75,14 +75,14 @@ article + article { border-top: 1px solid var(--line); margin-top: 0.75rem; padd
 .verdict-not-judged { fill: var(--system); background: var(--system); }
 .verdict-not-started { fill: var(--session); background: var(--session); }
 .counted { margin-right: 0.75rem; white-space: nowrap; }
-details { margin-top: 0.3rem; }
+details { margin-top: 0.25rem; }
 details > *:not(summary) { margin-left: 1rem; }
 .gpus {
   display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 23rem), 1fr)); gap: 0.75rem 1.5rem;
-  margin-top: 0.4rem;
+  margin-top: 0.375rem;
 }
 .figures { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 1rem; }
-.bar { display: block; width: 100%; height: 0.9rem; margin: 0.15rem 0; }
+.bar { display: block; width: 100%; height: 0.875rem; margin: 0.125rem 0; }
 .held { font-size: 0.875rem; }
 .legend { margin-top: 0.75rem; }
 .key { display: inline-block; width: 0.7em; height: 0.7em; margin-right: 0.4em; border: 1px solid var(--faint); }

@@ -7,9 +7,10 @@ from llmhost.derive.host_view import HostView
 from llmhost.model.gpu import Gpu, GpuMemory, NvmlReport
 from llmhost.model.ids import UnitId
 from llmhost.model.reading import Failed, Ok, Reading
-from llmhost.views.text import Line, Piece, Style, clean, gib, padded, plain
+from llmhost.views.text import WIDTH, Line, Piece, Style, clean, columns, gib, padded, plain
 
 _BAR = 20
+_NARROW_BAR = 12
 # Letter and style of each kind of holder; unattributed memory is "?".
 _KINDS: Mapping[HolderKind, tuple[str, Style]] = {
     HolderKind.CURRENT: ("C", Style.GOOD_FILLED),
@@ -36,7 +37,7 @@ def holder_groups(attribution: GpuAttribution) -> tuple[HolderGroup, ...]:
     return tuple(groups)
 
 
-def gpu_lines(view: HostView) -> Iterator[Line]:
+def gpu_lines(view: HostView, width: int = WIDTH) -> Iterator[Line]:
     report = view.snapshot.nvml
     if not isinstance(report, Ok):
         return
@@ -45,10 +46,11 @@ def gpu_lines(view: HostView) -> Iterator[Line]:
     if not report.value.gpus:
         yield plain("  none")
         return
-    yield ((f"  {'':6}{'':{_BAR + 2}} {'used':>7} {'free':>7}  held (GiB)", Style.FAINT),)
+    bar = _BAR if width >= WIDTH else _NARROW_BAR
+    yield ((f"  {'':6}{'':{bar + 2}} {'used':>7} {'free':>7}{'  held (GiB)' if width >= WIDTH else ''}", Style.FAINT),)
     used: list[str] = []
     for gpu in report.value.gpus:
-        yield from _gpu(gpu, view, used)
+        yield from _gpu(gpu, view, used, width)
     if used:
         legend = ", ".join(f"{letter} {name}" for letter, name in _legend() if letter in used)
         yield ((f"  {legend}", Style.FAINT),)
@@ -69,7 +71,8 @@ def attribution_of(gpu: Gpu, view: HostView) -> Reading[GpuAttribution] | None:
     return found.value.get(gpu.uuid) if isinstance(found, Ok) else found
 
 
-def _gpu(gpu: Gpu, view: HostView, used: list[str]) -> Iterator[Line]:
+def _gpu(gpu: Gpu, view: HostView, used: list[str], width: int) -> Iterator[Line]:
+    wide = _BAR if width >= WIDTH else _NARROW_BAR
     attribution = attribution_of(gpu, view)
     index: Piece = (f"  {padded(gpu.index, 6)}", Style.PLAIN)
     notes: list[Line] = [((" " * 8, Style.PLAIN), note) for note in notes_of(gpu)]
@@ -84,7 +87,7 @@ def _gpu(gpu: Gpu, view: HostView, used: list[str]) -> Iterator[Line]:
         beside.append((f"holders: {attribution.cause.words}", Style.DOUBT))
     if isinstance(gpu.memory, Ok) and total:
         memory = gpu.memory.value
-        bar = _bar(groups, memory, total, used)
+        bar = _bar(groups, memory, total, used, wide)
         first = (
             index,
             ("[", Style.PLAIN),
@@ -93,13 +96,18 @@ def _gpu(gpu: Gpu, view: HostView, used: list[str]) -> Iterator[Line]:
         )
     elif gpu.unified_memory:
         free = gib(view.snapshot.host.value.memory_available_bytes) if isinstance(view.snapshot.host, Ok) else "-"
-        first = (index, (f"{padded('memory of the host', _BAR + 2)} {'':>7} {free:>7}  ", Style.PLAIN))
+        first = (index, (f"{padded('memory of the host', wide + 2)} {'':>7} {free:>7}  ", Style.PLAIN))
     else:
         first = (index, (why_no_memory(gpu), Style.PLAIN))
-    yield (*first, *beside[:1])
-    indent: Piece = (" " * (2 + 6 + _BAR + 2 + 16 + 2), Style.PLAIN)
-    for piece in beside[1:]:
-        yield (indent, piece)
+    indent = " " * sum(columns(text) for text, _ in first)
+    if any(columns(indent + text) > width for text, _ in beside):  # who holds what is worth a line of its own
+        yield first
+        indent = " " * 8
+    else:
+        yield (*first, *beside[:1])
+        beside = beside[1:]
+    for piece in beside:
+        yield ((indent, Style.PLAIN), piece)
     yield from notes
 
 
@@ -150,17 +158,21 @@ def more_pids(group: HolderGroup) -> int:
     return len(group.pids) - 1 if group.unit is None else 0
 
 
-def _bar(groups: Sequence[HolderGroup], memory: GpuMemory, total: int, used: list[str]) -> tuple[Piece, ...]:
+def _bar(
+    groups: Sequence[HolderGroup], memory: GpuMemory, total: int, used: list[str], columns_wide: int
+) -> tuple[Piece, ...]:
     """Draw each holder with at least one column, then other memory in use, then free memory."""
     pieces: list[Piece] = []
     remaining = filled = (
-        min(_BAR, -(-_BAR * memory.used_bytes // total)) if memory.used_bytes >= _NOTABLE_UNATTRIBUTED_BYTES else 0
+        min(columns_wide, -(-columns_wide * memory.used_bytes // total))
+        if memory.used_bytes >= _NOTABLE_UNATTRIBUTED_BYTES
+        else 0
     )
     for group in groups:
         letter, style = _UNATTRIBUTED if group.kind is None else _KINDS[group.kind]
         if letter not in used:
             used.append(letter)
-        wide = min(remaining, max(1, round(_BAR * (group.used_bytes or 0) / total)))
+        wide = min(remaining, max(1, round(columns_wide * (group.used_bytes or 0) / total)))
         pieces.append((letter * wide, style))
         remaining -= wide
     if remaining and pieces:
@@ -168,4 +180,4 @@ def _bar(groups: Sequence[HolderGroup], memory: GpuMemory, total: int, used: lis
         pieces[0] = (text + text[:1] * remaining, style) if text else pieces[0]
     elif remaining:
         pieces.append(("#" * remaining, Style.FILLED))
-    return (*pieces, ("." * (_BAR - filled), Style.FAINT))
+    return (*pieces, ("." * (columns_wide - filled), Style.FAINT))

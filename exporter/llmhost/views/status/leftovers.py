@@ -11,7 +11,7 @@ from llmhost.derive.trackers import TrackerState
 from llmhost.model.reading import Ok
 from llmhost.model.segment import Segment, SegmentKind, SharedMemory
 from llmhost.model.wording import words
-from llmhost.views.text import Line, Piece, Style, columns, count, folded, padded, plain, size, span
+from llmhost.views.text import WIDTH, Line, Piece, Style, columns, count, folded, padded, plain, ranges, size, span
 
 _ORPHANS_LISTED = 10
 _STATES = (SegmentState.STALE, SegmentState.LIVE, SegmentState.UNHELD, SegmentState.UNKNOWN)  # in the way first
@@ -21,15 +21,59 @@ def process_lines(view: HostView, width: int) -> Iterator[Line]:
     if not has_processes(view):
         return
     yield (("PROCESSES", Style.HEADING),)
-    yield (("  ", Style.PLAIN), orphan_count(view))
+    said, style = orphan_count(view)
+    yield from folded(said, width=width, first=plain("  "), indent="    ", style=style)
     orphans = orphans_by_age(view)
     for orphan in orphans[:_ORPHANS_LISTED]:
-        process = f"{orphan.process.id.pid} {orphan.process.comm}"
-        yield plain(f"    {padded(process, 26)} {padded(part_of(orphan), 18)} {age_of(orphan)}")
+        yield from _orphan(orphan, view, width)
     if len(orphans) > _ORPHANS_LISTED:
         yield plain(f"    and {len(orphans) - _ORPHANS_LISTED} more")
     for text, style in tracker_counts(view):
         yield from folded(text, width=width, first=plain("  "), indent="    ", style=style)
+
+
+def _orphan(orphan: Orphan, view: HostView, width: int) -> Iterator[Line]:
+    """Show it by the columns of `clean`: process, unit, memory; and for how long."""
+    name, unit, held = name_of_orphan(orphan), unit_of(orphan, view), held_by(orphan, view)
+    age = f"for {span(orphan.seconds)}"
+    if width < WIDTH:
+        said = ", ".join(part for part in (name, unit, held, age) if part)
+        yield from folded(said, width=width, first=plain("    "), indent="      ")
+        return
+    wide = width - 4 - 26 - 1 - 1 - 15 - 1 - 10
+    yield plain(f"    {padded(name, 26)} {padded(unit, wide)} {padded(held, 15)} {age}")
+
+
+def name_of_orphan(orphan: Orphan) -> str:
+    """Name the process, and where its title does not say it, the part of the engine that it was."""
+    name = orphan.process.name
+    return name if "::" in name or not orphan.process.role else f"{name} ({part_of(orphan)})"
+
+
+def unit_of(orphan: Orphan, view: HostView) -> str:
+    """Name the unit that it is in, or was last known to be in; "" where none is known."""
+    known = view.history.process_runs.get(orphan.process.id)
+    unit = orphan.process.placement.unit or (known.unit if known is not None else None)
+    return unit.name if unit is not None else ""
+
+
+def held_by(orphan: Orphan, view: HostView) -> str:
+    """Say what it holds of which GPUs; "" for nothing that is known."""
+    found = _held_bytes(orphan, view)
+    if not found:
+        return ""
+    return f"GPU {ranges(found)} {size(sum(found.values()))}"
+
+
+def _held_bytes(orphan: Orphan, view: HostView) -> dict[str, int]:
+    attribution = view.facts.attribution.value if isinstance(view.facts.attribution, Ok) else {}
+    found: dict[str, int] = {}
+    for gpu in view.snapshot.gpus:
+        of_gpu = attribution.get(gpu.uuid)
+        for holder in of_gpu.value.holders if isinstance(of_gpu, Ok) else ():
+            if holder.process == orphan.process.id and holder.used_bytes:
+                found[gpu.index] = found.get(gpu.index, 0) + holder.used_bytes
+    return found
 
 
 def has_processes(view: HostView) -> bool:
@@ -40,7 +84,13 @@ def orphan_count(view: HostView) -> Piece:
     orphans = view.facts.orphans
     if not isinstance(orphans, Ok):
         return "whether there are orphans cannot be told", Style.DOUBT
-    return (count(len(orphans.value), "orphan"), Style.BAD) if orphans.value else ("no orphans", Style.PLAIN)
+    if not orphans.value:
+        return "no orphans", Style.PLAIN
+    held = sum(sum(_held_bytes(orphan, view).values()) for orphan in orphans.value)
+    inferred = sum(orphan.inferred for orphan in orphans.value)
+    said = count(len(orphans.value), "orphan")
+    said += f", {inferred} of them inferred" if inferred else ""
+    return said + (f": {size(held)} of GPU memory" if held else ""), Style.BAD
 
 
 def orphans_by_age(view: HostView) -> Sequence[Orphan]:

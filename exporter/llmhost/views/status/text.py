@@ -32,7 +32,7 @@ def _lines(view: HostView, health: Health, width: int, *, units_alone: bool) -> 
         yield from folded(f"{finding.subject}: {finding.what}", width=width, first=first, indent="    ")
     sections: tuple[Iterator[Line], ...] = (unit_lines(view, width, all_starts=units_alone),)
     if not units_alone:
-        sections = (gpu_lines(view), *sections, process_lines(view, width), shm_lines(view, width))
+        sections = (gpu_lines(view, width), *sections, process_lines(view, width), shm_lines(view, width))
     for section in sections:
         yield from _section(section)
     yield from _section(unknown_lines(health.unknowns, width))

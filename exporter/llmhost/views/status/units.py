@@ -15,7 +15,7 @@ from llmhost.model.ids import SYSTEM_MANAGER
 from llmhost.model.reading import Failed, NotApplicable, Ok
 from llmhost.model.unit import Unit
 from llmhost.model.wording import words
-from llmhost.views.text import Line, Piece, Style, count, folded, gib, padded, plain, ranges, span
+from llmhost.views.text import Line, Piece, Style, clean, columns, count, folded, gib, padded, plain, ranges, span
 
 _INDENT = "    "
 VERDICTS: Mapping[Verdict, Style] = {
@@ -35,7 +35,7 @@ def unit_lines(view: HostView, width: int, *, all_starts: bool = False) -> Itera
     if not view.facts.units.value:
         yield from folded(why_none(view), width=width, first=plain("  "), indent="  ")
     for unit in view.facts.units.value:
-        yield _state(unit, view, width)
+        yield from _state(unit, view, width)
         starts = _all_starts(unit.unit, view) if all_starts else ()
         for text, style in (*details_of(unit, view), *starts):
             yield from folded(text, width=width, first=plain(_INDENT), indent=_INDENT + "  ", style=style)
@@ -49,13 +49,15 @@ def why_none(view: HostView) -> str:
     return f"none is watched: {named}{found}; name yours under units.patterns in {view.config_file}"
 
 
-def _state(facts: UnitFacts, view: HostView, width: int) -> Line:
-    return (
-        ("  ", Style.PLAIN),
-        (padded(name_of(facts.unit), max(16, width - 2 - 1 - 39)), Style.HEADING),
-        (" ", Style.PLAIN),
-        state_of(facts.unit, view),
-    )
+def _state(facts: UnitFacts, view: HostView, width: int) -> Iterator[Line]:
+    """Show the name and the state side by side, or, rather than to cut one of them, in two lines."""
+    name, (state, style) = name_of(facts.unit), state_of(facts.unit, view)
+    wide = max(16, width - 2 - 1 - 39)
+    if columns(clean(name)) <= wide and 2 + wide + 1 + columns(state) <= width:
+        yield (("  ", Style.PLAIN), (padded(name, wide), Style.HEADING), (" ", Style.PLAIN), (state, style))
+        return
+    yield (("  ", Style.PLAIN), (name, Style.HEADING))
+    yield from folded(state, width=width, first=plain(_INDENT), indent=_INDENT, style=style)
 
 
 def name_of(unit: Unit) -> str:
