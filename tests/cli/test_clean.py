@@ -18,8 +18,9 @@ import yaml
 from tests.fakes.bus import FakeSystemd, PrivateBus
 from tests.fakes.daemon import LLMHOST, environment
 from tests.fakes.engine_tree import PYTHON, Tree
-from tests.fakes.needs import needs, needs_root
+from tests.fakes.needs import needs_root
 from tests.fakes.nvml import FakeNvml
+from tests.fakes.other_users import as_nobody, llmhost_for_all, open_path
 from tests.fakes.shm import Child, Children, ShownProcesses, children, mounted
 from tests.fakes.without_leases import PROGRAM as WITHOUT_LEASES
 
@@ -31,7 +32,7 @@ from llmhost.state.cleanup_lock import cleanup_lock
 from llmhost.state.history_file import HistoryFile
 from llmhost.views.text import columns
 
-__all__ = ["children"]
+__all__ = ["children", "open_path"]
 
 MAKE = """
 from multiprocessing.shared_memory import SharedMemory
@@ -58,19 +59,19 @@ class World:
         config = self.directory / "llmhost.yml"
         roots = ["--path.procfs", str(self.processes.path), "--path.shm", str(self.shm)]
         run = ["--run-dir", str(self.directory / "run")]
-        return [*LLMHOST, "clean", "--config", str(config), *roots, *run, *more]
+        return ["clean", "--config", str(config), *roots, *run, *more]
 
     def environment(self) -> dict[str, str]:
         return environment(self.nvml.environment() | {"DBUS_SYSTEM_BUS_ADDRESS": self.bus_address})
 
-    def clean(self, *more: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-        command = [*prefix, *self.arguments(*more)]
+    def clean(self, *more: str, program: tuple[str, ...] = LLMHOST) -> subprocess.CompletedProcess[str]:
+        command = [*program, *self.arguments(*more)]
         return subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False, timeout=60)
 
     def start(self, *more: str) -> "subprocess.Popen[str]":
         """Start it in a process group of its own, as a shell does."""
         return subprocess.Popen(
-            self.arguments(*more),
+            [*LLMHOST, *self.arguments(*more)],
             env=self.environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -89,17 +90,17 @@ class World:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[World]:
+def here(open_path: Path) -> Iterator[World]:
     """Make a world with no process but an init, no file, no unit, and one unused GPU."""
     needs_root()
-    nvml = FakeNvml(tmp_path / "nvml")
+    nvml = FakeNvml(open_path / "nvml")
     nvml.write(['gpu 0 name="NVIDIA L40S" total=46068M reserved=600M'])
-    shown = ShownProcesses(tmp_path / "proc")
+    shown = ShownProcesses(open_path / "proc")
     for name in ("meminfo", "sys"):
         (shown.path / name).symlink_to(f"/proc/{name}")
     try:
-        with mounted(tmp_path / "shm") as shm, PrivateBus() as bus, FakeSystemd(bus, units=[]):
-            world = World(tmp_path, shm, shown, nvml, bus.address)
+        with mounted(open_path / "shm") as shm, PrivateBus() as bus, FakeSystemd(bus, units=[]):
+            world = World(open_path, shm, shown, nvml, bus.address)
             world.configure(GRACE_SECONDS)
             yield world
     finally:
@@ -316,10 +317,10 @@ def test_where_there_can_be_no_lock_it_says_so_and_cleans_all_the_same(here: Wor
 
 def test_where_file_leases_are_off_what_stays_is_a_failure_with_its_cause(here: World, children: Children) -> None:
     segment = abandoned_segment(here, children)
-    done = here.clean("--apply", prefix=(sys.executable, str(WITHOUT_LEASES)))
+    done = here.clean("--apply", program=(sys.executable, str(WITHOUT_LEASES), *LLMHOST))
     assert (done.returncode, (here.shm / segment).exists()) == (1, True)
     assert f"failed {segment} (1.0 MiB): could not be removed (file leases are off" in unfolded(done.stdout)
-    report = json.loads(here.clean("--apply", "--json", prefix=(sys.executable, str(WITHOUT_LEASES))).stdout)
+    report = json.loads(here.clean("--apply", "--json", program=(sys.executable, str(WITHOUT_LEASES), *LLMHOST)).stdout)
     assert ([outcome["result"] for outcome in report["outcomes"]], report["complete"]) == (["failed"], False)
 
 
@@ -381,17 +382,13 @@ def remembering(here: World, **remembered: Any) -> tuple[str, str]:  # noqa: ANN
 
 
 def test_without_root_it_names_the_unknowns_and_does_nothing(here: World) -> None:
-    needs_root()
+    unprivileged = as_nobody() + llmhost_for_all()
     (here.shm / "nccl-AbCdEf").write_bytes(b"x")
-    bus = Path(here.bus_address.partition("=")[2]).parent
-    for path in (bus, here.directory, *here.directory.parents):
-        if path.stat().st_uid == os.geteuid() and path != Path("/"):
-            path.chmod(path.stat().st_mode | 0o055)
-    unprivileged = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups")
-    done = here.clean("--apply", prefix=unprivileged)
+    Path(here.bus_address.partition("=")[2]).parent.chmod(0o755)
+    done = here.clean("--apply", program=unprivileged)
     assert done.returncode == 3, done.stderr
     assert "whether files of known kinds are held, of 1 (processes that could not be" in unfolded(done.stdout)
     assert "root can" in done.stdout
-    refused = here.clean("--all-users", prefix=unprivileged)
+    refused = here.clean("--all-users", program=unprivileged)
     assert (refused.returncode, refused.stderr) == (2, "llmhost: --all-users is for root\n")
     assert (here.shm / "nccl-AbCdEf").exists()

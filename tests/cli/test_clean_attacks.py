@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.test_clean import World, here, unfolded
+from tests.cli.test_clean import World, here, open_path, unfolded
+from tests.fakes.other_users import NOBODY
 
-__all__ = ["here"]
+__all__ = ["here", "open_path"]
 
-NOBODY = 65534
 HOSTILE = "vllm_offload_\x1b]0;owned\x07\x1b[2J\r\nremoved all.mmap"
 
 

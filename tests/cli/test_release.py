@@ -16,6 +16,7 @@ from tests.fakes.children import children_of
 from tests.fakes.daemon import LLMHOST, Daemon, environment
 from tests.fakes.needs import needs, needs_root
 from tests.fakes.nvml import FakeNvml, fake_nvml
+from tests.fakes.other_users import as_nobody, llmhost_for_all
 from tests.fakes.procfs import ProcessEntry, write_proc
 from tests.fakes.unkillable import keep_from_dying
 
@@ -28,8 +29,8 @@ SUCCESS = 'llmhost_collector_success{collector="nvml"}'
 RELEASED = 'llmhost_collector_fault{cause="released",collector="nvml"} 1.0'
 
 
-def llmhost(*arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    command = [*prefix, *LLMHOST, *arguments]
+def llmhost(*arguments: str, program: tuple[str, ...] = LLMHOST) -> subprocess.CompletedProcess[str]:
+    command = [*program, *arguments]
     return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=30)
 
 
@@ -41,9 +42,9 @@ class Beside:
         self.run = run
         self._view = run.parent / "proc"
 
-    def release(self, *arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    def release(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         view = () if "--end" in arguments else ("--path.procfs", str(self.view()))
-        return llmhost("release", "--run-dir", str(self.run), *view, *arguments, prefix=prefix)
+        return llmhost("release", "--run-dir", str(self.run), *view, *arguments)
 
     def view(self) -> Path:
         """Make a /proc in which there is this exporter, as it is now, and no other that is tested at the same time."""
@@ -264,11 +265,10 @@ def test_a_request_of_another_user_does_not_count(beside: Beside) -> None:
 
 
 def test_without_the_right_to_write_it_exits_with_cannot_tell(beside: Beside) -> None:
-    needs_root()
+    unprivileged = as_nobody() + llmhost_for_all()
     beside.run.mkdir(mode=0o755)
-    unprivileged = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     for arguments in ((), ("--end",)):
-        done = llmhost("release", "--run-dir", str(beside.run), *arguments, prefix=unprivileged)
+        done = llmhost("release", "--run-dir", str(beside.run), *arguments, program=unprivileged)
         assert (done.returncode, done.stdout) == (3, "")
         cannot = rf"llmhost: {beside.run}/release cannot be (written|removed): Permission denied\n"
         assert re.fullmatch(cannot, done.stderr), done.stderr

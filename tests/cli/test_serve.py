@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from tests.fakes.daemon import LLMHOST, Daemon, environment
-from tests.fakes.needs import needs
 from tests.fakes.nvml import FakeNvml, fake_nvml
+from tests.fakes.other_users import as_nobody, llmhost_for_all
 from tests.fakes.shm import at_dev_shm, tmpfs
 from tests.fakes.written_history import history_of
 from tests.hosts.written import read, standing, without_varying
@@ -77,16 +77,9 @@ def test_it_serves_on_a_machine_that_has_nothing() -> None:
 
 
 def test_it_runs_without_any_privilege(tmpfs: Path) -> None:
-    unprivileged = (
-        needs("setpriv"),
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
-        "--bounding-set=-all",
-        "--no-new-privs",
-    )
+    unprivileged = as_nobody("--bounding-set=-all", "--no-new-privs")
     (tmpfs / "of-somebody").touch()
-    with Daemon(prefix=(*at_dev_shm(tmpfs), *unprivileged)) as daemon:
+    with Daemon(prefix=(*at_dev_shm(tmpfs), *unprivileged), program=llmhost_for_all()) as daemon:
         page = daemon.get()[2]
     assert value(page, 'llmhost_collector_success{collector="procfs"}') == 1
     assert value(page, "llmhost_unreadable_processes") > 0  # root's maps, so that nobody knows who holds the file

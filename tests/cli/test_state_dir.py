@@ -3,19 +3,20 @@
 import logging
 import signal
 import subprocess
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.fakes.daemon import LLMHOST, Daemon, environment
 from tests.fakes.histories import BIG, FILE_1, OLLAMA, WRITTEN_DOWN
-from tests.fakes.needs import needs, needs_root
+from tests.fakes.other_users import as_nobody, llmhost_for_all, open_path
 
 from llmhost.model.history.history import History
 from llmhost.state import saved_history
 from llmhost.state.history_document import history_of
 from llmhost.state.history_file import HistoryFile
+
+__all__ = ["open_path"]
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
@@ -49,19 +50,14 @@ def test_a_directory_that_was_given_and_cannot_be_used_is_one_line(once: tuple[s
         assert done.stderr == f"llmhost: {directory} cannot be used: {complaint}\n"
 
 
-def test_a_directory_that_may_not_be_written_to_is_one_line(tmp_path: Path) -> None:
-    needs_root()
-    unprivileged = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all")
-    command = [*unprivileged, *LLMHOST, "serve", "--web.listen-address", "127.0.0.1:0", "--state-dir"]
-    with tempfile.TemporaryDirectory() as state:
-        Path(state).chmod(0o755)
-        for _ in range(2):
-            done = subprocess.run(
-                [*command, state], env=environment(), capture_output=True, text=True, check=False, timeout=30
-            )
-            assert (done.returncode, done.stdout) == (2, "")
-            assert done.stderr == f"llmhost: {state} cannot be used: Permission denied\n"
-            of_this_boot(Path(state))  # now there is a lock file of root's
+def test_a_directory_that_may_not_be_written_to_is_one_line(open_path: Path) -> None:
+    unprivileged = as_nobody("--bounding-set=-all") + llmhost_for_all()
+    command = [*unprivileged, "serve", "--web.listen-address", "127.0.0.1:0", "--state-dir", str(open_path)]
+    for _ in range(2):
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=30)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"llmhost: {open_path} cannot be used: Permission denied\n"
+        of_this_boot(open_path)  # now there is a lock file of root's
 
 
 def test_a_second_daemon_names_the_holder_of_the_directory(tmp_path: Path) -> None:

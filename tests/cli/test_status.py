@@ -18,12 +18,14 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.daemon import LLMHOST, environment
-from tests.fakes.needs import needs, needs_root
-from tests.fakes.opened import open_to_all
+from tests.fakes.needs import needs
+from tests.fakes.other_users import as_nobody, llmhost_for_all, open_path
 from tests.fakes.written_history import history_of
 from tests.hosts.written import read, standing
 
 from llmhost.state.history_file import HistoryFile
+
+__all__ = ["open_path"]
 
 Standing = tuple[list[str], dict[str, str]]  # options and environment of a written host
 
@@ -80,13 +82,12 @@ class Alone:
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Alone:
+def alone(open_path: Path) -> Alone:
     """Give namespaces, as root; else the command sees what there is."""
-    config = tmp_path / "alone.yml"
+    config = open_path / "alone.yml"
     config.write_text("host: {pid_namespace: trust}\n")
     if os.geteuid() != 0:
         return Alone((), ("--config", str(config)))
-    open_to_all(tmp_path)
     namespaces = (needs("unshare"), "--pid", "--fork", "--kill-child", "--mount", "--mount-proc")
     mount = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
     return Alone((*namespaces, "sh", "-c", mount, "sh"), ("--config", str(config)))
@@ -193,14 +194,13 @@ def test_without_a_bus_a_named_unit_is_unknown_and_it_says_why(alone: Alone) -> 
 
 
 def test_without_privilege_an_unreadable_history_is_reported(tmp_path: Path, alone: Alone) -> None:
-    needs_root()
+    unprivileged = as_nobody() + llmhost_for_all()
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     (state / "history.json").write_text("{}")
-    unprivileged = (needs("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     for command, code in (("status", 3), ("doctor", 3)):
         done = subprocess.run(
-            [*alone.prefix, *unprivileged, *LLMHOST, command, *alone.options, "--state-dir", str(state)],
+            [*alone.prefix, *unprivileged, command, *alone.options, "--state-dir", str(state)],
             env=environment(),
             capture_output=True,
             text=True,

@@ -38,9 +38,10 @@ class Daemon:
         env: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
         config: Path | None = None,
+        program: Sequence[str] = LLMHOST,
     ) -> None:
         more = () if config is None else ("--config", str(config))
-        command = [*prefix, *LLMHOST, "serve", "--web.listen-address", "127.0.0.1:0", *more, *arguments]
+        command = [*prefix, *program, "serve", "--web.listen-address", "127.0.0.1:0", *more, *arguments]
         self.process = subprocess.Popen(command, env=environment(env), stderr=subprocess.PIPE, text=True)
         self._lines: list[str] = []
         self._news = threading.Condition()

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from tests.fakes.booted import Booted
 from tests.fakes.needs import missing
+from tests.fakes.other_users import DEPENDENCIES
 
 PLACE = "/opt/llmhost"
 PYTHON = f"{PLACE}/bin/python"
 LLMHOST = (PYTHON, "-I", "-m", "llmhost")
 GUARD_CONF = Path(__file__).parents[2] / "systemd/guard.conf"
 _EXPORTER = Path(__file__).parents[2] / "exporter"
-_DEPENDENCIES = ("prometheus_client", "pynvml.py", "dbus_next", "psutil", "yaml")
 
 
 def install_llmhost(booted: Booted, place: str = PLACE) -> Path:
@@ -25,7 +25,7 @@ def install_llmhost(booted: Booted, place: str = PLACE) -> Path:
     booted.run(["/usr/bin/python3", "-m", "venv", "--without-pip", place])
     (packages,) = booted.run(["sh", "-c", f"echo {place}/lib/python3*/site-packages"]).stdout.split()
     here = Path(sysconfig.get_paths()["purelib"])
-    booted.run(["cp", "-r", str(_EXPORTER / "llmhost"), *(str(here / name) for name in _DEPENDENCIES), packages])
+    booted.run(["cp", "-r", str(_EXPORTER / "llmhost"), *(str(here / name) for name in DEPENDENCIES), packages])
     booted.run(["mkdir", f"{packages}/llmhost/_assets"])
     booted.run(["cp", "-r", str(GUARD_CONF.parent), f"{packages}/llmhost/_assets"])
     booted.run([f"{place}/bin/python", "-m", "compileall", "-q", packages])  # as pip does

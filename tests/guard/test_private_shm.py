@@ -29,9 +29,11 @@ multiprocessing.Process(target=hold, args=(segment.name,)).start()
 print("made", segment.name, file=open(sys.argv[1], "a"), flush=True)
 multiprocessing.Event().wait()
 """
-# "!": nobody may not run the Python of whoever tests; the mount namespace stays (systemd.service(5)).
+# "!" and "/": nobody may neither run the Python of whoever tests nor enter the checkout. The mount namespace stays
+# (systemd.service(5)).
 MORE = """
 User=nobody
+WorkingDirectory=/
 Restart=always
 RestartSec=0
 ExecStartPre=/bin/sh -c 'touch /dev/shm/made-by-nobody && rm /dev/shm/made-by-nobody'

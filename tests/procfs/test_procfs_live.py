@@ -13,13 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.fakes.needs import missing, needs, needs_root
-from tests.fakes.opened import open_to_all
+from tests.fakes.other_users import NOBODY, open_path
 
 from llmhost.model.ids import ProcessId, UnitId
 from llmhost.model.process import Home, Process, ProcessTable, Role
 from llmhost.sources.procfs import ProcfsSource, _Known
 
-NOBODY = 65534
+__all__ = ["open_path"]
+
 EXPORTER = Path(__file__).parents[2] / "exporter"
 
 
@@ -233,25 +234,24 @@ def test_without_privilege_every_process_is_read_as_with_it() -> None:
         assert processes[str(pid)] == [0, sys.executable]
 
 
-def _unprivileged_with(options: str, tmp_path: Path) -> list[object]:
+def _unprivileged_with(options: str, mount_point: Path) -> list[object]:
     """Ask a source that runs as nobody with a procfs of its own, mounted with options (own ones since Linux 5.8)."""
     needs_root()
-    open_to_all(tmp_path)
-    mount = f'mount --make-rprivate / && mount -t proc -o {options} proc {tmp_path} && exec "$@"'
-    return elsewhere(needs("unshare"), "--mount", "sh", "-c", mount, "sh", procfs=str(tmp_path), user=NOBODY)
+    mount = f'mount --make-rprivate / && mount -t proc -o {options} proc {mount_point} && exec "$@"'
+    return elsewhere(needs("unshare"), "--mount", "sh", "-c", mount, "sh", procfs=str(mount_point), user=NOBODY)
 
 
 @pytest.mark.parametrize(("option", "how"), [("hidepid=2", "is not listed"), ("hidepid=1", "cannot be read")])
-def test_where_the_processes_of_others_are_hidden_there_is_no_table(tmp_path: Path, option: str, how: str) -> None:
-    cause, detail = _unprivileged_with(option, tmp_path)
+def test_where_the_processes_of_others_are_hidden_there_is_no_table(open_path: Path, option: str, how: str) -> None:
+    cause, detail = _unprivileged_with(option, open_path)
     assert cause == "no_permission"
     assert isinstance(detail, str)
     assert how in detail
     assert "hidepid" in detail
 
 
-def test_the_group_that_hidepid_excepts_sees_everything(tmp_path: Path) -> None:
-    count, unreadable, _ = _unprivileged_with(f"hidepid=2,gid={NOBODY}", tmp_path)
+def test_the_group_that_hidepid_excepts_sees_everything(open_path: Path) -> None:
+    count, unreadable, _ = _unprivileged_with(f"hidepid=2,gid={NOBODY}", open_path)
     assert isinstance(count, int)
     assert count > 3
     assert unreadable == 0

@@ -9,15 +9,22 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.needs import needs, needs_root
-from tests.fakes.opened import open_to_all
+from tests.fakes.other_users import open_path
 from tests.fakes.shm import MMAP, Child, Children, ShownProcesses, by_path, holders, mounted, observe, source, these
 
 from llmhost.model.segment import SegmentKind
 
+__all__ = ["open_path"]
+
 ROOT = Path(__file__).parents[2]
-NOBODY = 65534
 MAKE = "from multiprocessing.shared_memory import SharedMemory; made = SharedMemory(create=True, size={size})"
 ATTACH = "from multiprocessing.shared_memory import SharedMemory; attached = SharedMemory(name={name!r})"
+
+
+@pytest.fixture
+def tmp_path(open_path: Path) -> Path:
+    """Give one that other users may enter, in place of pytest's."""
+    return open_path
 
 
 def make(child: Child, size: int = 65536) -> str:
@@ -119,9 +126,7 @@ def test_a_file_is_held_whichever_way_and_known_to_be_at_the_next_scan(
     assert holders(observe(shm_source)) == {"file": None}
 
 
-def test_a_holder_in_another_mount_namespace_is_found_by_another_path(
-    tmpfs: Path, tmp_path: Path, processes: ShownProcesses
-) -> None:
+def test_a_holder_in_another_mount_namespace_is_found_by_another_path(tmpfs: Path, processes: ShownProcesses) -> None:
     holder = processes.child(tmpfs)
     (tmpfs / "file").touch()
     holder.do("kept = open('/dev/shm/file')")
@@ -183,12 +188,8 @@ print(json.dumps([seen.uninspected, holders]))
 """
 
 
-def test_where_a_process_may_not_be_inspected_nothing_is_called_unheld(
-    tmpfs: Path, tmp_path: Path, processes: ShownProcesses
-) -> None:
+def test_where_a_process_may_not_be_inspected_nothing_is_called_unheld(tmpfs: Path, processes: ShownProcesses) -> None:
     needs_root()
-    open_to_all(tmp_path)
-    open_to_all(processes.path)
     (tmpfs / "of-root").touch()
     (tmpfs / "of-hidden").touch()
     root, hidden = processes.child(), processes.child()
