@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.booted import Booted, booted_systemd
+from tests.fakes.inside import ExporterInside, NvmlInside
 
 from llmhost.cli.exits import Exit
 
@@ -63,3 +64,11 @@ def test_what_namespaces_of_its_own_hide_from_it_is_told_as_unknown(
     code, text = of_service(host, namespaces, "clean")
     assert cleaned in " ".join(text.split()), text
     assert code == Exit.CANNOT_TELL, text
+
+
+def test_an_exporter_of_the_tests_in_there_gets_the_signal_that_ends_it(booted_systemd: Booted) -> None:
+    with ExporterInside(booted_systemd, NvmlInside(booted_systemd)) as exporter:
+        its = Path(f"/proc/{exporter.pid}")
+        assert its.exists()
+        status, _ = exporter.end()
+        assert (status, its.exists(), exporter.pid) == (0, False, None)
