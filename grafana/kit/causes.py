@@ -18,6 +18,7 @@ CAUSES: Mapping[str, str] = {
     "lost": WORSE,
     "reset_required": WORSE,
     "not_supported": CALM,
+    "no_device": CALM,
     "no_library": BAD,
     "no_driver": BAD,
     "driver_mismatch": BAD,
@@ -40,6 +41,7 @@ CAUSES: Mapping[str, str] = {
     "no_shm": BAD,
     "no_procfs": BAD,
     "pid_namespace": BAD,
+    "cgroup_namespace": BAD,
 }
 _CODES = {cause: 10 + place for place, cause in enumerate(CAUSES)}
 
@@ -63,6 +65,7 @@ OF_COLLECTORS = (
     "starting",
     "timeout",
     "no_permission",
+    "no_device",
     "no_library",
     "no_driver",
     "driver_mismatch",
@@ -73,6 +76,7 @@ OF_COLLECTORS = (
     "no_shm",
     "no_procfs",
     "pid_namespace",
+    "cgroup_namespace",
 )
 
 

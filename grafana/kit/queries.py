@@ -166,7 +166,7 @@ def collectors_failing(matchers: str) -> str:
     return (
         f"llmhost_collector_success{{{matchers}}} == 0"
         f" unless on ({BY_HOST}, collector)"
-        f' llmhost_collector_fault{{cause=~"disabled|released", {matchers}}}'
+        f' llmhost_collector_fault{{cause=~"disabled|released|no_device", {matchers}}}'
     )
 
 

@@ -289,6 +289,7 @@ CHANGES: dict[str, list[Change]] = {
         ("nvml|systemd|procfs", "nvml|systemd|procfs|shm"),
         ("disabled|released", "disabled"),
         ("disabled|released", "released"),
+        ("|no_device", ""),
         ("for: 10m", "for: 9m"),
         ("for: 10m", "for: 11m"),
     ],

@@ -229,7 +229,7 @@ QUIET = (
         without=("llmhost_gpu", "llmhost_engine", "llmhost_guard", "llmhost_driver"),
         series={
             'llmhost_collector_success{collector="nvml"}': 0,
-            'llmhost_collector_fault{collector="nvml",cause="disabled"}': 1,
+            'llmhost_collector_fault{collector="nvml",cause="no_device"}': 1,
             _CURRENT: lambda _: None,
         },
     ),

@@ -113,7 +113,7 @@ SPOILT = {
     "scaled-to-zero": ("LlmhostUnitDown", "llmhost_unit_wanted == 1", "llmhost_unit_wanted >= 0"),
     "gpu-reset": ("LlmhostCollectorFailing", "disabled|released", "disabled"),
     "unified-memory": ("LlmhostMemoryHeldByOrphan", 'unified_memory="true"', 'unified_memory="false"'),
-    "no-gpu": ("LlmhostCollectorFailing", "disabled|released", "released"),
+    "no-gpu": ("LlmhostCollectorFailing", "|no_device", ""),
 }
 
 

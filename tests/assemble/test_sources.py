@@ -120,6 +120,36 @@ def test_without_trust_a_pid_namespace_of_its_own_has_no_processes(tmp_path: Pat
     sources.close()
 
 
+@pytest.mark.parametrize(
+    ("vendors", "config", "cause"),
+    [
+        (["0x8086", "0x10de"], "{}", Cause.NO_LIBRARY),
+        (["0x8086"], "{}", Cause.NO_DEVICE),
+        ([], "{}", Cause.NO_DEVICE),
+        (["0x8086"], "gpus: {expected: 8}", Cause.NO_LIBRARY),
+        (["0x8086"], "gpus: {expected: 0}", Cause.NO_DEVICE),
+        (None, "{}", Cause.NO_DEVICE),  # a kernel without PCI
+        ([""], "{}", Cause.NO_LIBRARY),  # a vendor that cannot be read
+    ],
+)
+def test_no_library_is_missed_where_there_is_no_device_for_it_and_none_is_expected(
+    vendors: list[str] | None, config: str, cause: Cause, tmp_path: Path
+) -> None:
+    (tmp_path / "libnvidia-ml.so.1").touch()  # in front of this machine's own, if it has one
+    (tmp_path / "bus").mkdir()
+    if vendors is not None:
+        (tmp_path / "bus/pci/devices").mkdir(parents=True)
+    for number, vendor in enumerate(vendors or ()):
+        (tmp_path / f"bus/pci/devices/{number}").mkdir()
+        if vendor:
+            (tmp_path / f"bus/pci/devices/{number}/vendor").write_text(f"{vendor}\n")
+    sources = Sources(parse(config, name="a"), Paths(sysfs=tmp_path), environment={"LD_LIBRARY_PATH": str(tmp_path)})
+    reading = sources.nvml.answer(sources.nvml.ask(soon()), soon())
+    assert isinstance(reading, Failed)
+    assert reading.cause is cause
+    sources.close()
+
+
 def test_closing_ends_the_drivers_child_also_where_memory_alone_was_asked_for(fake_nvml: FakeNvml) -> None:
     fake_nvml.write(["gpu 0 total=96G reserved=1G used=600M"])
     sources = Sources(environment=fake_nvml.environment())

@@ -223,6 +223,8 @@ def test_without_history_the_time_in_an_orphans_condition_is_unknown() -> None:
         ({"nvml": Failed(Cause.NO_PERMISSION)}, Level.CANNOT_TELL),
         ({"nvml": Failed(Cause.NO_LIBRARY)}, Level.CANNOT_TELL),  # there is an engine that needs one
         ({"nvml": Failed(Cause.NO_LIBRARY), "units": []}, Level.HEALTHY),  # a host without GPUs
+        ({"nvml": Failed(Cause.NO_LIBRARY), "units": [], "expected": 8}, Level.CANNOT_TELL),
+        ({"nvml": Failed(Cause.NO_DEVICE)}, Level.HEALTHY),  # its engines use no NVIDIA GPU
         ({"units": NotApplicable("disabled by the config")}, Level.HEALTHY),
         ({"shm": Failed(Cause.NO_SHM)}, Level.HEALTHY),
         ({"engines": Failed(Cause.TIMEOUT)}, Level.HEALTHY),

@@ -57,15 +57,26 @@ class ExporterInside(Daemon):
         )
 
     @property
-    def pid(self) -> int:
-        """Its pid as seen from here; that of `process` is nsenter's, which waits for it."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return int(children[0])
+    def pid(self) -> int | None:
+        """Its pid as seen from here, None once it has ended; that of `process` is nsenter's, which waits for it."""
+        try:
+            children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        except FileNotFoundError:
+            return None
+        return int(children[0]) if children else None
+
+    def end(self, number: int = signal.SIGTERM, seconds: float = 60.0) -> tuple[int, float]:
+        """Send the signal to the exporter and not to nsenter, which ends after it, as it did."""
+        began = time.monotonic()
+        pid = self.pid
+        if pid is not None:
+            os.kill(pid, number)
+        status = self.process.wait(seconds)
+        return status, time.monotonic() - began
 
     def kill(self) -> None:
         """End it at once, without a chance to save anything."""
-        os.kill(self.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.end(signal.SIGKILL)
 
     def series(self, path: str = "/metrics") -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
         """Scrape: name → labels as sorted pairs → value."""

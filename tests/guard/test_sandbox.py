@@ -39,11 +39,12 @@ def test_one_that_does_not_see_its_cgroup_asks_systemd_for_its_unit_and_says_so(
     if setting:
         needs_version(host)
     host.use({0: "80G"})
-    host.unit("vllm-a", "0", prefix="" if setting else IN_CGROUP_NAMESPACE, more=setting, options="--timeout 5s")
+    host.unit("vllm-a", "0", prefix="" if setting else IN_CGROUP_NAMESPACE, more=setting, options="--timeout 5s --reap")
     host.start("vllm-a")
     host.becomes("vllm-a", "failed")
     assert re.search(r"held after 5\.\d s .*GPU 0 \(15\.0 of 85\.5 GiB free\)", host.log("vllm-a"))
     assert "its own cgroup is hidden from it, as by ProtectControlGroups=" in host.log("vllm-a")
+    assert "processes cannot be read: cgroup namespace" in host.log("vllm-a"), "so --reap has nothing to go by"
     assert host.record("vllm-a")["verdict"] == "held"
 
 

@@ -18,6 +18,7 @@ from llmhost.views.text import columns
 
 SHOWN = (
     "bus-down",
+    "container-with-its-own-cgroups",
     "foreign-pid-namespace",
     "left-over-by-many",
     "orphans-adopted-by-a-shell",

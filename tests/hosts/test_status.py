@@ -17,6 +17,7 @@ _STUCK = re.compile(r"for [0-9]\.[0-9] s(?=\))")  # how long a call has hung by 
 SHOWN = (
     "bus-down",
     "container-holder",
+    "container-with-its-own-cgroups",
     "desktop",
     "driver-hung",
     "driver-library-mismatch",

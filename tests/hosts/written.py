@@ -51,6 +51,7 @@ _KEYS = {
     "library",
     "memory",
     "pid_namespace",
+    "nvidia_device",
     "processes",
     "units",
     "history",
@@ -91,6 +92,7 @@ class Standing:
     """A host that stands: the settings to observe it, and the config text it was written with."""
 
     procfs: Path
+    sysfs: Path
     shm: Path
     environment: dict[str, str]
     bus_address: str
@@ -154,7 +156,7 @@ def looked_at(host: WrittenHost, directory: Path) -> Iterator[ObservedHost]:
     with standing(host, directory) as (stands, later):
         exporter = Exporter(
             stands.config,
-            Paths(procfs=stands.procfs, shm=stands.shm, run=directory / "run"),
+            Paths(procfs=stands.procfs, sysfs=stands.sysfs, shm=stands.shm, run=directory / "run"),
             clock=clock,
             environment=stands.environment,
             bus_address=stands.bus_address,
@@ -238,6 +240,7 @@ def standing(host: WrittenHost, directory: Path) -> Iterator[tuple[Standing, Cal
         yield (
             Standing(
                 procfs=procfs,
+                sysfs=_sysfs(directory / "sys", has_nvidia_device=host.first.get("nvidia_device", True)),
                 shm=mount,
                 environment={} if host.first.get("nvml") == "no library" else nvml.environment(),
                 bus_address=address,
@@ -306,6 +309,18 @@ def _write_proc(procfs: Path, state: dict[str, Any], engines: LoopbackEngines) -
         listeners=engines.table(),
         **more,
     )
+
+
+def _sysfs(directory: Path, *, has_nvidia_device: bool) -> Path:
+    """Write the PCI bus: a host bridge, and one of NVIDIA's devices."""
+    for address, vendor in {
+        "0000:00:00.0": "0x8086",
+        **({"0000:17:00.0": "0x10de"} if has_nvidia_device else {}),
+    }.items():
+        device = directory / "bus/pci/devices" / address
+        device.mkdir(parents=True)
+        (device / "vendor").write_text(f"{vendor}\n")
+    return directory
 
 
 def _process(entry: dict[str, Any], sockets: Mapping[int, int]) -> Any:  # noqa: ANN401 - write_proc's own mapping

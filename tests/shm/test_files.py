@@ -15,9 +15,8 @@ from llmhost.config.schema import SegmentNames
 from llmhost.model.reading import Cause
 from llmhost.model.segment import SegmentId, SegmentKind, SharedMemory
 from llmhost.sources.base import SourceError
-from llmhost.sources.procfs_mounts import filesystem_of
 from llmhost.sources.shm.files import list_files
-from llmhost.sources.shm.source import ShmSource
+from llmhost.sources.shm.source import ShmSource, filesystem_of
 
 
 def never() -> bool:

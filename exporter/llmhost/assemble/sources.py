@@ -141,6 +141,7 @@ class Sources:
             environment=self._environment,
             failure_backoff=self._driver_backoff_seconds,
             seen=self._seen_gpus,
+            is_needless=self._needs_no_driver,
             monotonic=self.clock.monotonic,
         )
         self._closing.append(source.close)
@@ -197,6 +198,12 @@ class Sources:
             titles=Titles((row.pattern, row.engine, row.role) for row in self.config.titles),
             monotonic=self.clock.monotonic,
         )
+
+    def _needs_no_driver(self) -> bool:
+        """Say whether the host has no NVIDIA device, and the config expects none."""
+        from llmhost.sources.pci import has_nvidia_device
+
+        return not self.config.gpus.expected and has_nvidia_device(self.paths.sysfs) is False
 
     # what is read at once, without a worker
 

@@ -14,4 +14,5 @@ class Paths:
 
     procfs: Path = Path("/proc")
     shm: Path = Path("/dev/shm")  # noqa: S108 - the tmpfs that is looked at
+    sysfs: Path = Path("/sys")  # no option names another: containers have the host's PCI bus in their own
     run: Path = Path("/run/llmhost")  # records of guard runs, the driver pause, the lock of clean-ups

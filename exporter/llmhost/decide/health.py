@@ -243,7 +243,10 @@ def unknowns_of(view: HostView) -> Iterator[Unknown]:
         ("runs of guards", snapshot.guard_runs),
     ):
         if isinstance(reading, Failed):
-            not_missed = subject == "GPUs" and reading.cause in _NO_GPU_HERE and not engines_here
+            not_missed = subject == "GPUs" and (
+                reading.cause is Cause.NO_DEVICE
+                or (reading.cause in _NO_GPU_HERE and not engines_here and not view.gpus_expected)
+            )
             matters = subject in {"GPUs", "units", "processes"} and not not_missed
             yield Unknown(subject=subject, cause=reading.cause, detail=reading.detail, matters=matters)
         elif isinstance(reading, NotApplicable) and reading is not snapshot.guard_runs:

@@ -23,6 +23,7 @@ class Cause(StrEnum):
     NO_LIBRARY = "no_library"  # libnvidia-ml.so.1 not found (12)
     NO_DRIVER = "no_driver"  # kernel module not loaded (9)
     DRIVER_MISMATCH = "driver_mismatch"  # library and loaded driver differ (18)
+    NO_DEVICE = "no_device"  # no driver is installed, and there is no NVIDIA device: none is missed
     NO_GPU = "no_gpu"  # the driver answers and has no GPU
     LOST = "lost"  # GPU fell off the bus (15)
     RESET_REQUIRED = "reset_required"  # (16)

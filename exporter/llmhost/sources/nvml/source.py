@@ -84,6 +84,7 @@ class NvmlSource:
         failure_backoff: tuple[float, float] = (1.0, 60.0),
         hang_backoff: tuple[float, float] = (5.0, 300.0),
         seen: SeenGpus | None = None,
+        is_needless: Callable[[], bool] = lambda: False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start nothing yet. `seen` are the GPUs that an earlier exporter saw in this boot.
@@ -92,7 +93,8 @@ class NvmlSource:
         killed; the default is more than two of the driver's own time limits of 45 s. Process lists take the driver's
         exclusive lock on all GPUs, so they are read at most once in `list_interval_seconds`. What a GPU does not
         support is asked again after `unsupported_seconds`. The backoffs, first and most seconds, are for a child that
-        ended (no driver, say) and for one that hung.
+        ended (no driver, say) and for one that hung. Where `is_needless`, there is nothing that a driver is for: that
+        none is installed is NO_DEVICE.
         """
         self._children = NvmlChildren(
             lambda: NvmlChild(
@@ -109,6 +111,7 @@ class NvmlSource:
         self._failures = Backoff(*failure_backoff)
         self._hangs = Backoff(*hang_backoff)
         self._suspects = Suspects(skip_seconds=hang_backoff[1])
+        self._is_needless = is_needless
         self._monotonic = monotonic
         self._indexes = GpuIndexes()
         self._known_gpus = KnownGpus(seen)
@@ -319,6 +322,8 @@ class NvmlSource:
     def _failed(self, error: SourceError) -> SourceError:
         """Drop a child that cannot go on; a later read starts another."""
         self._drop_child(_END_SECONDS)
+        if error.cause is Cause.NO_LIBRARY and self._is_needless():
+            error = SourceError(Cause.NO_DEVICE, "no NVIDIA device is on the PCI bus, and no driver installed")
         self._state = _NoChild(error, self._monotonic() + self._failures.next_seconds())
         return error
 

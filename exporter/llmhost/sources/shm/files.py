@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -149,6 +150,17 @@ class _Walk:
             self.files.append(
                 File(path, file_stat.st_ino, file_stat.st_size, blocks, file_stat.st_ctime_ns, file_stat.st_uid)
             )
+
+
+def mount_points_below(root: str, mountinfo: bytes) -> frozenset[str]:
+    """Find what is mounted below a directory, by a /proc/PID/mountinfo (proc(5)); gives paths below the directory."""
+    before = os.fsencode(os.path.realpath(root)).rstrip(b"/") + b"/"
+    points = (_unescaped(line.split(b" ", 5)[4]) for line in mountinfo.splitlines())
+    return frozenset(text_of(point.removeprefix(before)) for point in points if point.startswith(before))
+
+
+def _unescaped(field: bytes) -> bytes:
+    return re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), field) if b"\\" in field else field
 
 
 def _text(name: str) -> str:

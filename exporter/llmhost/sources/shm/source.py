@@ -19,8 +19,7 @@ from llmhost.model.segment import Segment, SegmentId, SegmentKind, SharedMemory
 from llmhost.model.segment_names import NameRow, kind_of
 from llmhost.sources.base import SourceError
 from llmhost.sources.narrowed_view import require_host_shm, sees_host_pids
-from llmhost.sources.procfs_mounts import filesystem_of, mount_points_below
-from llmhost.sources.shm.files import File, FileListing, list_files
+from llmhost.sources.shm.files import File, FileListing, list_files, mount_points_below
 from llmhost.sources.shm.holders import Claim, Holders
 from llmhost.sources.shm.process import Inspector
 
@@ -207,3 +206,13 @@ class ShmSource:
             holders=claim.holders,
             inspected_at=claim.inspected_at,
         )
+
+
+def filesystem_of(mountinfo: bytes, device: str) -> bytes | None:
+    """Find the type of the filesystem with a device "MAJOR:MINOR" in a /proc/PID/mountinfo (proc(5))."""
+    wanted = device.encode()
+    for line in mountinfo.splitlines():
+        fields = line.split(b" ")
+        if len(fields) > 2 and fields[2] == wanted and b"-" in fields:  # noqa: PLR2004 - the third field
+            return fields[fields.index(b"-") + 1]
+    return None
