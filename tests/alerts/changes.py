@@ -43,6 +43,9 @@ CHANGES: dict[str, list[Change]] = {
     "LlmhostRestartLoop": [
         (") >= 2", ") >= 1"),
         (") >= 2", ") >= 3"),
+        ("{%s} > 0", "{%s}"),
+        ("}}enough", "}}unknown"),
+        ("}}unknown", "}}enough"),
         ("[1h]", "[20m]"),
         ("[1h]", "[3h]"),
         ('{trigger="auto"}', '{trigger!="x"}'),
@@ -62,6 +65,11 @@ CHANGES: dict[str, list[Change]] = {
         ("[1h]", "[30m]"),
         ("[1h]", "[2h]"),
         *_WELL,
+        ("max by (cluster, job, instance, unit, manager) (llmhost_unit_last_start_short_bytes) == 0", NEVER),
+        (
+            "max by (cluster, job, instance, unit, manager) (llmhost_unit_l",
+            "min by (cluster, job, instance, unit, manager) (llmhost_unit_l",
+        ),
         ("keep_firing_for: 12m", "keep_firing_for: 10m"),
         ("keep_firing_for: 12m", "keep_firing_for: 14m"),
     ],
