@@ -43,7 +43,8 @@ CHANGES: dict[str, list[Change]] = {
     "LlmhostRestartLoop": [
         (") >= 2", ") >= 1"),
         (") >= 2", ") >= 3"),
-        ("{%s} > 0", "{%s}"),
+        ("{%s} == 1", "{%s}"),
+        ("{%s} == 0", "{%s} == 2", 0),
         ("}}enough", "}}unknown"),
         ("}}unknown", "}}enough"),
         ("[1h]", "[20m]"),

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from tests.fakes.values import ended, snapshot, started, unit
+from tests.fakes.values import GIB, ended, snapshot, started, unit
 
-from llmhost.derive.restart_loop import RestartLoop, restart_loop
+from llmhost.derive.restart_loop import RestartLoop, restart_loop, restarts_short_of_memory
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
-from llmhost.model.history.unit_history import Start, Trigger, UnitHistory
-from llmhost.model.ids import UnitId
+from llmhost.model.history.unit_history import Short, Start, Trigger, UnitHistory
+from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 
 NOW = 1_767_225_600.0
@@ -121,3 +121,36 @@ def test_a_unit_that_dies_again_within_the_hour_loops_and_one_that_was_well_for_
 
 def test_without_a_history_no_loop_is_claimed() -> None:
     assert restart_loop(unit(nrestarts=9), None, "vllm", UNASKED, at=NOW, at_monotonic=1000.0) is None
+
+
+def with_short(start: Start, *missing_gib: int) -> Start:
+    gpus = enumerate(missing_gib)
+    short = tuple(Short(uuid=GpuUuid(f"GPU-{at}"), gpu=f"{at}", short_bytes=gib * GIB) for at, gib in gpus)
+    return replace(start, short=short)
+
+
+FIRST = with_short(run(400, 30, MANUAL), 0)  # had enough, and died of whatever it was
+LACKED, ENOUGH = with_short(run(300, 9), 0, 70), with_short(run(200, 24), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("starts", "answer"),
+    [
+        ((FIRST,), None),  # no restart yet
+        ((FIRST, with_short(run(300, None), 0, 70)), None),  # it is up
+        ((FIRST, LACKED), True),
+        ((FIRST, LACKED, with_short(run(200, None), 0, 0)), True),  # memory is back, and it loads
+        ((FIRST, LACKED, ENOUGH), False),
+        ((FIRST, ENOUGH, LACKED, LACKED), False),
+        ((FIRST, with_short(run(300, 9, result="success"), 70)), None),
+        ((FIRST, run(300, 9), LACKED), True),  # of one it is not known
+        ((FIRST, run(300, 9)), None),
+        ((ENOUGH, with_short(run(5000, 4000, ready_seconds=60.0), 0), LACKED), True),  # it was well in between
+        ((ENOUGH, run(300, 20, end=ended("exit-code", 20.0, asked=True)), run(250, 20, MANUAL), LACKED), True),
+    ],
+)
+def test_memory_explains_restarts_only_where_each_that_failed_lacked_some(
+    starts: tuple[Start, ...], *, answer: bool | None
+) -> None:
+    assert restarts_short_of_memory(UnitHistory(last_seen_at=NOW, starts=starts), "vllm", answers(None)) is answer
+    assert restarts_short_of_memory(None, "vllm", UNASKED) is None

@@ -24,6 +24,7 @@ NOT_EVERY_UNIT = {  # that has been seen just now
     "llmhost_unit_last_resident_start_timestamp_seconds",
     "llmhost_unit_last_start_in_the_way_bytes",
     "llmhost_unit_last_start_short_bytes",
+    "llmhost_unit_restarts_short_of_memory",
     "llmhost_unit_last_failure_timestamp_seconds",
     "llmhost_unit_last_release_seconds",
     "llmhost_unit_gives_up",

@@ -123,7 +123,7 @@ def test_the_incident_is_shown_with_its_places_and_remedies() -> None:
     first, second = page.find(id="health").all("li")
     assert first.text == (
         "vllm-744b.service: loops: 7th start in 4 min, all failed, the last after 20 s with exit-code; "
-        "the last start judged found too little memory free; waits to be restarted; a start now would fail – what to do"
+        "each restart found too little memory free; waits to be restarted; a start now would fail – what to do"
     )
     alive = "9 processes of ended runs are still alive and hold 733.6 GiB on GPUs 0-7"  # 8 × 93900 MiB
     assert second.text == f"vllm-744b.service: {alive} – what to do"

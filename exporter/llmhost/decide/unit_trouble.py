@@ -29,7 +29,9 @@ def unit_trouble(facts: UnitFacts, view: HostView) -> tuple[str, str]:
         return "unit_failed", what if hit is None else f"{what}; {given_up(unit.id, hit)}"
     waits = "waits to be restarted" if waits_to_restart(unit) else ""
     if facts.loop is not None and (waits or is_up(unit)):
-        return "unit_loops", _loop(facts.loop) + (f"; {waits}{_lacking(facts, view)}" if waits else "")
+        return "unit_loops", _loop(facts.loop, facts.restarts_short_of_memory) + (
+            f"; {waits}{_lacking(facts, view)}" if waits else ""
+        )
     if waits:
         return "unit_restarting", waits + _lacking(facts, view)
     if not is_up(unit) and facts.should_run == Ok(True):
@@ -50,7 +52,7 @@ def reset_command(unit: UnitId) -> str:
     return f"systemctl {user}reset-failed {unit.name}"
 
 
-def _loop(loop: RestartLoop) -> str:
+def _loop(loop: RestartLoop, short: bool | None) -> str:
     said = f"loops: {_ordinal(loop.starts)} start in {span(loop.seconds)}"
     if not loop.ended:
         return said
@@ -59,9 +61,9 @@ def _loop(loop: RestartLoop) -> str:
     result = f" with {loop.last_result}" if loop.last_result else ""
     after = f" after {span(loop.last_seconds)}" if loop.last_seconds is not None else ""
     told = f"{said}, {how}, the last{after}{result}"
-    if loop.short is None:
+    if short is None:
         return told
-    return f"{told}; the last start judged found {'too little' if loop.short else 'enough'} memory free"
+    return f"{told}; {'each restart found too little' if short else 'a restart failed with enough'} memory free"
 
 
 def _ordinal(number: int) -> str:

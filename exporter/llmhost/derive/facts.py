@@ -10,7 +10,7 @@ from llmhost.derive.command import is_guard
 from llmhost.derive.gpu_set import GpuSet
 from llmhost.derive.orphans import Orphan, orphans
 from llmhost.derive.requirements import Need, requirements_of
-from llmhost.derive.restart_loop import RestartLoop, restart_loop
+from llmhost.derive.restart_loop import RestartLoop, restart_loop, restarts_short_of_memory
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.derive.should_run import should_run
 from llmhost.derive.start_limit import start_limit_can_trip
@@ -37,6 +37,7 @@ class UnitFacts:
     start_limit_can_trip: Reading[bool]
     start_limit_hit: Reading[StartLimitHit | None]
     loop: RestartLoop | None
+    restarts_short_of_memory: bool | None
     gpus: Reading[GpuSet]
     needed: Reading[Need]
     startable: Reading[bool]
@@ -113,6 +114,7 @@ def _unit_facts(
             at=snapshot.at,
             at_monotonic=snapshot.at_monotonic,
         ),
+        restarts_short_of_memory=restarts_short_of_memory(unit_history, requirements.engine, snapshot.engines),
         startable=Ok(False)
         if refused
         else startable(

@@ -28,7 +28,6 @@ class RestartLoop:
     failed: int  # of those that ended
     last_result: str  # of those that ended; "" where it was not observed
     last_seconds: float | None  # how long that run took; None where none has ended
-    short: bool | None  # whether the last start of which that is known found less free than it needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +65,24 @@ def restart_loop(
         failed=sum(end.result not in ("", "success") for end in ends),
         last_result=ends[-1].result if ends else "",
         last_seconds=ends[-1].seconds if ends else None,
-        short=next((_is_short(run.start) for run in reversed(told) if run.start is not None and run.start.short), None),
     )
+
+
+def restarts_short_of_memory(history: UnitHistory | None, engine: str, engines: Reading[EnginesReport]) -> bool | None:
+    """Say whether each restart that failed found less memory free than it needs; None where that is known of none.
+
+    Of the restarts since a run that was well: what that run died of is another matter. False as soon as one of them had
+    enough and failed all the same.
+    """
+    short: bool | None = None
+    for start in reversed(history.starts if history is not None else ()):
+        if start.end is None:
+            continue
+        if _was_well(start, asks=_asks(engine, engines)):
+            break
+        if _is_automatic(start) and start.short and start.end.result not in ("", "success"):
+            short = any(each.short_bytes > 0 for each in start.short) and short is not False
+    return short
 
 
 def _runs(
@@ -80,22 +95,13 @@ def _runs(
     at_monotonic: float,
 ) -> Sequence[_Run]:
     """Give the runs, the oldest first; the last one may be one that is not in the history yet."""
-    asked = engine in SCRAPED_ENGINES and isinstance(engines, Ok)
-    up = is_up(unit)
+    up, asks = is_up(unit), _asks(engine, engines)
     runs = []
     for start in history.starts:
         present = up and start.end is None and start is history.latest and _is_of(unit, start)
         seconds_ago = max(0.0, at - start.at)
-        seconds = start.end.seconds if start.end is not None else seconds_ago if present else 0.0
-        if present:
-            well = _is_well(unit, engines, seconds)
-        elif start.end is not None and start.end.asked:
-            well = True  # stopped on purpose
-        else:
-            answered = start.ready_seconds is not None
-            well = seconds >= _WELL_SECONDS if answered else seconds >= _WELL_UNASKED_SECONDS and not asked
-        automatic = start.trigger not in (None, Trigger.MANUAL)
-        runs.append(_Run(seconds_ago=seconds_ago, automatic=automatic, start=start, well=well))
+        well = _is_well(unit, engines, seconds_ago) if present else _was_well(start, asks=asks)
+        runs.append(_Run(seconds_ago=seconds_ago, automatic=_is_automatic(start), start=start, well=well))
     if up and unit.invocation_id and (history.latest is None or not _is_of(unit, history.latest)):
         began = activation_began(unit)
         seconds = 0.0 if began is None else max(0.0, at_monotonic - began)
@@ -104,8 +110,21 @@ def _runs(
     return runs
 
 
-def _is_short(start: Start) -> bool:
-    return any(short.short_bytes > 0 for short in start.short)
+def _asks(engine: str, engines: Reading[EnginesReport]) -> bool:
+    return engine in SCRAPED_ENGINES and isinstance(engines, Ok)
+
+
+def _is_automatic(start: Start) -> bool:
+    return start.trigger not in (None, Trigger.MANUAL)
+
+
+def _was_well(start: Start, *, asks: bool) -> bool:
+    """Say whether a run that has ended was well, or was ended on purpose. `asks`: its engine would have been asked."""
+    if start.end is None or start.end.asked:
+        return start.end is not None
+    if start.ready_seconds is not None:
+        return start.end.seconds >= _WELL_SECONDS
+    return start.end.seconds >= _WELL_UNASKED_SECONDS and not asks
 
 
 def _is_of(unit: Unit, start: Start) -> bool:

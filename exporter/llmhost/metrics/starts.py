@@ -30,6 +30,7 @@ def history_series(view: PageView, page: Page) -> None:
         _latest(history, labels, page)
         _in_the_way(history, indexes, labels, page)
         page.add(catalog.UNIT_GIVES_UP, value_or_none(fact.start_limit_can_trip), **labels)
+        page.add(catalog.UNIT_RESTARTS_SHORT, fact.restarts_short_of_memory, **labels)
         hit = mapped(fact.start_limit_hit, lambda hit: hit is not None)
         page.add(catalog.UNIT_START_LIMIT_HIT, value_or_none(hit), **labels)
 

@@ -111,6 +111,7 @@ def _glm(gpus: Gpus) -> Unit:
         },
         # The workers leave 12.6 GB free; on GPU 7 embed has another 5.
         short={gpu: [(RESTARTS[0], NEED - (NEED / 0.92 - 90e9 - 5e9 * (gpu == 7))), (FREE, 0)] for gpu in ALL},
+        restarts_short=[(RESTARTS[0] + 80, 1)],
         guarded=[(0, "false"), (GUARDED, "true")],
         kill_mode="process",
         gives_up=[(0, 0), (GUARDED, 1)],

@@ -30,6 +30,11 @@ UNIT_SHORT = of_past(
     "gpu",
     "uuid",
 )
+UNIT_RESTARTS_SHORT = of_past(
+    "restarts_short_of_memory",
+    "1: each automatic start that failed since the unit was last well had found less memory free than it needs. 0: one "
+    "of them had enough, so that memory alone does not explain its restarts. Absent: known of none.",
+)
 UNIT_FAILURES = of_past(
     "failures_total",
     "Runs and start attempts with a result other than success since the unit was first seen.",
