@@ -71,6 +71,8 @@ CHANGES: dict[str, list[Change]] = {
             "max by (cluster, job, instance, unit, manager) (llmhost_unit_l",
             "min by (cluster, job, instance, unit, manager) (llmhost_unit_l",
         ),
+        ("llmhost_unit_restarts_short_of_memory == 1", NEVER),
+        ("llmhost_unit_restarts_short_of_memory == 1", "llmhost_unit_restarts_short_of_memory >= 0"),
         ("keep_firing_for: 12m", "keep_firing_for: 10m"),
         ("keep_firing_for: 12m", "keep_firing_for: 14m"),
     ],
