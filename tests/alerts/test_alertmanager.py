@@ -145,7 +145,7 @@ NODE_DOWN = {"alertname": "HostDown", "cluster": "c", "job": "node", "instance":
 # What fires first, what fires with it, and whether that is kept quiet.
 INHIBITION: list[tuple[str, dict[str, str], dict[str, str], bool]] = [
     *(
-        (f"{cause} quietens {symptom}", alert(cause, UNIT), alert(symptom, UNIT), True)
+        (f"{cause} quietens {symptom}", alert(cause, UNIT), alert(symptom, UNIT, memory="short"), True)
         for cause, symptoms in (
             (RESIDENT, (LOOP, DOWN, "EngineDown", "EngineNeverReady", "EngineHung")),
             (LOOP, (DOWN, "EngineDown", "EngineNeverReady", "EngineHung")),
@@ -155,6 +155,8 @@ INHIBITION: list[tuple[str, dict[str, str], dict[str, str], bool]] = [
         )
         for symptom in symptoms
     ),
+    ("no loop that memory does not explain", alert(RESIDENT, UNIT), alert(LOOP, UNIT, memory="enough"), False),
+    ("or may not explain", alert(RESIDENT, UNIT), alert(LOOP, UNIT, memory="unknown"), False),
     ("a symptom quietens no cause", alert(LOOP, UNIT), alert(RESIDENT, UNIT), False),
     ("that a unit is down quietens no loop", alert(DOWN, UNIT), alert(LOOP, UNIT), False),
     ("a cause quietens nothing of another unit", alert(RESIDENT, UNIT), alert(LOOP, OTHER_UNIT), False),
@@ -195,7 +197,7 @@ def _in_a_world_of_its_own(number: int, labels: Mapping[str, str]) -> dict[str, 
 
 def until_it_has_read_what_was_posted(alertmanager: Alertmanager) -> None:
     """Wait until of two more alerts the one quietens the other: it reads all in the order in which they are posted."""
-    last = [alert(name, UNIT, cluster="last") for name in (RESIDENT, LOOP)]
+    last = [alert(name, UNIT, cluster="last") for name in (RESIDENT, DOWN)]
     alertmanager.post(last)
     until = time.monotonic() + 10
     while not alertmanager.quietened()[frozenset(last[1].items())]:

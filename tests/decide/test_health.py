@@ -7,6 +7,7 @@ import pytest
 from tests.fakes.values import (
     GIB,
     MIB,
+    ended,
     gpu,
     held,
     in_service,
@@ -16,6 +17,7 @@ from tests.fakes.values import (
     segment,
     shared_memory,
     snapshot,
+    started,
     table,
     unit,
 )
@@ -26,12 +28,14 @@ from llmhost.derive.host_view import host_view
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
 from llmhost.model.history.history import History
-from llmhost.model.history.unit_history import UnitHistory
-from llmhost.model.ids import ProcessId, UnitId
+from llmhost.model.history.unit_history import Trigger, UnitHistory
+from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.model.process import Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, StuckCall
-from llmhost.model.segment import SegmentId
+from llmhost.model.segment import SegmentId, SegmentKind
 from llmhost.model.unit import UnitSettings
+from llmhost.views.status.units import details_of
+from llmhost.views.text import Style
 
 VLLM = UnitId("vllm.service")
 SERVE = UnitSettings(exec_start=(("/usr/bin/vllm", "serve", "m"),))
@@ -96,10 +100,112 @@ def test_a_stopped_unit_is_none() -> None:
     assert found(units=[unit(active="inactive", sub="dead")], history=History(units={VLLM: stopped})) == []
 
 
-def test_that_the_next_start_will_fail_is_said() -> None:
+def test_that_a_start_now_would_fail_is_said_unless_a_guard_waits() -> None:
+    full = gpu(0, memory=memory(40 * GIB), holders=Ok(()))  # 39 GiB are free of 72.68 needed
+    waits = unit(active="activating", sub="auto-restart", settings=SERVE)
+    ((_, _, what),) = found(units=[waits], gpus=[full])
+    assert what == "waits to be restarted; a start now would fail"
+    pre = (("/opt/llmhost/bin/python3", "-I", "-m", "llmhost", "guard"),)
+    guarded = replace(waits, settings=replace(SERVE, exec_start_pre=pre))
+    ((_, _, what),) = found(units=[guarded], gpus=[full])
+    assert what == "waits to be restarted; what it needs is not free now, and its guard waits for it"
+    ((_, _, _), (_, _, what)) = found(units=[guarded], gpus=[gpu(0, fabric_ready=False)])
+    assert what == "waits to be restarted; what it needs is not free now, and its guard waits for it"
+    # no guard brings back a GPU
+    lost = gpu(0, fault=Cause.LOST, memory=Failed(Cause.LOST), holders=Failed(Cause.LOST))
+    assert [what for _, _, what in found(units=[guarded], gpus=[lost])] == [
+        "lost",
+        "waits to be restarted; a start now would fail",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gone_gib", "ended_ago", "due"),
+    [
+        (60, 13.0, "; memory came back 35 s after an end before: due in 22 s"),
+        (60, 35.0, ""),  # later than ever before
+        (10, 13.0, ""),  # 50 GiB are another tenant's
+    ],
+)
+def test_memory_that_usually_comes_back_is_told_when_it_is_due(gone_gib: int, ended_ago: float, due: str) -> None:
+    holders = Ok((held(99, gone_gib * GIB), held(50, (60 - gone_gib) * GIB)))
+    full = gpu(0, memory=memory(60 * GIB), holders=holders)
+    at = 1_767_225_600.0
+    end = replace(ended("exit-code", 20.0), at=at - ended_ago)
+    record = UnitHistory(
+        last_seen_at=at, starts=(started("a", at=at - ended_ago - 20, end=end),), last_release_seconds=35.0
+    )
+    waits = unit(active="activating", sub="auto-restart", settings=SERVE)
+    tenant = process(50, in_service("other.service"))
+    known = found(units=[waits], gpus=[full], processes=[tenant], history=History(units={VLLM: record}))
+    assert known[0] == ("unit_restarting", "vllm.service", f"waits to be restarted; a start now would fail{due}")
+
+
+def looping(last_took: float | None) -> UnitHistory:
+    """Make a history of seven runs within 3 minutes, the last of which began 13 s ago."""
+    at = 1_767_225_600.0
+    runs = [(180.0, 20.0), *((ago, 20.0) for ago in (150.0, 120.0, 90.0, 60.0, 35.0)), (13.0, last_took)]
+    starts = tuple(
+        started(
+            f"{ago}",
+            trigger=Trigger.AUTO if ago < 180 else Trigger.MANUAL,
+            at=at - ago,
+            end=None if took is None else replace(ended("exit-code", took), at=at - ago + took),
+        )
+        for ago, took in runs
+    )
+    return UnitHistory(last_seen_at=at, invocation_id="13.0", starts=starts)
+
+
+def test_a_loop_is_the_first_finding_also_between_two_deaths() -> None:
+    worker = process(20, in_service("vllm-b.service"), start=100)
+    down = unit("a.service", active="failed", sub="failed", result="exit-code")
+    up = unit(settings=SERVE, invocation_id="13.0", nrestarts=6)
+    known = History(units={VLLM: looping(None)})
+    main = process(10, in_service("vllm-b.service"), start=1000)
+    beside = unit("vllm-b.service", main_pid=10)
+    everything = found(units=[down, up, beside], processes=[main, worker], history=known)
+    assert everything == [
+        ("unit_loops", "vllm.service", "loops: 7th start in 3 min, 6 failed, the last after 20 s with exit-code"),
+        ("unit_failed", "a.service", "has failed (exit-code)"),
+        ("leftovers", "vllm-b.service", "a process of an ended run is still alive"),
+    ]
+    waits = replace(up, active_state="activating", sub_state="auto-restart")
     full = gpu(0, memory=memory(40 * GIB), holders=Ok(()))
-    ((_, _, what),) = found(units=[unit(active="activating", sub="auto-restart", settings=SERVE)], gpus=[full])
-    assert what == "waits to be restarted; that start will fail"
+    ((_, _, what),) = found(units=[waits], history=History(units={VLLM: looping(3.0)}), gpus=[full])
+    assert what == (
+        "loops: 7th start in 3 min, all failed, the last after 3.0 s with exit-code; waits to be restarted; "
+        "a start now would fail"
+    )
+    # it was stopped: no loop any more
+    assert found(units=[unit(active="inactive", sub="dead", unit_file_state="disabled")], history=known) == []
+
+
+def test_that_systemd_has_given_up_is_said_with_what_lifts_it() -> None:
+    limit = replace(SERVE, restart="on-failure", start_limit_burst=5, start_limit_interval_seconds=7200.0)
+    failed = unit(active="failed", sub="failed", result="exit-code", invocation_id="5", settings=limit)
+    starts = tuple(
+        started(f"{number}", began_monotonic=500.0 + 100 * number, end=ended("exit-code", 20.0))
+        for number in range(1, 6)
+    )
+    history = History(units={VLLM: UnitHistory(last_seen_at=0.0, invocation_id="5", starts=starts)})
+    ((kind, _, what),) = found(units=[failed], history=history)
+    given_up = "systemd has given up after 5 starts in 7 min: its start limit is 5 in 2 h"
+    assert kind == "unit_failed"
+    assert what == f"has failed (exit-code); {given_up}; `systemctl reset-failed vllm.service` first"
+    # nothing green is said beside it, though all memory is free
+    view = host_view(snapshot(gpus=[gpu(0)], processes=[], units=[failed]), history, Config())
+    assert isinstance(view.facts.units, Ok)
+    (facts,) = view.facts.units.value
+    assert facts.startable == Ok(False)
+    assert [text for text, style in details_of(facts, view) if style in (Style.GOOD, Style.BAD)] == [
+        f"{given_up}; `systemctl reset-failed vllm.service` first",
+        "not startable: its start limit refuses it",
+    ]
+    of_user = replace(failed, id=UnitId("vllm.service", "user@1000"))
+    known = {of_user.id: history.units[VLLM]}
+    ((_, _, what),) = found(units=[of_user], history=History(units=known))
+    assert what.endswith("`systemctl --user reset-failed vllm.service` first")
 
 
 def test_processes_of_ended_runs_are_found() -> None:
@@ -110,6 +216,33 @@ def test_processes_of_ended_runs_are_found() -> None:
         ("leftovers", "vllm.service", "a process of an ended run is still alive")
     ]
     assert found(units=[running], processes=[main, replace(worker, id=ProcessId(20, 1001))]) == []
+
+
+def test_each_process_is_told_once_with_the_memory_that_it_holds() -> None:
+    shell = process(1, None, ppid=0, comm="systemd", argv=("/sbin/init",), pipes={})
+    main = process(10, in_service("vllm.service"), start=1000)
+    core = {"engine": "vllm", "role": Role.CORE, "argv": ("VLLM::EngineCore",), "pipes": {}}
+    worker = process(20, in_service("vllm.service"), start=100, **core)
+    another = process(21, in_service("vllm.service"), start=100, **core)
+    stray = process(30, None, start=100, **core)
+    watched = History(processes_since=0.0, orphan_since={worker.id: 900.0, another.id: 900.0, stray.id: 900.0})
+    gpus = [
+        gpu(0, memory=memory(20 * GIB), holders=Ok((held(20, 10 * GIB, 100), held(21, 10 * GIB, 100)))),
+        gpu(1, memory=memory(12 * GIB), holders=Ok((held(20, 10 * GIB, 100), held(30, 3 * GIB // 2, 100)))),
+    ]
+    running = unit(main_pid=10, settings=SERVE)
+    assert found(gpus=gpus, units=[running], processes=[shell, main, worker, another, stray], history=watched) == [
+        (
+            "leftovers",
+            "vllm.service",
+            "2 processes of ended runs are still alive and hold 30.0 GiB on GPUs 0, 1",
+        ),
+        ("orphans", "processes", "an orphan process holds 1.5 GiB on GPU 1"),
+    ]
+    # the driver does not say how much one of them holds
+    unsaid = [gpu(0, memory=memory(20 * GIB), holders=Ok((held(20, None, 100), held(21, 10 * GIB, 100))))]
+    ((_, _, what),) = found(gpus=unsaid, units=[running], processes=[shell, main, worker, another], history=watched)
+    assert what == "2 processes of ended runs are still alive and hold at least 10.0 GiB on GPU 0"
 
 
 def test_a_dead_part_of_an_engine_in_a_unit_that_systemd_calls_active_is_found() -> None:
@@ -154,6 +287,12 @@ def test_memory_that_is_held_for_the_dead_is_found_above_the_policy() -> None:
 
     assert with_memory_of_gone(1001) == [("gone", "GPU 0", "1.0 GiB are held for processes that are gone")]
     assert with_memory_of_gone(1000) == []
+    # of several GPUs together, and whose it is where that is known
+    runs = {ProcessId(pid, 1000): RunId(unit=VLLM, invocation_id="a") for pid in (98, 99)}
+    gpus = [gpu(index, memory=memory(9 * GIB), holders=Ok((held(98 + index, 9 * GIB),))) for index in (0, 1)]
+    assert found(gpus=gpus, history=History(process_runs=runs)) == [
+        ("gone", "GPUs 0, 1", "18.0 GiB are held for processes of vllm.service that are gone")
+    ]
 
 
 def answer(cause: Cause | None) -> Ok[EnginesReport]:
@@ -206,6 +345,21 @@ def test_orphans_trackers_and_stale_files_are_found() -> None:
     stale = Ok(shared_memory(segment(1), segment(2)))
     since = History(unheld_since={SegmentId(27, 1): 970.0, SegmentId(27, 2): 970.5})
     assert found(shm=stale, history=since) == [("segments", "shared memory", "a stale file")]
+
+
+def test_of_stale_files_those_that_clean_could_remove_are_found() -> None:
+    """As LlmhostStaleSegments does: files of unknown names, and CUDA's, are never removed."""
+    files = [
+        segment(1, allocated_bytes=96 * MIB),
+        segment(2, kind=SegmentKind.SEMAPHORE, allocated_bytes=5 * MIB),
+        segment(3, kind=SegmentKind.OTHER, allocated_bytes=GIB),
+        segment(4, kind=SegmentKind.CUDA, allocated_bytes=GIB),
+    ]
+    since = History(unheld_since={SegmentId(27, inode): 900.0 for inode in (1, 2, 3, 4)})
+    assert found(shm=Ok(shared_memory(*files)), history=since) == [
+        ("segments", "shared memory", "2 stale files, 101 MiB")
+    ]
+    assert found(shm=Ok(shared_memory(*files[2:])), history=since) == []
 
 
 def test_without_history_the_time_in_an_orphans_condition_is_unknown() -> None:

@@ -111,7 +111,7 @@ name, found = sys.argv[1], []
 with HostReader(Path("/etc/fast.yml"), None, Paths(), units=(name,)) as reader:
     while len(found) < 40:
         (unit,) = [facts for facts in reader.read().facts.units.value if facts.unit.id.name == name]
-        found.append(unit.leftovers.value if isinstance(unit.leftovers, Ok) else None)
+        found.append(len(unit.leftovers.value) if isinstance(unit.leftovers, Ok) else None)
 print(json.dumps(found))
 """
 

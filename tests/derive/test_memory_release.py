@@ -1,7 +1,9 @@
 """The memory release of ended runs, on GPUs with other holders as well."""
 
+import pytest
+
 from llmhost.config.schema import Policy
-from llmhost.derive.memory_release import PendingRelease, is_back, pending_release
+from llmhost.derive.memory_release import PendingRelease, after_reading, pending_release
 from llmhost.model.history.history import Holdings
 from llmhost.model.ids import GpuUuid, RunId, UnitId
 from llmhost.model.reading import Cause, Failed, Ok
@@ -25,14 +27,47 @@ def pending(a: int, b: int, holdings: Holdings | None = HELD, *, known: bool = T
     )
 
 
+def waited_for(release: PendingRelease, used_bytes: dict[GpuUuid, int]) -> set[GpuUuid]:
+    still = after_reading(release, used_bytes)
+    assert still is not None
+    return set(still.back_at_bytes)
+
+
 def test_it_is_back_when_no_more_is_in_use_than_others_had_and_a_little() -> None:
     release = pending(60 * GIB, 72 * GIB)
     assert release is not None
     assert (release.run, release.ended_monotonic) == (RUN, 100.0)
     assert release.back_at_bytes == {A: 1000 * MIB, B: 12 * GIB + 1000 * MIB}
-    assert is_back(release, {A: 20 * GIB, B: 12 * GIB}) is False
-    assert is_back(release, {A: 1000 * MIB, B: 12 * GIB + 1001 * MIB}) is False
-    assert is_back(release, {A: 1000 * MIB, B: 12 * GIB + 1000 * MIB}) is True
+    assert waited_for(release, {A: 20 * GIB, B: 12 * GIB}) == {A}
+    assert waited_for(release, {A: 1000 * MIB, B: 12 * GIB + 1001 * MIB}) == {B}
+    assert waited_for(release, {A: 1000 * MIB, B: 12 * GIB + 1000 * MIB}) == set()
+
+
+def test_a_gpu_that_is_back_may_be_taken_again_while_the_other_one_is_waited_for() -> None:
+    release = pending(60 * GIB, 72 * GIB)
+    assert release is not None
+    half = after_reading(release, {A: 0, B: 72 * GIB})
+    assert half is not None
+    assert waited_for(half, {A: 60 * GIB, B: 12 * GIB}) == set()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "known"),
+    [
+        (60 * GIB + 1000 * MIB, 72 * GIB, True),
+        (60 * GIB + 1001 * MIB, 72 * GIB, False),  # somebody takes memory
+        (60 * GIB, 12 * GIB - 1000 * MIB, True),
+        (60 * GIB, 12 * GIB - 1001 * MIB, False),  # others have freed some: the run's own may still be there
+    ],
+)
+def test_where_others_memory_changes_meanwhile_no_time_is_known(a: int, b: int, *, known: bool) -> None:
+    release = pending(60 * GIB, 72 * GIB)
+    assert release is not None
+    assert (after_reading(release, {A: a, B: b}) is not None) is known
+    # it falls first, and rises from there
+    fallen = after_reading(release, {A: 30 * GIB, B: 72 * GIB})
+    assert fallen is not None
+    assert after_reading(fallen, {A: 30 * GIB + 1001 * MIB, B: 72 * GIB}) is None
 
 
 def test_nothing_is_waited_for_where_nothing_is_there_any_more() -> None:
@@ -66,8 +101,8 @@ def test_where_the_set_is_not_known_the_gpus_that_it_was_seen_on_count() -> None
     assert pending(60 * GIB, 30 * GIB, None, known=False) is None
 
 
-def test_a_gpu_without_an_answer_leaves_it_open_unless_another_is_still_full() -> None:
+def test_a_gpu_without_an_answer_is_waited_for() -> None:
     release = pending(60 * GIB, 72 * GIB)
     assert release is not None
-    assert is_back(release, {A: 0}) is None
-    assert is_back(release, {B: 72 * GIB}) is False
+    assert waited_for(release, {A: 0}) == {B}
+    assert waited_for(release, {B: 72 * GIB}) == {A, B}

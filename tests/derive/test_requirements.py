@@ -143,7 +143,7 @@ def test_leftovers_are_counted_and_zombies_are_not() -> None:
     members = [process(10, place, start=950), process(11, place, start=100), process(12, place, start=100, state="Z")]
     found = derive(snapshot(processes=members, units=[unit(), unit("vllm@b.service")]), Config(), History()).units
     assert isinstance(found, Ok)
-    assert [unit_facts.leftovers for unit_facts in found.value] == [Ok(1), Ok(0)]
+    assert [unit_facts.leftovers for unit_facts in found.value] == [Ok(frozenset({members[1].id})), Ok(frozenset())]
 
 
 def test_leftovers_are_counted_wherever_they_have_moved_to() -> None:
@@ -157,7 +157,7 @@ def test_leftovers_are_counted_wherever_they_have_moved_to() -> None:
     )
     found = derive(snapshot(processes=[moved, present], units=[up]), Config(), history).units
     assert isinstance(found, Ok)
-    assert [unit_facts.leftovers for unit_facts in found.value] == [Ok(1)]
+    assert [unit_facts.leftovers for unit_facts in found.value] == [Ok(frozenset({moved.id}))]
 
 
 def test_leftovers_are_not_counted_where_the_clocks_leave_one_unknown() -> None:

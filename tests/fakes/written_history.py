@@ -7,7 +7,7 @@ from tests.fakes.procfs import BOOT_ID
 from tests.fakes.values import MIB
 
 from llmhost.model.history.history import History
-from llmhost.model.history.unit_history import End, InTheWay, Start, Trigger, UnitHistory, Verdict
+from llmhost.model.history.unit_history import End, InTheWay, Short, Start, Trigger, UnitHistory, Verdict
 from llmhost.model.ids import GpuUuid, UnitId
 
 _AS_WRITTEN = frozenset(
@@ -52,6 +52,7 @@ def _start(
     verdict: str = "",
     ended: Mapping[str, Any] | None = None,
     in_the_way: Mapping[int, Mapping[str, int]] | None = None,
+    short: Mapping[int, int] | None = None,
     invocation_id: str = "",
     attempt: int = 1,
 ) -> Start:
@@ -64,6 +65,9 @@ def _start(
         main_monotonic=None if verdict in ("", "not_started") else 0.0,
         verdict=Verdict(verdict) if verdict else None,
         in_the_way=tuple(_in_the_way(in_the_way or {})),
+        short=tuple(
+            Short(uuid=_uuid(index), gpu=str(index), short_bytes=mib * MIB) for index, mib in (short or {}).items()
+        ),
         end=None if ended is None else _end(at, **ended),
     )
 
@@ -75,6 +79,9 @@ def _end(began_at: float, *, at: float, result: str) -> End:
 def _in_the_way(found: Mapping[int, Mapping[str, int]]) -> Iterator[InTheWay]:
     """GPUs by index, with the identity that the fake driver gives them; MiB by kind."""
     for index, by_kind in found.items():
-        uuid = GpuUuid(f"GPU-fa4e{index:04x}-0000-4000-8000-{index:012x}")
         for kind, mib in by_kind.items():
-            yield InTheWay(uuid=uuid, gpu=str(index), kind=kind, used_bytes=mib * MIB)
+            yield InTheWay(uuid=_uuid(index), gpu=str(index), kind=kind, used_bytes=mib * MIB)
+
+
+def _uuid(index: int) -> GpuUuid:
+    return GpuUuid(f"GPU-fa4e{index:04x}-0000-4000-8000-{index:012x}")

@@ -110,6 +110,13 @@ def test_what_a_unit_holds_and_what_others_do_beside_it_is_noted() -> None:
             others_bytes={GpuUuid("GPU-0"): 5 * GIB, GpuUuid("GPU-1"): GIB},
         )
     }
+    # what another unit's ended runs hold is others', and so is what nobody knows whose it was
+    stray = process(801, in_service("other.service"), start=800)
+    beside = Ok((held(901, 30 * GIB, 1010), held(801, 5 * GIB, 800), held(99, 4 * GIB, 700)))
+    shared = [gpu(0, memory=memory(used=39 * GIB), holders=beside)]
+    other = replace(UP, id=UnitId("other.service"), active_state="failed", sub_state="failed")
+    both = snapshot(gpus=shared, processes=[WORKER, stray], units=[UP, other])
+    assert observed(both).holdings[ME].others_bytes == {GpuUuid("GPU-0"): 9 * GIB}
     # a GPU that does not tell keeps what was known, and so does a unit that is down
     silent = [
         gpu(0, holders=Failed(Cause.CHANGING)),

@@ -12,7 +12,7 @@ from llmhost.metrics.catalog import FAMILIES, Section
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.gpu import Gpu, Xid
 from llmhost.model.history.history import History
-from llmhost.model.history.unit_history import InTheWay, Start, Trigger, UnitHistory, Verdict
+from llmhost.model.history.unit_history import InTheWay, Short, Start, Trigger, UnitHistory, Verdict
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.reading import Cause, Ok
 from llmhost.model.snapshot import Snapshot
@@ -23,6 +23,8 @@ NOT_EVERY_UNIT = {  # that has been seen just now
     "llmhost_unit_last_start_timestamp_seconds",
     "llmhost_unit_last_resident_start_timestamp_seconds",
     "llmhost_unit_last_start_in_the_way_bytes",
+    "llmhost_unit_last_start_short_bytes",
+    "llmhost_unit_restarts_short_of_memory",
     "llmhost_unit_last_failure_timestamp_seconds",
     "llmhost_unit_last_release_seconds",
     "llmhost_unit_gives_up",
@@ -32,7 +34,7 @@ HISTORY = {name for name, family in FAMILIES.items() if family.section is Sectio
 MOST_OF_SHARED_MEMORY = 10 * 4 * 3 + 6  # series: kinds, states, families; and the tmpfs's own
 
 
-def start(invocation: str, verdict: Verdict | None, *in_the_way: InTheWay) -> Start:
+def start(invocation: str, verdict: Verdict | None, *in_the_way: InTheWay, short: tuple[Short, ...] = ()) -> Start:
     return Start(
         invocation_id=invocation,
         trigger=Trigger.AUTO,
@@ -41,12 +43,17 @@ def start(invocation: str, verdict: Verdict | None, *in_the_way: InTheWay) -> St
         began_monotonic=10.0,
         verdict=verdict,
         in_the_way=in_the_way,
+        short=short,
     )
 
 
 def found_there(index: int, kind: str, used_bytes: int, gpu_then: str | None = None) -> InTheWay:
     there = str(index) if gpu_then is None else gpu_then
     return InTheWay(uuid=GpuUuid(f"GPU-{index}"), gpu=there, kind=kind, used_bytes=used_bytes)
+
+
+def lacking(index: int, short_bytes: int, gpu_then: str = "") -> Short:
+    return Short(uuid=GpuUuid(f"GPU-{index}"), gpu=gpu_then or str(index), short_bytes=short_bytes)
 
 
 def history_series(taken: Snapshot, records: Mapping[UnitId, UnitHistory], *labels: str) -> dict[str, dict[Any, float]]:
@@ -74,6 +81,7 @@ def test_counters_of_a_new_unit_begin_at_zero_and_it_has_no_other_series() -> No
             "llmhost_unit_failures_total": 10,
             "llmhost_unit_unexpected_stops_total": 1,
             "llmhost_unit_state_seconds_total": 10,
+            "llmhost_unit_start_limit_hit": 1,
         }
         assert {value for series in found.values() for value in series.values()} == {0.0}
         assert HISTORY - found.keys() == NOT_EVERY_UNIT
@@ -128,6 +136,15 @@ def test_what_was_in_the_way_bears_the_index_that_the_gpu_has_now_or_else_had() 
         ("1", "GPU-1", "gone"): 5368709120,
         ("4", "GPU-2", "gone"): 6442450944,
     }
+
+
+def test_how_much_was_short_is_of_the_same_start_as_what_was_in_the_way() -> None:
+    judged = start("a", Verdict.CLEAN, short=(lacking(0, 0), lacking(1, 76 * GIB, gpu_then="3")))
+    later = start("b", Verdict.UNKNOWN)
+    found = of(UnitHistory(last_seen_at=1.0, starts=(judged, later)), "gpu", "uuid", gpus=(gpu(0), gpu(1)))
+    assert found["llmhost_unit_last_start_short_bytes"] == {("0", "GPU-0"): 0, ("1", "GPU-1"): 81604378624}
+    unknown = start("c", Verdict.RESIDENT, found_there(0, "leftover", GIB))  # of a unit whose need is not known
+    assert "llmhost_unit_last_start_short_bytes" not in of(UnitHistory(last_seen_at=1.0, starts=(judged, unknown)))
 
 
 def test_units_are_distinguished_by_their_managers() -> None:
@@ -190,6 +207,7 @@ def _watched(number: int) -> tuple[Unit, UnitHistory]:
                 Verdict.RESIDENT,
                 *(found_there(index, "leftover", 70 * GIB) for index in range(8)),
                 *(found_there(index, "unattributed", 1 * GIB) for index in range(8)),
+                short=tuple(lacking(index, GIB) for index in range(8)),
             ),
         ),
     )

@@ -140,6 +140,9 @@ def test_each_start_of_the_incident_is_judged_and_the_release_is_timed(
         assert {gpu: (kind_, value) for (gpu, kind_, _), value in found.items()} == {
             gpu: (kind, value) for gpu, value in by_gpu[name].items()
         }
+    # 0.92 of 95 GiB are needed, 15 are free
+    short = of(series["llmhost_unit_last_start_short_bytes"], unit="vllm-a.service")
+    assert {gpu: value for (gpu, _), value in short.items()} == dict.fromkeys("01", int(0.92 * 95 * GIB) - 15 * GIB)
     assert exporter.starts("vllm-e.service") == {}, "it waits in ExecStartPre"
     labels = of(series["llmhost_unit_state_seconds_total"], unit="vllm-e.service")
     assert 29 <= labels["start_pre",] <= 33

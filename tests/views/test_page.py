@@ -121,8 +121,12 @@ def test_the_incident_is_shown_with_its_places_and_remedies() -> None:
     page = checked(text_of(written("incident")))
     assert page.find("title").text == "not healthy, 2 findings – gpu-host-1 – llmhost"
     first, second = page.find(id="health").all("li")
-    assert first.text == "vllm-744b.service: waits to be restarted; that start will fail – what to do"
-    assert second.text == "vllm-744b.service: 9 processes of ended runs are still alive – what to do"
+    assert first.text == (
+        "vllm-744b.service: loops: 7th start in 4 min, all failed, the last after 20 s with exit-code; "
+        "each restart found too little memory free; waits to be restarted; a start now would fail – what to do"
+    )
+    alive = "9 processes of ended runs are still alive and hold 733.6 GiB on GPUs 0-7"  # 8 × 93900 MiB
+    assert second.text == f"vllm-744b.service: {alive} – what to do"
     (card,) = page.all("article")
     assert [element.attributes["href"] for element in first.all("a")] == [
         f"#{card.attributes['id']}",

@@ -6,7 +6,19 @@ from dataclasses import replace
 
 import pytest
 from tests.fakes.hostile_names import NAMES, view_of
-from tests.fakes.values import GIB, HOST, gpu, held, in_service, memory, process, snapshot, unit
+from tests.fakes.values import (
+    GIB,
+    HOST,
+    ended,
+    gpu,
+    held,
+    in_service,
+    memory,
+    process,
+    snapshot,
+    started,
+    unit,
+)
 
 from llmhost.config.schema import Config, UnitsConfig
 from llmhost.decide.health import health_of
@@ -17,15 +29,18 @@ from llmhost.derive.orphans import Orphan
 from llmhost.model.engine import EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
 from llmhost.model.history.history import History
+from llmhost.model.history.unit_history import Short, Trigger, UnitHistory, Verdict
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.process import Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
+from llmhost.model.unit import Unit
 from llmhost.views.page.document import About, status_page
 from llmhost.views.page.leftovers import processes_section
 from llmhost.views.page.units import units_section
 from llmhost.views.status.as_json import status_json
 from llmhost.views.status.gpus import holder_groups
 from llmhost.views.status.text import status_text
+from llmhost.views.status.units import details_of, start_lines
 from llmhost.views.text import Style, columns
 
 
@@ -171,3 +186,46 @@ def test_an_unknown_that_matters_is_coloured() -> None:
     text = status_text(view, health_of(view), colour=True)
     assert f"  \x1b[{Style.DOUBT.value}mprocesses\x1b[0m: timeout\n" in text
     assert "  shared memory: timeout\n" in text
+
+
+def test_a_start_that_the_history_does_not_have_yet_is_said_not_to_be_judged() -> None:
+    """The present run began at 9 s, by the monotonic clock, which is at 1000 s."""
+    at = 1_767_225_600.0
+    before = started("a", trigger=Trigger.AUTO, at=at - 1021, verdict=Verdict.CLEAN, end=ended("exit-code", 8.1))
+    record = UnitHistory(last_seen_at=at, invocation_id="a", starts=(before,))
+
+    def told(up: Unit) -> list[str]:
+        view = host_view(snapshot(units=[up]), History(units={up.id: record}), Config())
+        assert isinstance(view.facts.units, Ok)
+        return [text for text, _ in details_of(view.facts.units.value[0], view)]
+
+    up = unit(invocation_id="b")
+    assert told(up) == [
+        "this start 17 min ago: not judged yet",
+        "the start before 17 min ago, auto: clean; ended after 8.1 s with exit-code",
+    ]
+    last = ["last start 17 min ago, auto: clean; ended after 8.1 s with exit-code"]
+    assert told(replace(up, invocation_id="a")) == last
+    assert told(replace(up, active_state="activating", sub_state="auto-restart")) == last
+
+
+@pytest.mark.parametrize(
+    ("verdict", "missing", "said"),
+    [
+        (
+            Verdict.RESIDENT,
+            {"0": GIB, "1": 76 * GIB, "2": 76 * GIB},
+            "; short of 1.0 GiB on GPU 0, 76.0 GiB on each of GPUs 1, 2",
+        ),
+        (Verdict.RESIDENT, {"0": 0, "1": 3 * GIB}, "; short of 3.0 GiB on GPU 1"),
+        (Verdict.RESIDENT, {"0": 0, "1": 0}, "; enough was free nevertheless"),
+        (Verdict.RESIDENT, {}, ""),  # what it needs is not known
+        (Verdict.CLEAN, {"0": GIB}, "; short of 1.0 GiB on GPU 0"),
+        (Verdict.CLEAN, {"0": 0}, ""),
+    ],
+)
+def test_a_start_is_told_with_what_it_lacked(verdict: Verdict, missing: dict[str, int], said: str) -> None:
+    short = tuple(Short(uuid=GpuUuid(f"GPU-{gpu}"), gpu=gpu, short_bytes=size) for gpu, size in missing.items())
+    view = host_view(snapshot(), History(), Config())
+    start = started("a", at=view.snapshot.at - 20, verdict=verdict, short=short)
+    assert [text for text, _ in start_lines("last start", start, view)] == [f"last start 20 s ago: {verdict}{said}"]

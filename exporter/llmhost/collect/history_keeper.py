@@ -10,7 +10,7 @@ from llmhost.derive.history.changes import with_verdict
 from llmhost.derive.history.events import Step, with_event
 from llmhost.derive.history.observations import with_observation
 from llmhost.model.history.history import History
-from llmhost.model.history.unit_history import InTheWay, Start, UnitHistory, Verdict
+from llmhost.model.history.unit_history import InTheWay, Short, Start, UnitHistory, Verdict
 from llmhost.model.ids import UnitId
 from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit_event import UnitEvent
@@ -64,6 +64,7 @@ class HistoryKeeper:
         verdict: Verdict,
         *,
         in_the_way: tuple[InTheWay, ...] = (),
+        short: tuple[Short, ...] = (),
         unknown_because: str = "",
     ) -> Start | None:
         """Add a start's verdict; gives the start with it, None where the history no longer has it."""
@@ -72,7 +73,12 @@ class HistoryKeeper:
             if unit_history is None:
                 return None
             unit_history = with_verdict(
-                unit_history, invocation_id, verdict, in_the_way=in_the_way, unknown_because=unknown_because
+                unit_history,
+                invocation_id,
+                verdict,
+                in_the_way=in_the_way,
+                short=short,
+                unknown_because=unknown_because,
             )
             self._put(unit, unit_history)
             return unit_history.start_of(invocation_id)

@@ -5,21 +5,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from llmhost.derive.activation import is_up, run_changed_since, waits_to_restart
-from llmhost.derive.attribution import HolderKind
-from llmhost.derive.facts import UnitFacts
+from llmhost.decide.left_behind import left_behind, leftovers_of
+from llmhost.decide.unit_trouble import unit_trouble
+from llmhost.derive.activation import is_up, run_changed_since
 from llmhost.derive.history.readiness import ready_budget_seconds
 from llmhost.derive.host_view import HostView
-from llmhost.derive.remembered import has_vanished
-from llmhost.derive.segments import SegmentState
-from llmhost.derive.trackers import TrackerState
 from llmhost.model.engine import EngineAnswer
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.ids import UnitId
 from llmhost.model.process import Process, Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
 from llmhost.model.unit import Unit
-from llmhost.model.wording import gib
 
 HISTORY: Final = "history"
 _NO_GPU_HERE = frozenset({Cause.NO_LIBRARY, Cause.NO_GPU})
@@ -30,7 +26,18 @@ _BROKEN_DRIVER: Mapping[Cause, str] = {
     Cause.LOST: "a GPU fell off the bus",
     Cause.RESET_REQUIRED: "a GPU needs a reset",
 }
-_NOT_LOADABLE = frozenset({"not-found", "bad-setting", "error"})
+# What a unit's other findings come from stands before them, and the unit that is worst off before the others.
+_WORST_FIRST = (
+    "unit_loops",
+    "unit_failed",
+    "unit_down",
+    "unit_restarting",
+    "unit_missing",
+    "engine_dead",
+    "server",
+    "guard",
+    "leftovers",
+)
 _PARTS = frozenset({Role.CORE, Role.COORDINATOR, Role.WORKER})
 _DEAD_SERVER = frozenset({Cause.REFUSED, Cause.TIMEOUT, Cause.HTTP_STATUS})
 
@@ -78,9 +85,15 @@ class Health:
 
 
 def health_of(view: HostView) -> Health:
-    """Judge the host. With a finding, unknowns change nothing."""
+    """Judge the host, causes before what follows from them. With a finding, unknowns change nothing."""
     return Health(
-        findings=(*_driver(view), *_gpus(view), *_units(view), *_leftovers(view)), unknowns=tuple(unknowns_of(view))
+        findings=(
+            *_driver(view),
+            *_gpus(view),
+            *_units(view),
+            *(HealthFinding(kind=kind, subject=subject, what=what) for kind, subject, what in left_behind(view)),
+        ),
+        unknowns=tuple(unknowns_of(view)),
     )
 
 
@@ -115,18 +128,28 @@ def _gpus(view: HostView) -> Iterator[HealthFinding]:
 
 
 def _units(view: HostView) -> Iterator[HealthFinding]:
+    """Yield the findings of units: of each one together, what it comes from before what follows from that."""
+    by_unit: dict[str, list[HealthFinding]] = {}
+    for finding in _of_units(view):
+        by_unit.setdefault(finding.subject, []).append(finding)
+    of_unit = [sorted(findings, key=_rank) for findings in by_unit.values()]
+    for findings in sorted(of_unit, key=lambda findings: _rank(findings[0])):
+        yield from findings
+
+
+def _rank(finding: HealthFinding) -> int:
+    return _WORST_FIRST.index(finding.kind)
+
+
+def _of_units(view: HostView) -> Iterator[HealthFinding]:
     if not isinstance(view.facts.units, Ok):
         return
     for unit in view.facts.units.value:
-        kind, what = _unit(unit)
-        if unit.unit.load_state == "not-found":
-            what = _without_file(unit.unit, view)
+        kind, what = unit_trouble(unit, view)
         if what:
             yield HealthFinding(kind=kind, subject=unit.unit.id.name, what=what)
-        if isinstance(unit.leftovers, Ok) and unit.leftovers.value:
-            count = unit.leftovers.value
-            what = "a process of an ended run is" if count == 1 else f"{count} processes of ended runs are"
-            yield HealthFinding(kind="leftovers", subject=unit.unit.id.name, what=f"{what} still alive")
+        for kind, subject, what in leftovers_of(unit, view):
+            yield HealthFinding(kind=kind, subject=subject, what=what)
     yield from _dead_engines(view)
     runs = view.snapshot.guard_runs
     for run in runs.value if isinstance(runs, Ok) else ():
@@ -134,28 +157,6 @@ def _units(view: HostView) -> Iterator[HealthFinding]:
             what = "its guard could not work at its last start"
             yield HealthFinding(kind="guard", subject=run.unit.name, what=what)
     yield from _servers(view)
-
-
-def _unit(facts: UnitFacts) -> tuple[str, str]:
-    unit = facts.unit
-    if unit.load_state in _NOT_LOADABLE:
-        return "unit_missing", f"its file is bad ({unit.load_state})"
-    if unit.active_state == "failed":
-        return "unit_failed", f"has failed ({unit.result})" if unit.result not in {"", "success"} else "has failed"
-    startable = facts.startable == Ok(False)
-    if waits_to_restart(unit):
-        return "unit_restarting", "waits to be restarted" + ("; that start will fail" if startable else "")
-    if not is_up(unit) and facts.should_run == Ok(True):
-        return "unit_down", "should run and does not" + ("; a start now would fail" if startable else "")
-    return "", ""
-
-
-def _without_file(unit: Unit, view: HostView) -> str:
-    if is_up(unit) or unit.active_state == "failed":
-        return f"{'runs' if is_up(unit) else 'has failed'}, and its unit file has vanished: it cannot be started again"
-    if has_vanished(view.history.units.get(unit.id), view.snapshot.at):
-        return "its unit file has vanished, and nobody had stopped it"
-    return "there is no such unit"
 
 
 def _dead_engines(view: HostView) -> Iterator[HealthFinding]:
@@ -201,32 +202,6 @@ def _is_dead(answer: EngineAnswer, unit: Unit, view: HostView) -> bool:
         return True  # of a server that may still load, the source says that it is starting
     readiness = view.history.readiness.get(unit.id)
     return view.snapshot.at_monotonic - unit.active_enter_monotonic > ready_budget_seconds(readiness, view.policy)
-
-
-def _leftovers(view: HostView) -> Iterator[HealthFinding]:
-    facts = view.facts
-    attribution = facts.attribution.value if isinstance(facts.attribution, Ok) else {}
-    indexes = {gpu.uuid: gpu.index for gpu in view.snapshot.gpus}
-    for uuid, of_gpu in attribution.items():
-        holders = of_gpu.value.holders if isinstance(of_gpu, Ok) else ()
-        gone_bytes = sum(holder.used_bytes or 0 for holder in holders if holder.kind is HolderKind.GONE)
-        if gone_bytes > view.policy.resident_bytes:
-            what = f"{gib(gone_bytes)} GiB are held for processes that are gone"
-            yield HealthFinding(kind="gone", subject=f"GPU {indexes[uuid]}", what=what)
-    if isinstance(facts.orphans, Ok) and facts.orphans.value:
-        count = len(facts.orphans.value)
-        what = "an orphan process" if count == 1 else f"{count} orphan processes"
-        yield HealthFinding(kind="orphans", subject="processes", what=what)
-    if isinstance(facts.trackers, Ok):
-        count = sum(state is TrackerState.ORPHANED for state in facts.trackers.value.values())
-        if count:
-            what = "an orphaned resource tracker" if count == 1 else f"{count} orphaned resource trackers"
-            yield HealthFinding(kind="trackers", subject="processes", what=what)
-    if isinstance(facts.segments, Ok):
-        count = sum(state is SegmentState.STALE for state in facts.segments.value.values())
-        if count:
-            what = "a stale file" if count == 1 else f"{count} stale files"
-            yield HealthFinding(kind="segments", subject="shared memory", what=what)
 
 
 def unknowns_of(view: HostView) -> Iterator[Unknown]:

@@ -10,9 +10,11 @@ from llmhost.derive.command import is_guard
 from llmhost.derive.gpu_set import GpuSet
 from llmhost.derive.orphans import Orphan, orphans
 from llmhost.derive.requirements import Need, requirements_of
+from llmhost.derive.restart_loop import RestartLoop, restart_loop, restarts_short_of_memory
 from llmhost.derive.segments import SegmentState, segment_states
 from llmhost.derive.should_run import should_run
 from llmhost.derive.start_limit import start_limit_can_trip
+from llmhost.derive.start_limit_hit import StartLimitHit, start_limit_hit
 from llmhost.derive.startable import startable
 from llmhost.derive.trackers import TrackerState, tracker_states
 from llmhost.derive.unit_membership import UnitMemberships, members_by_unit
@@ -33,11 +35,14 @@ class UnitFacts:
     guarded: bool
     should_run: Reading[bool]
     start_limit_can_trip: Reading[bool]
+    start_limit_hit: Reading[StartLimitHit | None]
+    loop: RestartLoop | None
+    restarts_short_of_memory: bool | None
     gpus: Reading[GpuSet]
     needed: Reading[Need]
     startable: Reading[bool]
     processes: Reading[Mapping[Role, int]]
-    leftovers: Reading[int]
+    leftovers: Reading[frozenset[ProcessId]]  # processes of its ended activations that are alive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +86,7 @@ def _unit_facts(
     config: Config,
     history: History,
     *,
-    leftovers: Reading[Mapping[UnitId, Reading[int]]],
+    leftovers: Reading[Mapping[UnitId, Reading[frozenset[ProcessId]]]],
 ) -> UnitFacts:
     processes: Reading[tuple[Process, ...]] = mapped(members, lambda by_unit: by_unit.get(unit.id, ()))
     if unit.load_state == "not-found" and isinstance(processes, Ok) and not processes.value:
@@ -90,6 +95,8 @@ def _unit_facts(
         unit, processes.value if isinstance(processes, Ok) else (), snapshot, config, history
     )
     unit_history = history.units.get(unit.id)
+    limit_hit = start_limit_hit(unit, unit_history, snapshot.at_monotonic)
+    refused = isinstance(limit_hit, Ok) and limit_hit.value is not None and limit_hit.value.refuses
     return UnitFacts(
         unit=unit,
         engine=requirements.engine,
@@ -98,7 +105,19 @@ def _unit_facts(
         start_limit_can_trip=start_limit_can_trip(unit, unit_history),
         gpus=requirements.gpus,
         needed=requirements.needed,
-        startable=startable(
+        start_limit_hit=limit_hit,
+        loop=restart_loop(
+            unit,
+            unit_history,
+            requirements.engine,
+            snapshot.engines,
+            at=snapshot.at,
+            at_monotonic=snapshot.at_monotonic,
+        ),
+        restarts_short_of_memory=restarts_short_of_memory(unit_history, requirements.engine, snapshot.engines),
+        startable=Ok(False)
+        if refused
+        else startable(
             unit,
             requirements.gpus,
             requirements.needed,
@@ -112,25 +131,25 @@ def _unit_facts(
 
 
 def _leftovers_of(
-    unit: Unit, found: Reading[tuple[tuple[Process, ...], Mapping[UnitId, Reading[int]]]]
-) -> Reading[int]:
+    unit: Unit, found: Reading[tuple[tuple[Process, ...], Mapping[UnitId, Reading[frozenset[ProcessId]]]]]
+) -> Reading[frozenset[ProcessId]]:
     return found.value[1][unit.id] if isinstance(found, Ok) else found
 
 
-def _leftovers(memberships: UnitMemberships) -> Mapping[UnitId, Reading[int]]:
-    """Count the processes of each unit's ended activations, wherever they are by now."""
-    count: Counter[UnitId] = Counter()
+def _leftovers(memberships: UnitMemberships) -> Mapping[UnitId, Reading[frozenset[ProcessId]]]:
+    """Find the processes of each unit's ended activations, wherever they are by now."""
+    found: dict[UnitId, set[ProcessId]] = {}
     unknown: set[UnitId] = set()
     for process in memberships.processes.by_pid.values():
         membership = None if process.zombie else memberships.of(process)
         if membership is not None and membership.present is None:
             unknown.add(membership.unit)
         elif membership is not None and membership.present is False:
-            count[membership.unit] += 1
+            found.setdefault(membership.unit, set()).add(process.id)
     return {
         unit: Failed(Cause.UNKNOWN, "of a process it is not known whether its run has ended")
         if unit in unknown
-        else Ok(count[unit])
+        else Ok(frozenset(found.get(unit, ())))
         for unit in memberships.units
     }
 

@@ -48,6 +48,7 @@ class GpuFinding:
     gpu: GpuOfSet
     counted_bytes: int  # in the way for certain, and of a kind that counts
     obstacles: tuple[Obstacle, ...] = ()
+    short_bytes: int | None = None  # how much less was free than the unit needs, whoever held it; None: not known
     unknown: Failed | None = None  # the reason why it may be more than is counted
 
 
@@ -84,10 +85,11 @@ class StartContext:
         unattributed = _unattributed(used, holders) if isinstance(attribution, Ok) else None
         if unattributed:
             obstacles.append(Obstacle(uuid=listed.uuid, gpu=listed.index, used_bytes=unattributed))
-        if used is not None and used <= self.policy.resident_bytes:
-            return GpuFinding(gpu=gpu, counted_bytes=0, obstacles=tuple(obstacles))
         held_later = sum(holder.used_bytes or 0 for holder in now if self._came_later(holder))
-        counting = {*_ALWAYS, UNATTRIBUTED} | (_WHERE_SHORT if self._is_short(listed, used, held_later) else set())
+        short_bytes = self._short_bytes(listed, used, held_later)
+        if used is not None and used <= self.policy.resident_bytes:
+            return GpuFinding(gpu=gpu, counted_bytes=0, obstacles=tuple(obstacles), short_bytes=short_bytes)
+        counting = {*_ALWAYS, UNATTRIBUTED} | (_WHERE_SHORT if short_bytes else set())
         counted = sum(obstacle.used_bytes for obstacle in obstacles if obstacle.kind in counting)
         doubtful = min(unattributed or 0, self.leaving_bytes.get(listed.uuid, 0))
         unknown: Failed | None
@@ -108,7 +110,9 @@ class StartContext:
             unknown = replace(unknown, detail=f"GPU {listed.index}: {unknown.detail or unknown.cause}")
         elif counted > self.policy.resident_bytes:
             unknown = gpu.doubt
-        return GpuFinding(gpu=gpu, counted_bytes=counted, obstacles=tuple(obstacles), unknown=unknown)
+        return GpuFinding(
+            gpu=gpu, counted_bytes=counted, obstacles=tuple(obstacles), short_bytes=short_bytes, unknown=unknown
+        )
 
     def _came_later(self, holder: Holder) -> bool:
         """Say whether it held nothing yet at the start, as it started with the unit's main process or after it.
@@ -125,17 +129,17 @@ class StartContext:
             return False
         return not self.units_read or holder.unit in self.units
 
-    def _is_short(self, gpu: Gpu, used: int | None, held_later: int) -> bool:
-        """Say whether less was free than the unit needs. Of unified memory only what is free by now is known."""
+    def _short_bytes(self, gpu: Gpu, used: int | None, held_later: int) -> int | None:
+        """Work out how much less was free than the unit needs. Of unified memory only what is free by now is known."""
         need = self.needed.value.get(gpu.uuid) if isinstance(self.needed, Ok) else None
         if need is None:
-            return False
+            return None
         if gpu.unified_memory:
             host = self.snapshot.host
-            return isinstance(host, Ok) and host.value.memory_available_bytes + held_later < need
+            return max(0, need - host.value.memory_available_bytes - held_later) if isinstance(host, Ok) else None
         if used is None or not isinstance(gpu.memory, Ok):
-            return False
-        return gpu.memory.value.total_bytes - (gpu.memory.value.reserved_bytes or 0) - used < need
+            return None
+        return max(0, need - (gpu.memory.value.total_bytes - (gpu.memory.value.reserved_bytes or 0) - used))
 
     def _unknown_holders(
         self, gpu: Gpu, holders: Sequence[Holder], counted: int, counting: AbstractSet[str]

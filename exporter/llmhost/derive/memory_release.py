@@ -1,7 +1,7 @@
 """The memory release of a run that has ended: on which GPUs to wait for it, and when the memory is back."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llmhost.config.schema import Policy
 from llmhost.derive.gpu_set import GpuSet
@@ -17,6 +17,8 @@ class PendingRelease:
     run: RunId
     ended_monotonic: float
     back_at_bytes: Mapping[GpuUuid, int]  # with so much in use on it, or less, the GPU's memory counts as back
+    lowest_bytes: Mapping[GpuUuid, int]  # in use on the same GPUs since the end
+    margin_bytes: int  # policy.resident: what is no more than that counts as nothing
 
 
 def pending_release(
@@ -38,8 +40,8 @@ def pending_release(
 
     Memory in use alone is enough, and needs no process lists, which take the driver's lock on all GPUs. It falls to
     what others hold, whichever process of the run lives longest, also where the driver is still releasing memory of
-    processes that are gone. It is not enough where others share a GPU: one that grows meanwhile by more than
-    policy.resident hides the release, so that there is no time; one that frees memory makes it seem earlier.
+    processes that are gone. Where others share a GPU and their memory changes meanwhile by more than policy.resident,
+    there is no time (after_reading).
     """
     held = holdings if holdings is not None and holdings.invocation_id == run.invocation_id else None
     uuids: tuple[GpuUuid, ...] = gpus.value if isinstance(gpus, Ok) else ()
@@ -51,11 +53,27 @@ def pending_release(
     above = {uuid: target for uuid, target in targets.items() if used_at_end.get(uuid, 0) > target}
     if not above:
         return None
-    return PendingRelease(run=run, ended_monotonic=ended_monotonic, back_at_bytes=above)
+    return PendingRelease(
+        run=run,
+        ended_monotonic=ended_monotonic,
+        back_at_bytes=above,
+        lowest_bytes={uuid: used_at_end[uuid] for uuid in above},
+        margin_bytes=policy.resident_bytes,
+    )
 
 
-def is_back(release: PendingRelease, used_bytes: Mapping[GpuUuid, int]) -> bool | None:
-    """Say whether the memory is back on every GPU; None where the memory of a GPU that would decide is not known."""
-    if any(used_bytes.get(uuid, 0) > target for uuid, target in release.back_at_bytes.items()):
-        return False
-    return True if release.back_at_bytes.keys() <= used_bytes.keys() else None
+def after_reading(release: PendingRelease, used_bytes: Mapping[GpuUuid, int]) -> PendingRelease | None:
+    """Give what is still waited for; None where memory of others has changed meanwhile, so that no time is known.
+
+    A GPU whose memory is back is not waited for any more, whoever takes it then. Less in use than others had at the
+    last observation, or more than was in use a moment ago, is others' doing. A GPU that does not answer is waited for.
+    """
+    waiting: dict[GpuUuid, int] = {}
+    lowest: dict[GpuUuid, int] = {}
+    for uuid, target in release.back_at_bytes.items():
+        before, now = release.lowest_bytes[uuid], used_bytes.get(uuid)
+        if now is not None and (now > before + release.margin_bytes or now < target - 2 * release.margin_bytes):
+            return None
+        if now is None or now > target:
+            waiting[uuid], lowest[uuid] = target, before if now is None else min(before, now)
+    return replace(release, back_at_bytes=waiting, lowest_bytes=lowest)

@@ -35,7 +35,7 @@ def start_limit_can_trip(unit: Unit, history: UnitHistory | None) -> Reading[boo
         return Ok(False)
     starts = history.starts if history is not None else ()
     runs = [
-        start.end.seconds for start in starts if start.end is not None and _is_restarted(start.end, settings.restart)
+        start.end.seconds for start in starts if start.end is not None and is_restarted(start.end, settings.restart)
     ]
     if not runs:
         return Failed(Cause.UNKNOWN, "nobody has seen a run fail, so how long that takes is not known")
@@ -65,7 +65,7 @@ def restart_delay_seconds(settings: UnitSettings, restart: int) -> float:
     return float(shortest * (longest / shortest) ** ((restart - 1) / settings.restart_steps))
 
 
-def _is_restarted(end: End, restart: str) -> bool:
+def is_restarted(end: End, restart: str) -> bool:
     """Say whether Restart= restarts after such an end, by its result; never after one that a job asked for.
 
     After src/core/service.c: service_shall_restart. RestartPreventExitStatus= and RestartForceExitStatus= are not read.

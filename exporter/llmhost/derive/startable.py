@@ -14,6 +14,7 @@ from llmhost.model.unit import Unit
 
 # No program can start on a GPU in one of these conditions, whatever it needs.
 _NO_START = frozenset({Cause.LOST, Cause.RESET_REQUIRED})
+_NO_FABRIC = "its NVLink fabric is not ready"
 
 
 def startable(
@@ -60,6 +61,11 @@ class Shortage:
     free_bytes: int | None
     why: str = ""
 
+    @property
+    def passes(self) -> bool:
+        """Say whether it may pass by itself, and a guard waits for it: memory and a fabric, but no fault."""
+        return self.why in ("", _NO_FABRIC)
+
 
 def shortages(
     uuids: Reading[GpuSet], need: Reading[Need], gpus: Sequence[Gpu], host: Reading[Host]
@@ -78,7 +84,7 @@ def shortages(
         if gpu.fault is not None:
             why = gpu.fault.words
         elif gpu.fabric_ready is False:
-            why = "its NVLink fabric is not ready"
+            why = _NO_FABRIC
         if why or (needed is not None and known is not None and known < needed):
             found.append(Shortage(uuid=gpu.uuid, gpu=gpu.index, needed_bytes=needed, free_bytes=known, why=why))
     return tuple(found)

@@ -15,7 +15,7 @@ from llmhost.derive.requirements import requirements_of
 from llmhost.derive.unit_membership import members_by_unit
 from llmhost.model.gpu import Gpu
 from llmhost.model.history.history import History
-from llmhost.model.history.unit_history import UNATTRIBUTED, InTheWay, Verdict
+from llmhost.model.history.unit_history import UNATTRIBUTED, InTheWay, Short, Verdict
 from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.process import Process
 from llmhost.model.reading import Cause, Failed, Ok, Reading, mapped
@@ -30,6 +30,7 @@ class Judgement:
     verdict: Verdict  # CLEAN or RESIDENT
     in_the_way: tuple[InTheWay, ...]  # summed per GPU and kind, also where it is below the threshold
     obstacles: tuple[Obstacle, ...]  # the same one by one, the largest first
+    short: tuple[Short, ...]  # in the order of the set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +119,11 @@ def judge(readings: StartReadings, unit: Unit, used_at_start: Mapping[GpuUuid, i
             verdict=Verdict.RESIDENT if resident else Verdict.CLEAN,
             in_the_way=_summed(obstacles),
             obstacles=tuple(sorted(obstacles, key=lambda obstacle: -obstacle.used_bytes)),
+            short=tuple(
+                Short(uuid=finding.gpu.uuid, gpu=finding.gpu.listed.index, short_bytes=finding.short_bytes)
+                for finding in certain
+                if finding.gpu.listed is not None and finding.short_bytes is not None
+            ),
         )
     )
 

@@ -12,7 +12,7 @@ from llmhost.metrics.view import PageView
 from llmhost.model.gpu import Gpu, NvmlReport
 from llmhost.model.ids import UnitId
 from llmhost.model.process import Role
-from llmhost.model.reading import Cause, Failed, Ok, value_or_none
+from llmhost.model.reading import Cause, Failed, Ok, mapped, value_or_none
 from llmhost.model.unit import ACTIVE_STATES
 
 
@@ -102,7 +102,7 @@ def unit_series(view: PageView, page: Page) -> None:
         if processes is not None:
             for role in Role:
                 page.add(catalog.UNIT_PROCESSES, processes.get(role, 0), **labels, role=role)
-        page.add(catalog.UNIT_LEFTOVER_PROCESSES, value_or_none(fact.leftovers), **labels)
+        page.add(catalog.UNIT_LEFTOVER_PROCESSES, value_or_none(mapped(fact.leftovers, len)), **labels)
         for uuid, wanted_bytes in (value_or_none(fact.needed) or {}).items():
             page.add(catalog.UNIT_NEEDED, wanted_bytes, **labels, gpu=indexes[uuid], uuid=uuid)
         page.add(catalog.UNIT_STARTABLE, value_or_none(fact.startable), **labels)

@@ -9,7 +9,7 @@ from llmhost.metrics.view import PageView
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.unit_history import Trigger, UnitHistory, Verdict
 from llmhost.model.ids import GpuUuid
-from llmhost.model.reading import Ok, value_or_none
+from llmhost.model.reading import Ok, mapped, value_or_none
 from llmhost.model.unit import ACTIVE_STATES, SERVICE_RESULTS
 
 _FAILURES = tuple(result for result in SERVICE_RESULTS if result != "success")
@@ -29,6 +29,9 @@ def history_series(view: PageView, page: Page) -> None:
         _latest(history, labels, page)
         _in_the_way(history, indexes, labels, page)
         page.add(catalog.UNIT_GIVES_UP, value_or_none(fact.start_limit_can_trip), **labels)
+        page.add(catalog.UNIT_RESTARTS_SHORT, fact.restarts_short_of_memory, **labels)
+        hit = mapped(fact.start_limit_hit, lambda hit: hit is not None)
+        page.add(catalog.UNIT_START_LIMIT_HIT, value_or_none(hit), **labels)
 
 
 def _counts(history: UnitHistory, labels: Mapping[str, str], page: Page) -> None:
@@ -53,11 +56,14 @@ def _latest(history: UnitHistory, labels: Mapping[str, str], page: Page) -> None
 
 
 def _in_the_way(history: UnitHistory, indexes: Mapping[GpuUuid, str], labels: Mapping[str, str], page: Page) -> None:
-    """Show what was in the way, on each GPU by its present index."""
+    """Show what was in the way, and how much was short, on each GPU by its present index."""
     judged = history.last_judged
     for way in judged.in_the_way if judged is not None else ():
         gpu = indexes.get(way.uuid, way.gpu)
         page.add(catalog.UNIT_IN_THE_WAY, way.used_bytes, **labels, gpu=gpu, uuid=way.uuid, kind=way.kind)
+    for short in judged.short if judged is not None else ():
+        gpu = indexes.get(short.uuid, short.gpu)
+        page.add(catalog.UNIT_SHORT, short.short_bytes, **labels, gpu=gpu, uuid=short.uuid)
 
 
 def guard_series(view: PageView, page: Page) -> None:

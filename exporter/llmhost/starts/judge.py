@@ -303,6 +303,7 @@ class Judge:
             case.step.start.invocation_id,
             judgement.verdict if judgement is not None else Verdict.UNKNOWN,
             in_the_way=judgement.in_the_way if judgement is not None else (),
+            short=judgement.short if judgement is not None else (),
             unknown_because="" if judgement is not None else case.unknown_because,
         )
         if start is not None:

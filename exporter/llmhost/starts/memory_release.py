@@ -8,7 +8,7 @@ from llmhost.collect.history_keeper import HistoryKeeper
 from llmhost.collect.worker import Clock, Worker
 from llmhost.config.schema import Config
 from llmhost.derive.history.events import Ended
-from llmhost.derive.memory_release import PendingRelease, is_back, pending_release
+from llmhost.derive.memory_release import PendingRelease, after_reading, pending_release
 from llmhost.derive.requirements import requirements_of
 from llmhost.model.gpu import NvmlReport
 from llmhost.model.history.history import Holdings
@@ -125,14 +125,19 @@ class ReleaseTimer:
         report = self._read()
         now = self._clock.monotonic()
         for unit, release in list(self._pending.items()):
-            took = now - release.ended_monotonic
-            if report is not None and is_back(release, report.used_bytes):
+            took, invocation_id = now - release.ended_monotonic, release.run.invocation_id
+            still = release if report is None else after_reading(release, report.used_bytes)
+            if still is None:
+                del self._pending[unit]
+                log.info("release unit=%s not timed: others' memory changed invocation_id=%s", unit.name, invocation_id)
+            elif not still.back_at_bytes:
                 del self._pending[unit]
                 self._keeper.add_release(unit, took)
-                log.info("release unit=%s after=%.1fs invocation_id=%s", unit.name, took, release.run.invocation_id)
-            elif took > GIVE_UP_SECONDS:
+                log.info("release unit=%s after=%.1fs invocation_id=%s", unit.name, took, invocation_id)
+            elif took <= GIVE_UP_SECONDS:
+                self._pending[unit] = still
+            else:
                 del self._pending[unit]
-                invocation_id = release.run.invocation_id
                 log.info("release unit=%s not seen after=%.0fs invocation_id=%s", unit.name, took, invocation_id)
 
     def _read(self) -> NvmlReport | None:

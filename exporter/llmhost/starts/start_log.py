@@ -19,6 +19,9 @@ def start_line(unit: UnitId, start: Start, obstacles: tuple[Obstacle, ...]) -> s
     shown = tuple(obstacle for obstacle in obstacles if obstacle.used_bytes >= LEAST_SHOWN_BYTES)
     if shown:
         fields.append(("in_the_way", _obstacles(shown)))
+    most = max(start.short, key=lambda short: short.short_bytes, default=None)
+    if most is not None and (most.short_bytes or start.verdict is Verdict.RESIDENT):
+        fields.append(("short", f"GPU {most.gpu}: {gib(most.short_bytes)} GiB" if most.short_bytes else "no"))
     if start.unknown_because:
         fields.append(("because", start.unknown_because))
     return f"start {_pairs([*fields, _run(start)])}"

@@ -60,7 +60,7 @@ def _host(host: Host, which: tuple[str, int]) -> None:
         does += [turn for start in RESTARTS for turn in ((start, "loads"), (start + 570, "waits to restart"))]
         starts += [Start(start, "auto", "resident" if which == RESIDENT else "clean") for start in RESTARTS]
         ends += [End(END, "exit-code", 1), *(End(start + 570, "exit-code", 1) for start in RESTARTS)]
-        history.fires("LlmhostRestartLoop", "critical", unit, (7860, end))
+        history.fires("LlmhostRestartLoop", "critical", unit | {"memory": "unknown"}, (7860, end))
     if which == RESIDENT:
         gpus.holds([0], [(END, 60e9)], kind="leftover", unit=UNIT)
         history.fires("LlmhostRestartedWhileMemoryResident", "critical", unit, (7260, end))

@@ -82,7 +82,7 @@ def _alerts(history: History, host: dict[str, str], gpu: dict[str, str]) -> None
     )
     history.fires("LlmhostEngineDown", "critical", engine, (SILENT, KILLED - 30), wait=180)
     # From the second restart until, an hour after the fourth, one is left in the last hour; and 10 minutes.
-    history.fires("LlmhostRestartLoop", "critical", unit, (9990, 14280))
+    history.fires("LlmhostRestartLoop", "critical", unit | {"memory": "unknown"}, (9990, 14280))
     # Seen down at 10200, waiting for a restart that is refused.
     history.fires("LlmhostUnitDown", "critical", unit, (10200, history.seconds), wait=300)
     history.fires("LlmhostStartWouldBeRefused", "warning", unit, (10200, history.seconds), wait=300)

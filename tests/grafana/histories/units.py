@@ -77,6 +77,8 @@ class Unit:
     room: Steps = ((0, 1),)  # whether a start would find what it needs
     leftovers: Steps = ((0, 0),)
     in_the_way: Mapping[tuple[int, str], Steps] = field(default_factory=dict)  # (GPU, kind)
+    short: Mapping[int, Steps] = field(default_factory=dict)  # by GPU
+    restarts_short: Steps = ()  # whether each restart that failed was
     guarded: Texts = ((0, "false"),)
     kill_mode: str = "control-group"
     unit_file_state: str = "enabled"
@@ -141,6 +143,10 @@ class Unit:
         for (gpu, kind), steps in self.in_the_way.items():
             labels = self.gpus.labels(gpu) | {"kind": kind}
             host.set("llmhost_unit_last_start_in_the_way_bytes", steps, **unit_labels, **labels)
+        for gpu, steps in self.short.items():
+            host.set("llmhost_unit_last_start_short_bytes", steps, **unit_labels, **self.gpus.labels(gpu))
+        if self.short:
+            host.set("llmhost_unit_restarts_short_of_memory", self.restarts_short, **unit_labels)
         failed = [end for end in self.ends if end.result != "success"]
         by_result = {result: count([end.at for end in failed if end.result == result]) for result in FAILURES}
         host.counts("llmhost_unit_failures_total", "result", FAILURES, by_result, **unit_labels)

@@ -151,7 +151,7 @@ def kill_mode(case: Case) -> Iterator[Finding]:
     mode = case.settings.kill_mode
     if mode not in _MAIN_ONLY:
         return
-    count = case.facts.leftovers.value if isinstance(case.facts.leftovers, Ok) else 0
+    count = len(case.facts.leftovers.value) if isinstance(case.facts.leftovers, Ok) else 0
     there = "1 is there now" if count == 1 else f"{count} are there now"
     yield case.finding(
         "kill-mode",

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from llmhost.model.history.unit_history import STARTS_KEPT, InTheWay, Start, Trigger, UnitHistory, Verdict
+from llmhost.model.history.unit_history import STARTS_KEPT, InTheWay, Short, Start, Trigger, UnitHistory, Verdict
 
 
 def with_counted(history: UnitHistory, trigger: Trigger, verdict: Verdict, count: int = 1) -> UnitHistory:
@@ -25,13 +25,14 @@ def with_verdict(
     verdict: Verdict,
     *,
     in_the_way: tuple[InTheWay, ...] = (),
+    short: tuple[Short, ...] = (),
     unknown_because: str = "",
 ) -> UnitHistory:
     """Give a start its verdict; the first one stands."""
     start = history.start_of(invocation_id)
     if start is None or start.verdict is not None:
         return history
-    start = replace(start, verdict=verdict, in_the_way=in_the_way, unknown_because=unknown_because)
+    start = replace(start, verdict=verdict, in_the_way=in_the_way, short=short, unknown_because=unknown_because)
     history = with_changed(history, start)
     if start.trigger is not None:
         history = with_counted(history, start.trigger, verdict)

@@ -19,7 +19,7 @@ from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit
 
 Gpus = Sequence[tuple[Gpu, GpuAttribution]]  # those whose holders are known
-# Memory that will be freed: not counted as what others hold beside the unit.
+# Memory that will be freed: where it is of the unit's own runs, it is not what others hold beside the unit.
 _ENDED = frozenset({HolderKind.LEFTOVER, HolderKind.ORPHAN, HolderKind.GONE})
 
 
@@ -58,7 +58,9 @@ def _next_holdings(before: Mapping[UnitId, Holdings], up: tuple[Unit, ...], gpus
         own_bytes, others_bytes = dict(last.own_bytes), dict(last.others_bytes)
         for gpu, attribution in gpus:
             used_bytes = sum_or_none(holder.used_bytes for holder in attribution.holders if _is_own(holder, unit))
-            ended = sum_or_none(holder.used_bytes for holder in attribution.holders if holder.kind in _ENDED)
+            ended = sum_or_none(
+                holder.used_bytes for holder in attribution.holders if holder.kind in _ENDED and holder.unit == unit.id
+            )
             if used_bytes is None or ended is None or not isinstance(gpu.memory, Ok):
                 continue
             beside = gpu.memory.value.used_bytes - used_bytes - ended

@@ -21,7 +21,7 @@ def with_new_start(history: UnitHistory, event: UnitEvent) -> UnitHistory:
     # The restart that is queued at a live start is that start itself (systemd 254 and later show it so).
     now = started_nrestarts(unit) if event.gap else unit.nrestarts or 0
     before, attempts_before = history.nrestarts, history.latest.attempt if history.latest is not None else 0
-    started = now - _was_refused(unit) if event.gap else now
+    started = now - was_refused(unit) if event.gap else now
     due = unit.job != 0 and unit.job == history.restart_job  # reset-failed may have reset its count
     automatic, count = max(0, started - before, int(due)), 1
     if event.gap:
@@ -126,7 +126,7 @@ def started_nrestarts(unit: Unit) -> int:
     return max(0, unit.nrestarts - 1) if restart_is_queued(unit) else unit.nrestarts
 
 
-def _was_refused(unit: Unit) -> bool:
+def was_refused(unit: Unit) -> bool:
     """Say whether the start limit seems to have refused the last restart in NRestarts: the unit waited for it."""
     if unit.active_state != "failed" or unit.job or not unit.nrestarts:
         return False

@@ -23,6 +23,18 @@ UNIT_IN_THE_WAY = of_past(
     "kind",
     mode=Mode.SPARSE,
 )
+UNIT_SHORT = of_past(
+    "last_start_short_bytes",
+    "How much less memory was free on a GPU of the unit than it needs at its last start with verdict clean or "
+    "resident, whoever held it. 0: enough was free. Absent: the need is unknown, or no such start is known.",
+    "gpu",
+    "uuid",
+)
+UNIT_RESTARTS_SHORT = of_past(
+    "restarts_short_of_memory",
+    "1: each automatic start that failed since the unit was last well had found less memory free than it needs. 0: one "
+    "of them had enough, so that memory alone does not explain its restarts. Absent: known of none.",
+)
 UNIT_FAILURES = of_past(
     "failures_total",
     "Runs and start attempts with a result other than success since the unit was first seen.",
@@ -53,6 +65,11 @@ UNIT_GIVES_UP = of_past(
     "gives_up",
     "1: if the unit keeps failing, its start limit will stop it. 0: the limit can never trip, given the length of its "
     "runs so far. Absent: unknown.",
+)
+UNIT_START_LIMIT_HIT = of_past(
+    "start_limit_hit",
+    "1: the unit has failed because its start limit was hit, and systemd has given up. systemd's Result= then stays "
+    "that of the last run. 0: not so. Absent: unknown.",
 )
 UNIT_LAST_RELEASE = of_past(
     "last_release_seconds",

@@ -49,6 +49,6 @@ UNIT_NEEDED = of_unit(
 )
 UNIT_STARTABLE = of_unit(
     "startable",
-    "1: a start now would find enough free memory, a ready fabric and all its GPUs. 0: it would fail. "
-    "Absent: the unit is up, or this is unknown.",
+    "1: a start now would find enough free memory, a ready fabric and all its GPUs. 0: it would not, or its start "
+    "limit refuses it. Absent: the unit is up, or this is unknown.",
 )

@@ -43,6 +43,15 @@ class InTheWay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Short:
+    """How much less was free on one GPU of its set than a start needed: 0 where enough was."""
+
+    uuid: GpuUuid
+    gpu: str  # NVML's index then; informative
+    short_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class End:
     """The end of a run, or of an attempt at one."""
 
@@ -71,6 +80,7 @@ class Start:
     verdict: Verdict | None = None
     unknown_because: str = ""
     in_the_way: tuple[InTheWay, ...] = ()
+    short: tuple[Short, ...] = ()  # of GPUs on which need and free memory were known
     ready_seconds: float | None = None  # until its engine's first answer
     end: End | None = None
     # systemd first shows a start's InvocationID in the state of before; these two fields distinguish that from an end.

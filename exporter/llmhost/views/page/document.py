@@ -28,6 +28,7 @@ PROJECT: Final = "https://github.com/llmhost/llmhost"
 RUNBOOK: Final = f"{PROJECT}/blob/main/alerts/README.md"
 # Runbook section by kind of finding.
 RUNBOOK_PARTS: Final[Mapping[str, str]] = {
+    "unit_loops": "llmhostrestartloop",
     "unit_restarting": "llmhostrestartloop",
     "unit_failed": "llmhostunitdown",
     "unit_down": "llmhostunitdown",

@@ -34,7 +34,7 @@ def _card(facts: UnitFacts, view: HostView, key: str) -> Markup:
     return tag(
         "article",
         tag("h3", isolated(name_of(facts.unit)), id=f"{key}-name"),
-        tag("p", styled("span", state_of(facts.unit, view)), class_="state"),
+        tag("p", styled("span", state_of(facts, view)), class_="state"),
         tag("ul", [styled("li", line) for line in details_of(facts, view)], class_="told"),
         starts_of(facts, view, f"{key}-starts"),
         id=key,

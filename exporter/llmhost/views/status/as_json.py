@@ -18,7 +18,7 @@ from llmhost.model.engine import EngineAnswer, EngineSample
 from llmhost.model.gpu import Gpu
 from llmhost.model.history.unit_history import Start, UnitHistory
 from llmhost.model.ids import UnitId
-from llmhost.model.reading import Failed, NotApplicable, Ok, Reading, value_or_none
+from llmhost.model.reading import Failed, NotApplicable, Ok, Reading, mapped, value_or_none
 from llmhost.views.status.gpus import attribution_of, holder_groups
 from llmhost.views.status.leftovers import allocated_bytes, segments_by_state
 
@@ -132,10 +132,11 @@ def _unit(facts: UnitFacts, view: HostView, *, all_starts: bool) -> dict[str, An
         "guarded": facts.guarded,
         "wanted": value_or_none(facts.should_run),
         "gives_up": value_or_none(facts.start_limit_can_trip),
+        "start_limit_hit": value_or_none(mapped(facts.start_limit_hit, lambda hit: hit is not None)),
         "processes": {str(role): number for role, number in facts.processes.value.items()}
         if isinstance(facts.processes, Ok)
         else None,
-        "leftover_processes": value_or_none(facts.leftovers),
+        "leftover_processes": len(facts.leftovers.value) if isinstance(facts.leftovers, Ok) else None,
         "startable": _reading(facts.startable),
         "missing": [
             {
@@ -194,6 +195,7 @@ def _start(start: Start) -> dict[str, Any]:
             {"gpu": way.gpu, "uuid": way.uuid, "kind": way.kind, "used_bytes": way.used_bytes}
             for way in start.in_the_way
         ],
+        "short": [{"gpu": short.gpu, "uuid": short.uuid, "short_bytes": short.short_bytes} for short in start.short],
         "end": None
         if start.end is None
         else {"at": start.end.at, "result": start.end.result, "seconds": start.end.seconds, "asked": start.end.asked},

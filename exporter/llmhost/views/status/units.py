@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
-from llmhost.derive.activation import is_up, waits_to_restart
+from llmhost.decide.unit_trouble import given_up
+from llmhost.derive.activation import activation_began, is_up, waits_to_restart
 from llmhost.derive.facts import UnitFacts
 from llmhost.derive.host_view import HostView
 from llmhost.derive.startable import Shortage, shortages
@@ -51,7 +52,7 @@ def why_none(view: HostView) -> str:
 
 def _state(facts: UnitFacts, view: HostView, width: int) -> Iterator[Line]:
     """Show the name and the state side by side, or, rather than to cut one of them, in two lines."""
-    name, (state, style) = name_of(facts.unit), state_of(facts.unit, view)
+    name, (state, style) = name_of(facts.unit), state_of(facts, view)
     wide = max(16, width - 2 - 1 - 39)
     if columns(clean(name)) <= wide and 2 + wide + 1 + columns(state) <= width:
         yield (("  ", Style.PLAIN), (padded(name, wide), Style.HEADING), (" ", Style.PLAIN), (state, style))
@@ -64,12 +65,13 @@ def name_of(unit: Unit) -> str:
     return unit.id.name if unit.id.manager == SYSTEM_MANAGER else f"{unit.id.name} ({unit.id.manager})"
 
 
-def state_of(unit: Unit, view: HostView) -> Piece:
+def state_of(facts: UnitFacts, view: HostView) -> Piece:
+    unit = facts.unit
     since = "" if unit.state_change_at is None else f" for {span(view.snapshot.at - unit.state_change_at)}"
     state = unit.active_state if unit.sub_state == unit.active_state else f"{unit.active_state} ({unit.sub_state})"
     if unit.load_state != "loaded":
         state = {"stub": "inactive (not loaded)"}.get(unit.load_state, unit.load_state)
-    return f"{state}{since}", _style(unit)
+    return f"{state}{since}", Style.BAD if facts.loop is not None and is_up(unit) else _style(unit)
 
 
 def _style(unit: Unit) -> Style:
@@ -82,11 +84,11 @@ def details_of(facts: UnitFacts, view: HostView) -> Iterator[tuple[str, Style]]:
     record = view.history.units.get(facts.unit.id)
     if facts.engine or facts.guarded:
         yield " · ".join(_about(facts)), Style.PLAIN
-    if facts.unit.nrestarts and waits_to_restart(facts.unit):
+    if facts.unit.nrestarts and (waits_to_restart(facts.unit) or facts.loop is not None):
         forever = ", and it will never give up" if facts.start_limit_can_trip == Ok(False) else ""
         yield f"systemd has restarted it {count(facts.unit.nrestarts, 'time')}{forever}", Style.DOUBT
     if record is not None:
-        yield from _history(record, view)
+        yield from _history(facts.unit, record, view)
     yield from _guard(facts.unit, view)
     yield from _next_start(facts, view)
     times = list(_times(facts, record, view))
@@ -106,7 +108,7 @@ def _about(facts: UnitFacts) -> Iterator[str]:
         yield "guarded"
 
 
-def _history(record: UnitHistory, view: HostView) -> Iterator[tuple[str, Style]]:
+def _history(unit: Unit, record: UnitHistory, view: HostView) -> Iterator[tuple[str, Style]]:
     verdicts: Counter[Verdict] = Counter()
     for (_, verdict), number in record.starts_total.items():
         verdicts[verdict] += number
@@ -121,8 +123,13 @@ def _history(record: UnitHistory, view: HostView) -> Iterator[tuple[str, Style]]
         )
     if record.unexpected_stops_total:
         yield f"{count(record.unexpected_stops_total, 'unexpected stop')} with success", Style.DOUBT
+    if _is_unrecorded(unit, record):
+        began = activation_began(unit)
+        when = "" if began is None else f" {span(view.snapshot.at_monotonic - began)} ago"
+        yield f"this start{when}: not judged yet", Style.DOUBT
     if record.latest is not None:
-        yield from start_lines("last start", record.latest, view)
+        name = "the start before" if _is_unrecorded(unit, record) else "last start"
+        yield from start_lines(name, record.latest, view)
     judged = record.last_judged
     if judged is not None and judged is not record.latest and judged.in_the_way:
         yield from start_lines("last one judged", judged, view)
@@ -138,6 +145,12 @@ def _all_starts(unit: Unit, view: HostView) -> Iterator[tuple[str, Style]]:
         yield from start_lines(at, start, view)
 
 
+def _is_unrecorded(unit: Unit, record: UnitHistory) -> bool:
+    """Say whether the present run has begun since the exporter saved its history."""
+    latest = record.latest.invocation_id if record.latest is not None else record.invocation_id
+    return is_up(unit) and unit.invocation_id not in ("", latest)
+
+
 def start_lines(name: str, start: Start, view: HostView) -> Iterator[tuple[str, Style]]:
     when = f"{name} {span(view.snapshot.at - start.at)} ago"
     who = "" if start.trigger is None else f", {start.trigger}" if not start.started_by else f", for {start.started_by}"
@@ -149,9 +162,26 @@ def start_lines(name: str, start: Start, view: HostView) -> Iterator[tuple[str, 
         said += f" ({start.unknown_because})"
     if start.in_the_way:
         said += f", {_in_the_way(start.in_the_way, view)}"
+    said += _short(start, view)
     if start.end is not None and start.end.result:
         said += f"; ended after {span(start.end.seconds)} with {start.end.result}"
     yield f"{when}{who}: {said}", VERDICTS[start.verdict]
+
+
+def _short(start: Start, view: HostView) -> str:
+    """Say whether what the start needed was free, where that is known and something was in the way or missing."""
+    indexes = {gpu.uuid: gpu.index for gpu in view.snapshot.gpus}
+    alike: dict[str, list[str]] = {}
+    for short in start.short:
+        if short.short_bytes:
+            alike.setdefault(gib(short.short_bytes), []).append(indexes.get(short.uuid, short.gpu))
+    if alike:
+        told = (
+            f"{missing} GiB on {'each of ' * (len(gpus) > 1)}GPU{'s' * (len(gpus) > 1)} {ranges(gpus)}"
+            for missing, gpus in alike.items()
+        )
+        return f"; short of {', '.join(told)}"
+    return "; enough was free nevertheless" if start.short and start.verdict is Verdict.RESIDENT else ""
 
 
 def _in_the_way(found: Iterable[InTheWay], view: HostView) -> str:
@@ -183,11 +213,17 @@ def _guard(unit: Unit, view: HostView) -> Iterator[tuple[str, Style]]:
 
 
 def _next_start(facts: UnitFacts, view: HostView) -> Iterator[tuple[str, Style]]:
+    hit = facts.start_limit_hit.value if isinstance(facts.start_limit_hit, Ok) else None
+    if hit is not None:
+        yield given_up(facts.unit.id, hit), Style.BAD
     match facts.startable:
         case Ok(True):
             yield "startable: all it needs is free", Style.GOOD
         case Ok():
-            missing = "; ".join(missing_of(facts, view)) or "the driver's library does not fit the loaded driver"
+            other = (
+                "the driver's library does not fit the loaded driver" if hit is None else "its start limit refuses it"
+            )
+            missing = "; ".join(missing_of(facts, view)) or other
             yield f"not startable: {missing}", Style.BAD
         case Failed() as failed if facts.engine:
             why = failed.detail or failed.cause.words
