@@ -4,25 +4,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from llmhost.assemble.token_files import token_fault
 from llmhost.cli.exits import Exit
 from llmhost.cli.output import complain, write_out
 from llmhost.config.load import ConfigError, dump, load
 from llmhost.config.paths import DEFAULT_CONFIG
 from llmhost.config.schema import Config
-from llmhost.sources.base import SourceError
-from llmhost.sources.engine.fetch import authorization_by
 
 
 def _token_faults(config: Config) -> Iterator[str]:
     """Find token files that cannot be used. The exporter starts all the same: a token may come later."""
     for number, engine in enumerate(config.engines):
         try:
-            authorization_by(engine.token_file)
-        except SourceError as error:
-            if isinstance(error.__context__, PermissionError):
-                complain(f"{engine.token_file} is not checked: this user may not read it")
-                continue
-            yield f"engines[{number}].token_file: {error.detail or error}"
+            fault = token_fault(engine.token_file)
+        except PermissionError:
+            complain(f"{engine.token_file} is not checked: this user may not read it")
+            continue
+        if fault:
+            yield f"engines[{number}].token_file: {fault}"
 
 
 def run(path: Path | None, stderr: TextIO) -> Exit:
