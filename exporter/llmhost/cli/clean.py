@@ -3,6 +3,7 @@
 import os
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 
 from llmhost.act.carry_out import Interrupted, Interrupts, carry_out
 from llmhost.assemble.host_reader import HostReader
@@ -51,6 +52,8 @@ def run(request: CleanRequest) -> int:
 def _clean(request: CleanRequest, selected: CleanupRequest, reader: HostReader, interrupts: Interrupts) -> int:
     sources = Sources(reader.config, request.paths)
     view = reader.read()
+    request = replace(request, units=tuple(map(view.meant, request.units)))
+    selected = replace(selected, units=frozenset(request.units))
     _require_known(request, view)
     first = plan(view, selected, _context(sources, view))
     wait_seconds = seconds_to_wait(first, view.policy)

@@ -30,6 +30,7 @@ def run(request: DoctorRequest) -> Exit:
     except (ConfigError, StoreError) as error:
         complain(str(error))
         return Exit.WRONG_USE
+    units = [view.meant(unit) for unit in units]
     missing = _missing(view, units)
     if missing is not None:
         complain(f"there is no unit {missing.name}")

@@ -7,6 +7,7 @@ from llmhost.config.schema import Config, Policy
 from llmhost.derive.facts import Facts, derive
 from llmhost.derive.rates import Endpoint, Rate, rates
 from llmhost.model.history.history import History
+from llmhost.model.ids import UnitId
 from llmhost.model.snapshot import Snapshot
 
 
@@ -19,6 +20,11 @@ class HostView:
     gpus_expected: int | None = None  # as configured
     rates: Mapping[Endpoint, Rate] = field(default_factory=dict)
     history_fault: str = ""  # why the saved history could not be read
+
+    def meant(self, unit: UnitId) -> UnitId:
+        """Give the unit that a name stands for: where it is an alias, the unit's own name."""
+        watched = (each.id for each in self.snapshot.watched_units if unit.name in each.aliases)
+        return next((each for each in watched if each.manager == unit.manager), unit)
 
 
 def host_view(

@@ -89,6 +89,11 @@ class Unit:
     first_process_monotonic: float | None = None  # start of the first process of this start attempt
     begun_after_monotonic: float | None = None  # between the attempt before and this one; as its begin was seen
     settings: UnitSettings | None = None  # None while systemd has not loaded the unit
+    aliases: tuple[str, ...] = ()  # its other names, as far as they are known
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.id.name, *self.aliases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ SIGNALLED = frozenset(
         "ExecMainExitTimestampMonotonic",
     }
 )
-USED = SIGNALLED | SETTINGS | {"Id", "LoadState", "UnitFileState", "Transient", "ExecCondition"}
+USED = SIGNALLED | SETTINGS | {"Id", "Names", "LoadState", "UnitFileState", "Transient", "ExecCondition"}
 _DIRECT = "direct"
 
 
@@ -108,6 +108,7 @@ def _parsed(typed: TypedProperties, properties: Properties, settings: UnitSettin
         exec_main_start_monotonic=typed.point_seconds("ExecMainStartTimestampMonotonic"),
         exec_main_exit_monotonic=typed.point_seconds("ExecMainExitTimestampMonotonic"),
         settings=settings,
+        aliases=tuple(sorted({*typed.texts("Names")} - {required["Id"]})),
     )
     return Parsed(unit, tuple(typed.wrong))
 

@@ -120,14 +120,18 @@ class Units:
             await self._read_environment()
             self._environments.served = made
 
-    def _with_environment(self, unit: Unit) -> Unit:
-        if unit.settings is None or unit.settings.manager_environment == self._environment:
+    def _completed(self, unit: Unit) -> Unit:
+        """Add what the unit itself does not tell of: systemd's environment, and other names while it is not loaded."""
+        if unit.settings is None:
+            aliases = unit.aliases or self._watchlist.aliases_of(unit.id.name)
+            return replace(unit, aliases=aliases) if aliases else unit
+        if unit.settings.manager_environment == self._environment:
             return unit
         return replace(unit, settings=replace(unit.settings, manager_environment=self._environment))
 
     def _report_change(self, unit: Unit, gap: bool) -> None:
         if self._on_change is not None:
-            self._on_change(self._with_environment(unit), gap)
+            self._on_change(self._completed(unit), gap)
 
     def retry(self) -> None:
         """Read again what could not be read."""
@@ -153,7 +157,7 @@ class Units:
                 unreadable.append(str(error))
                 continue
             if unit is not None:
-                units.append(self._with_environment(unit))
+                units.append(self._completed(unit))
             elif watched.unreadable:
                 unreadable.append(f"{watched.name}: {watched.unreadable}")
             elif watched.is_missing:
