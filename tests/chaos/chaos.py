@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from tests.chaos import journal
-from tests.chaos.units import DIRECT, DIRECTORY, UNITS, text
+from tests.chaos.units import DIRECT, DIRECTORY, UNITS, file_of, pattern_of, text
 from tests.fakes.booted import Booted
 from tests.fakes.watched_units import Watched
 
@@ -86,10 +86,10 @@ class Chaos:
         self._booted.run(["mkdir", DIRECTORY, "/etc/systemd/system/dbus.service.d"])
         self._booted.write_unit("dbus.service.d/often.conf", "[Unit]\nStartLimitIntervalSec=0\n")
         for unit in UNITS:
-            self._booted.write_unit(unit, text(unit))
+            self._booted.write_unit(file_of(unit), text(unit))
             self._booted.write(f"{DIRECTORY}/{unit}", "")
         self._booted.systemctl("daemon-reload")
-        self.watched = Watched(self._booted, *UNITS)
+        self.watched = Watched(self._booted, *map(pattern_of, UNITS))
         self.watched.keep_events = False
         self.watched.__enter__()
         return self

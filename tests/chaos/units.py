@@ -48,6 +48,12 @@ UNITS = {
         Restart=always
         RestartSec=100ms
         """,
+    # An instance: systemd has only the template's file, and lets go of it whenever it has ended.
+    "c-instance@one.service": f"""{_NO_LIMIT}
+        ExecStart=/bin/sh -c '{_RAN}; sleep 0.3; exit 3'
+        Restart=on-failure
+        RestartSec=100ms
+        """,
     # Nothing refers to it: systemd lets go of it whenever it has ended.
     "c-once.service": f"""
         [Unit]
@@ -57,6 +63,17 @@ UNITS = {
         ExecStart=/bin/sh -c '{_RAN}; exit $$(( $$$$ %% 2 ))'
         """,
 }
+
+
+def file_of(unit: str) -> str:
+    template, at, _ = unit.partition("@")
+    return f"{template}@.service" if at else unit
+
+
+def pattern_of(unit: str) -> str:
+    """Have an instance seen for the first time when it starts: nothing names it before."""
+    template, at, _ = unit.partition("@")
+    return f"{template}@*.service" if at else unit
 
 
 def text(unit: str) -> str:
