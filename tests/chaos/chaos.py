@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from tests.chaos import journal
-from tests.chaos.units import DIRECT, DIRECTORY, UNITS, file_of, text
+from tests.chaos.units import DIRECT, DIRECTORY, UNITS, file_of, pattern_of, text
 from tests.fakes.booted import Booted
 from tests.fakes.watched_units import Watched
 
@@ -89,7 +89,7 @@ class Chaos:
             self._booted.write_unit(file_of(unit), text(unit))
             self._booted.write(f"{DIRECTORY}/{unit}", "")
         self._booted.systemctl("daemon-reload")
-        self.watched = Watched(self._booted, *UNITS)
+        self.watched = Watched(self._booted, *map(pattern_of, UNITS))
         self.watched.keep_events = False
         self.watched.__enter__()
         return self

@@ -1,7 +1,5 @@
 """The units that chaos is made with: each ends, or fails, in its own way. ExecStart writes down that it ran."""
 
-import re
-
 DIRECTORY = "/run/chaos"
 DIRECT = "c-direct.service"
 _RAN = f"echo $$INVOCATION_ID >>{DIRECTORY}/%n"
@@ -100,10 +98,16 @@ UNITS = {
 }
 
 
+def file_of(unit: str) -> str:
+    template, at, _ = unit.partition("@")
+    return f"{template}@.service" if at else unit
+
+
+def pattern_of(unit: str) -> str:
+    """Have an instance seen for the first time when it starts: nothing names it before."""
+    template, at, _ = unit.partition("@")
+    return f"{template}@*.service" if at else unit
+
+
 def text(unit: str) -> str:
     return "\n".join(line.strip() for line in UNITS[unit].splitlines())
-
-
-def file_of(unit: str) -> str:
-    """Name the unit's file: an instance has its template's."""
-    return re.sub(r"@.*\.", "@.", unit)

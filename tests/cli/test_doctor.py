@@ -25,15 +25,19 @@ SendSIGKILL=no
 """
 
 
-def doctor(host: Booted) -> tuple[int, list[dict[str, Any]]]:
-    done = subprocess.run(
-        [*LLMHOST, "doctor", "vllm-sick", "--json"],
+def asked(host: Booted, *command: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*LLMHOST, *command],
         env=environment({"DBUS_SYSTEM_BUS_ADDRESS": host.bus_address}),
         capture_output=True,
         text=True,
         check=False,
         timeout=30,
     )
+
+
+def doctor(host: Booted, name: str = "vllm-sick") -> tuple[int, list[dict[str, Any]]]:
+    done = asked(host, "doctor", name, "--json")
     assert done.stderr == ""
     return done.returncode, json.loads(done.stdout)["findings"]
 
@@ -54,3 +58,19 @@ def test_the_lines_that_it_says_to_add_mend_what_it_found(booted_systemd: Booted
     assert shown == {"StartLimitBurst": "5", "KillMode": "mixed", "SendSIGKILL": "yes", "ActiveState": "active"}
     commands = booted_systemd.show(UNIT, "ExecStartPreEx")["ExecStartPreEx"]
     assert "flags=privileged ignore-failure" in commands or "flags=ignore-failure privileged" in commands
+
+
+def test_another_name_of_a_unit_means_the_unit(booted_systemd: Booted) -> None:
+    booted_systemd.write_unit(UNIT, SICK)
+    booted_systemd.run(["ln", "-sf", UNIT, "/etc/systemd/system/qwen.service"])  # as Alias= does
+    booted_systemd.systemctl("daemon-reload")
+    for loaded in (False, True):
+        if loaded:
+            booted_systemd.systemctl("start", UNIT)
+        assert doctor(booted_systemd, "qwen") == doctor(booted_systemd)
+        by_unit, by_alias = (asked(booted_systemd, "clean", "--unit", name) for name in ("vllm-sick", "qwen"))
+        assert by_alias.returncode == by_unit.returncode != 2
+        assert by_alias.stderr == by_unit.stderr == ""
+    assert asked(booted_systemd, "clean", "--unit", "nobodys").stderr == "llmhost: there is no unit nobodys.service\n"
+    booted_systemd.systemctl("stop", UNIT)
+    booted_systemd.run(["rm", "/etc/systemd/system/qwen.service"])

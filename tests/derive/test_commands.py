@@ -3,14 +3,13 @@
 import random
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.fakes.values import GIB, gpu, in_service, process, snapshot, unit
 
 from llmhost.config.schema import Config, Policy
-from llmhost.derive.command import environment_of, guard_in, is_guard, servers_of, starts_an_engine
+from llmhost.derive.command import environment_of, servers_of, starts_an_engine
 from llmhost.derive.facts import UnitFacts, derive
 from llmhost.derive.requirements import Requirements, needed_ratio, requirements_of
 from llmhost.model.engine_command import is_engine_command
@@ -370,43 +369,3 @@ def test_no_command_is_too_strange_to_read(seed: int) -> None:
             settings = UnitSettings(exec_start=(exec_start,))
             servers_of(settings)
             assert environment_of(settings).get("A") is None
-
-
-@pytest.mark.parametrize(
-    ("command", "line"),
-    [
-        ("llmhost guard", "llmhost guard"),
-        ("/opt/llmhost/bin/python -I -m llmhost guard --reap", "/opt/llmhost/bin/python -I -m llmhost guard --reap"),
-        ("/bin/sh -c 'llmhost guard || exit 1'", "llmhost guard"),
-        (
-            "/bin/sh -c '/opt/l/bin/llmhost guard --timeout 60s && exit 0; exit 3'",
-            "/opt/l/bin/llmhost guard --timeout 60s",
-        ),
-        ("bash -ec 'set -o pipefail; exec llmhost guard 2>&1 | tee /run/guard.log'", "llmhost guard"),
-        ("sh -c 'if ! llmhost guard; then sleep 5; exit 1; fi'", "llmhost guard"),
-        ("timeout 300 env A=b python3 -m llmhost guard", "python3 -m llmhost guard"),
-        ("flock /run/lock sh -c 'nice llmhost guard'", "llmhost guard"),
-        ("sh -c '$HOME/bin/llmhost guard'", "\0/bin/llmhost guard"),
-        ("/usr/local/bin/logged llmhost guard", "/usr/local/bin/logged llmhost guard"),
-        ("sh -c 'echo llmhost guard; true'", ""),
-        ("/bin/echo guard llmhost", ""),
-        ("sh -c 'systemctl is-active llmhost || guard'", ""),
-        ("llmhost status", ""),
-        ("test -e /run/llmhost/guard", ""),
-    ],
-)
-def test_a_guard_is_found_behind_shells_and_wrappers(command: str, line: str) -> None:
-    argv = tuple(shlex.split(command))
-    assert " ".join(guard_in(argv)) == line
-    assert is_guard(argv) is bool(line)
-
-
-def test_the_shipped_guard_is_found_with_its_python() -> None:
-    (line,) = [
-        line.removeprefix("ExecStartPre=+").replace("$$", "$")
-        for line in (Path(__file__).parents[2] / "systemd/guard.conf").read_text().replace("\\\n", "").splitlines()
-        if line.startswith("ExecStartPre=")
-    ]
-    argv = tuple(shlex.split(line))
-    assert guard_in(argv) == argv
-    assert argv[3:] == ("/opt/llmhost/bin/python", "-I", "-m", "llmhost", "guard")

@@ -49,6 +49,11 @@ def test_a_configured_set_names_index_uuid_or_pci_bus_id(
     assert of_unit(unit(), configured=rows) == found
 
 
+def test_a_configured_set_is_also_that_of_a_units_other_names() -> None:
+    rows = (UnitGpus(pattern="qwen*.service", gpus=("5",)), UnitGpus(pattern="vllm.service", gpus=("1",)))
+    assert of_unit(unit(aliases=("a.service", "qwen.service")), configured=rows) == uuids(5)
+
+
 def test_a_configured_gpu_that_is_not_there_leaves_the_set_unknown() -> None:
     result = of_unit(unit(), configured=(UnitGpus(pattern="*", gpus=("8",)),))
     assert isinstance(result, Failed)

@@ -142,6 +142,10 @@ def test_where_a_unit_is_configured_that_is_all_that_is_asked() -> None:
         ("http://127.0.0.1:2", None, "vllm", (), True),
     ]
     assert pids(found) == [[10], [10]]
+    renamed = unit("vllm.service", main_pid=10, aliases=("a.service", "nowhere.service"))
+    assert [server.url for server in servers(front(10), configured=configured[2:], units=(renamed,))] == [
+        "http://127.0.0.1:3"
+    ]
     assert servers(configured=configured, units=(unit("vllm.service", "failed", "failed"),)) == ()
 
 

@@ -225,8 +225,16 @@ def test_the_switch_lets_a_start_go_on(host: Host) -> None:
 def test_a_unit_that_does_not_exist_is_wrong_use(host: Host) -> None:
     guard = [sys.executable, "-m", "llmhost", "guard", "--unit", "vllm-typo", "--config", "/etc/llmhost-guard.yml"]
     environment = ["LD_LIBRARY_PATH=/opt/nvml", "FAKE_NVML_STATE=/opt/nvml/state"]
-    done = host.booted.run(["env", "-C", str(Path.cwd()), *environment, *guard], check=False)
+    run = ["env", "-C", str(Path.cwd()), *environment, *guard]
+    done = host.booted.run(run, check=False)
     assert (done.returncode, done.stderr) == (2, "llmhost: systemd has no unit vllm-typo.service\n")
+    host.unit("vllm-a", "0")
+    host.booted.run(["ln", "-s", "vllm-a.service", "/etc/systemd/system/vllm-typo.service"])  # as Alias= does
+    for _ in range(2):
+        assert "vllm-a.service: free" in host.booted.run(run).stderr
+        host.start("vllm-a")  # now systemd has loaded it
+        host.becomes("vllm-a", "running")
+    host.booted.run(["rm", "/etc/systemd/system/vllm-typo.service"])
 
 
 def test_a_unit_that_systemd_has_not_loaded_is_reported_and_all_gpus_count(host: Host) -> None:

@@ -31,6 +31,7 @@ from tests.guard.steps import (
 
 from llmhost.decide.guard.state import GuardState, RemedyProgress
 from llmhost.decide.guard.target import Target
+from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
 
 UNIFIED = {"memory": used(0, memory=NotApplicable(), unified_memory=True)}
@@ -218,6 +219,13 @@ TABLES: Mapping[str, tuple[GuardState, tuple[Row, ...]]] = {
         (
             (0.1, FREE, FIRST_ACTIONS),
             (0.2, {**FREE, **units(unit("vllm-b.service"))}, "end fault no_such_unit"),
+        ),
+    ),
+    "a unit that is given by another name": (
+        state(replace(SERVICE, unit=UnitId("alias.service"))),
+        (
+            (0.1, FREE, FIRST_ACTIONS),
+            (0.2, {**FREE, **HOST_READ, **starting(aliases=("alias.service",))}, "say FREE, end free"),
         ),
     ),
     "a unit whose files are gone": (

@@ -84,6 +84,7 @@ def test_a_unit_that_flaps_is_read_a_few_times_a_second(bus: PrivateBus) -> None
 def test_an_alias_is_reported_as_its_unit(bus: PrivateBus) -> None:
     real = {"Id": "real.service", "Names": ["real.service", "alias.service"]}
     with FakeSystemd(bus, [real]) as systemd, source_on(bus, "alias.service") as source:
+        assert units(source)["real.service"].names == ("real.service", "alias.service")
         assert list(units(source)) == ["real.service"]
         systemd.change("real.service", NRestarts=7)
         eventually(source, lambda found: found["real.service"].nrestarts == 7)

@@ -3,13 +3,14 @@
 import os
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 
 from llmhost.act.carry_out import Interrupted, Interrupts, carry_out
 from llmhost.assemble.host_reader import HostReader
 from llmhost.assemble.sources import Sources
 from llmhost.cli import terminal
 from llmhost.cli.exits import Exit
-from llmhost.cli.named_units import NoSuchUnitError, require_units
+from llmhost.cli.named_units import NoSuchUnitError, units_meant
 from llmhost.cli.output import complain, write_answer
 from llmhost.cli.requests import CleanRequest
 from llmhost.config.load import ConfigError
@@ -53,7 +54,8 @@ def run(request: CleanRequest) -> int:
 def _clean(request: CleanRequest, selected: CleanupRequest, reader: HostReader, interrupts: Interrupts) -> int:
     sources = Sources(reader.config, request.paths)
     view = reader.read()
-    require_units(view, request.units, _remembered(view))
+    units = units_meant(view, request.units, _remembered(view))
+    request, selected = replace(request, units=units), replace(selected, units=frozenset(units))
     first = plan(view, selected, _context(sources, view))
     wait_seconds = seconds_to_wait(first, view.policy)
     if not request.apply or reader.config_fault:

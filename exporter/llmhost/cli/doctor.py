@@ -8,7 +8,7 @@ from llmhost.assemble.host_reader import HostReader
 from llmhost.assemble.unit_settings import read_manager_environment
 from llmhost.cli import terminal
 from llmhost.cli.exits import Exit
-from llmhost.cli.named_units import NoSuchUnitError, require_units
+from llmhost.cli.named_units import NoSuchUnitError, units_meant
 from llmhost.cli.output import complain, write_answer
 from llmhost.cli.requests import DoctorRequest
 from llmhost.config.load import ConfigError
@@ -23,12 +23,11 @@ from llmhost.views.doctor import doctor_json, doctor_text
 
 
 def run(request: DoctorRequest) -> Exit:
-    units = list(request.units)
-    read = [unit.name for unit in (*units, *COMPANIONS)]
+    read = [unit.name for unit in (*request.units, *COMPANIONS)]
     try:
         with HostReader(request.config, request.state_directory, request.paths, units=read) as reader:
             view = reader.read()
-        require_units(view, units)
+        units = list(units_meant(view, request.units))
     except (ConfigError, StoreError, NoSuchUnitError) as error:
         complain(str(error))
         return Exit.WRONG_USE

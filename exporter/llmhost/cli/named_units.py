@@ -1,6 +1,6 @@
 """Units that are named on a command line: whether there are such, and the status of these alone."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from llmhost.decide.health import Health, HealthFinding
@@ -14,15 +14,18 @@ class NoSuchUnitError(Exception):
     """str() is one line, fit for a terminal."""
 
 
-def require_units(view: HostView, units: Collection[UnitId], remembered: Collection[UnitId] = ()) -> None:
-    """Raise NoSuchUnitError for units that neither systemd has nor is `remembered`; if systemd cannot be read, none."""
-    if not isinstance(view.facts.units, Ok):
-        return
-    known = {facts.unit.id for facts in view.facts.units.value if facts.unit.load_state != "not-found"}
-    missing = sorted(set(units) - known - set(remembered))
-    if missing:
-        names = ", ".join(unit.name for unit in missing)
-        raise NoSuchUnitError(f"there is no unit {names}")
+def units_meant(view: HostView, names: Iterable[UnitId], remembered: Collection[UnitId] = ()) -> tuple[UnitId, ...]:
+    """Give the units that are named, also by an alias.
+
+    Raises NoSuchUnitError for those that neither systemd has nor is `remembered`; if systemd cannot be read, for none.
+    """
+    units = tuple(map(view.meant, names))
+    if isinstance(view.facts.units, Ok):
+        known = {facts.unit.id for facts in view.facts.units.value if facts.unit.load_state != "not-found"}
+        missing = sorted(set(units) - known - set(remembered))
+        if missing:
+            raise NoSuchUnitError(f"there is no unit {', '.join(unit.name for unit in missing)}")
+    return units
 
 
 def of_units(view: HostView, health: Health, units: Collection[UnitId]) -> tuple[HostView, Health]:

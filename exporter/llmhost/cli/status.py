@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from llmhost.assemble.host_reader import HostReader
 from llmhost.cli import terminal
 from llmhost.cli.exits import Exit
-from llmhost.cli.named_units import NoSuchUnitError, of_units, require_units
+from llmhost.cli.named_units import NoSuchUnitError, of_units, units_meant
 from llmhost.cli.output import complain, write_answer
 from llmhost.cli.requests import StatusRequest
 from llmhost.config.load import ConfigError
@@ -46,8 +46,7 @@ def _shown(reader: HostReader, units: Sequence[UnitId], *, as_json: bool, redraw
     view = reader.read() if redrawn else reader.read_with_rates()
     health = health_of(view)
     if units:
-        require_units(view, units, view.history.units)
-        view, health = of_units(view, health, units)
+        view, health = of_units(view, health, units_meant(view, units, view.history.units))
     if as_json:
         return status_json(view, health, all_starts=bool(units)), _CODES[health.level]
     wide, colour = terminal.width(), terminal.wants_colour()

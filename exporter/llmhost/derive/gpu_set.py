@@ -37,7 +37,7 @@ def gpu_set(
     """
     known = learnt or ()
     for row in configured:
-        if fnmatchcase(unit.id.name, row.pattern):
+        if any(fnmatchcase(name, row.pattern) for name in unit.names):
             return mapped(_named(row.gpus, gpus, "the configured GPU set", known), _uuids)
     if run.arguments is not None and run.arguments.without_gpu:
         return Ok(())

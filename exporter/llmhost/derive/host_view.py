@@ -7,6 +7,7 @@ from llmhost.config.schema import Config, Policy, UnitsConfig
 from llmhost.derive.facts import Facts, derive
 from llmhost.derive.rates import Endpoint, Rate, rates
 from llmhost.model.history.history import History
+from llmhost.model.ids import UnitId
 from llmhost.model.snapshot import Snapshot
 
 
@@ -22,6 +23,11 @@ class HostView:
     units_config: UnitsConfig = field(default_factory=UnitsConfig)
     config_file: str = "llmhost.yml"
     config_fault: str = ""  # what is wrong with the config, so that all goes by the defaults
+
+    def meant(self, unit: UnitId) -> UnitId:
+        """Give the unit that a name stands for: where it is an alias, the unit's own name."""
+        watched = (each.id for each in self.snapshot.watched_units if unit.name in each.aliases)
+        return next((each for each in watched if each.manager == unit.manager), unit)
 
 
 def host_view(

@@ -42,10 +42,11 @@ def engine_servers(
             if main is None or process.id.start_ticks >= main.id.start_ticks
         ]
         activating = unit.active_state == "activating"
-        if unit.id in urls:
+        own_urls = [url for name in unit.names for url in urls.get(UnitId(name, unit.id.manager), ())]
+        if own_urls:
             first = min(members, key=lambda process: process.id.start_ticks, default=main)
             starting = activating or (first is not None and first.id.start_ticks >= young_from_ticks)
-            found += [_configured(unit, url, members, first, starting=starting) for url in urls[unit.id]]
+            found += [_configured(unit, url, members, first, starting=starting) for url in own_urls]
             continue
         for group in _groups(members):
             young = group[0].id.start_ticks >= young_from_ticks

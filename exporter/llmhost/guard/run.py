@@ -69,8 +69,9 @@ def guarded(request: GuardRequest, sources: Sources, began: float) -> tuple[Fini
         end = loop.run()
         if end.no_such_unit and target.unit is not None:
             raise WrongUseError(f"systemd has no unit {target.unit.name}")
-        _record(request.run_directory, target.unit, end, began, sources)
-        return end, loop.unit if target.is_own else None
+        unit = loop.unit
+        _record(request.run_directory, unit.id if unit is not None else target.unit, end, began, sources)
+        return end, unit if target.is_own else None
     finally:
         if remedies is not None:
             remedies.stop()

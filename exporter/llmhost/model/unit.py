@@ -112,6 +112,11 @@ class Unit:
     begun_after_monotonic: float | None = None  # between the attempt before and this one; as its begin was seen
     settings: UnitSettings | None = None  # None while systemd has not loaded the unit
     relatives: tuple[Relative, ...] = field(default=(), compare=False)  # as far as they are known
+    aliases: tuple[str, ...] = ()  # its other names, as far as they are known
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.id.name, *self.aliases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

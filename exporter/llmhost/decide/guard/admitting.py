@@ -24,8 +24,10 @@ def awaited_by(state: GuardState) -> Mapping[GpuUuid, tuple[Awaited, ...]]:
     if not state.admissions or not isinstance(state.host, Ok):
         return {}
     boottime_seconds = state.now + state.host.value.boottime_ahead_seconds
-    runs_in = state.target.runs_in  # whose guard in ExecStartPre= has let this command start
-    others = [each for each in state.admissions if each.unit != runs_in or each.process is not None]
+    target = state.target
+    # The unit itself, which may have been named by an alias; of a command, the unit whose guard has let it start.
+    own = target.runs_in if target.command else target.unit
+    others = [each for each in state.admissions if each.unit != own or each.process is not None]
     return awaited(
         others,
         state.holders,

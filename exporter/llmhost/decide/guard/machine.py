@@ -36,7 +36,7 @@ from llmhost.decide.guard.state import (
     Topic,
     WaitStatus,
 )
-from llmhost.decide.guard.target import OWN_LIMIT, is_being_stopped
+from llmhost.decide.guard.target import OWN_LIMIT, Target, is_being_stopped
 from llmhost.decide.guard.trouble import (
     SURE_SECONDS,
     awaits_files,
@@ -55,8 +55,8 @@ from llmhost.decide.guard.trouble import (
 )
 from llmhost.derive.command import with_whole_environment
 from llmhost.model.guard_run import GuardVerdict
-from llmhost.model.reading import Ok
-from llmhost.model.unit import Unit, UnitSettings
+from llmhost.model.reading import Ok, Reading
+from llmhost.model.unit import Unit, UnitSettings, UnitsReport
 
 FIRST_SECONDS = 4.0  # however short the limit, the first answers are waited for
 NAMES_SECONDS = 1.0  # and, for that long, the names of the holders
@@ -102,6 +102,7 @@ def _with_readings(state: GuardState, inputs: Inputs, now: float) -> GuardState:
     answered = {query for query, answer in answers.items() if answer is not None}
     return replace(
         state,
+        target=_meant(state.target, units),
         now=now,
         at=inputs.at,
         memory=inputs.memory or state.memory,
@@ -116,6 +117,14 @@ def _with_readings(state: GuardState, inputs: Inputs, now: float) -> GuardState:
         listing=with_lists(state.listing, inputs, now) if answered else state.listing,
         trends=trends,
     )
+
+
+def _meant(target: Target, units: Reading[UnitsReport] | None) -> Target:
+    """Give the target by its unit's own name, where it was given by an alias."""
+    if target.unit is None or not isinstance(units, Ok):
+        return target
+    unit = next((unit.id for unit in units.value.units if target.unit.name in unit.aliases), target.unit)
+    return target if unit == target.unit else replace(target, unit=unit)
 
 
 def _leave(state: GuardState, inputs: Inputs) -> Step:

@@ -33,7 +33,7 @@ SIGNALLED = frozenset(
         "ExecMainExitTimestampMonotonic",
     }
 )
-USED = SIGNALLED | SETTINGS | RELATIONS | {"Id", "LoadState", "UnitFileState", "Transient", "ExecCondition"}
+USED = SIGNALLED | SETTINGS | RELATIONS | {"Id", "Names", "LoadState", "UnitFileState", "Transient", "ExecCondition"}
 _DIRECT = "direct"
 
 
@@ -112,6 +112,7 @@ def _parsed(typed: TypedProperties, properties: Properties, settings: UnitSettin
         exec_main_start_monotonic=typed.point_seconds("ExecMainStartTimestampMonotonic"),
         exec_main_exit_monotonic=typed.point_seconds("ExecMainExitTimestampMonotonic"),
         settings=settings,
+        aliases=tuple(sorted({*typed.texts("Names")} - {required["Id"]})),
     )
     return Parsed(unit, tuple(typed.wrong))
 

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,13 @@ class Units:
 
     def _report_change(self, unit: Unit, gap: bool) -> None:
         if self._on_change is not None:
-            self._on_change(self._surroundings.completed(unit), gap)
+            self._on_change(self._completed(unit), gap)
+
+    def _completed(self, unit: Unit) -> Unit:
+        """Add what systemd says of it in other places, and its other names while it is not loaded."""
+        if unit.settings is None and not unit.aliases:
+            unit = replace(unit, aliases=self._watchlist.aliases_of(unit.id.name))
+        return self._surroundings.completed(unit)
 
     def retry(self) -> None:
         """Read again what could not be read."""
@@ -129,7 +136,7 @@ class Units:
                 unreadable.append(str(error))
                 continue
             if unit is not None:
-                units.append(self._surroundings.completed(unit))
+                units.append(self._completed(unit))
             elif watched.unreadable:
                 unreadable.append(f"{watched.name}: {watched.unreadable}")
             elif watched.is_missing:

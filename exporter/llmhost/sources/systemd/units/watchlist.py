@@ -71,6 +71,10 @@ class Watchlist:
         else:
             self._aliases[name] = of
 
+    def aliases_of(self, name: str) -> tuple[str, ...]:
+        """Give the names that were found to stand for a unit."""
+        return tuple(sorted(alias for alias, of in self._aliases.items() if of == name))
+
     def configured(self, name: str) -> bool:
         """Check whether it is reported even when there is no such unit."""
         return name in self.exact or any(self._aliases.get(exact) == name for exact in self.exact)
