@@ -48,7 +48,7 @@ def with_event(history: History, event: UnitEvent) -> tuple[History, tuple[Step,
     """Take in one event; give the steps to act on, in order."""
     unit_history, steps = with_unit_event(history.units.get(event.unit.id), event)
     units = {**history.units, event.unit.id: unit_history}
-    if any(isinstance(step, MainStarted) for step in steps):
+    if any(isinstance(step, Ended) and step.start.asked_to_end for step in steps):  # systemd may unload it right away
         history = replace(history, last_servers=with_written_servers(history.last_servers, event.unit))
     if len(units) > MAX_UNITS:  # a loop of systemd-run leaves a new name each time
         oldest = min(units.keys() - {event.unit.id}, key=lambda unit: units[unit].last_seen_at)

@@ -32,7 +32,7 @@ def next_last_servers(before: Mapping[UnitId, LastServers], snapshot: Snapshot) 
 
 
 def with_written_servers(before: Mapping[UnitId, LastServers], unit: Unit) -> Mapping[UnitId, LastServers]:
-    """Note the servers of a unit that starts, by its settings alone: it may have ended by the next observation."""
+    """Note the servers of a unit by its settings alone: it may be unloaded by the next observation."""
     return _with_unit(before, unit, (), _NOT_ASKED, _NOT_ASKED)
 
 
