@@ -148,6 +148,8 @@ def test_a_unit_that_ran_between_two_observations_is_remembered_by_its_settings(
     history = History()
     loaded = replace(life.unit, load_state="loaded", settings=settings("vllm serve m --gpu-memory-utilization 0.6"))
     running = replace(loaded, active_state="active", sub_state="running", invocation_id="a", main_pid=5)
-    for at, now in enumerate((life.unit, loaded, running, life.unit)):
+    stops = replace(running, active_state="deactivating", sub_state="stop-sigterm", job=9)
+    stopped = replace(stops, active_state="inactive", sub_state="dead", main_pid=0, state_change_monotonic=4.0)
+    for at, now in enumerate((life.unit, loaded, running, stops, stopped, life.unit)):
         history, _ = with_event(history, UnitEvent(unit=now, at=1000.0 + at, at_monotonic=float(at), gap=not at))
     assert shares(history, UnitId("vllm.service")) == [0.6]

@@ -50,7 +50,7 @@ def with_event(history: History, event: UnitEvent) -> tuple[History, tuple[Step,
     """Take in one event; give the steps to act on, in order."""
     unit_history, steps = with_unit_event(history.units.get(event.unit.id), event)
     units = {**history.units, event.unit.id: unit_history}
-    if any(isinstance(step, MainStarted) for step in steps):
+    if any(isinstance(step, Ended) and _is_at_rest(event.unit, step.start) for step in steps):
         history = replace(history, last_servers=with_written_servers(history.last_servers, event.unit))
     if len(units) > MAX_UNITS:  # a loop of systemd-run leaves a new name each time
         oldest = min(units.keys() - {event.unit.id}, key=lambda unit: units[unit].last_seen_at)
@@ -126,6 +126,12 @@ def _first_observed(event: UnitEvent) -> UnitHistory:
         start_job=start_job(event),
     )
     return replace(history, starts=(under_way,))
+
+
+def _is_at_rest(unit: Unit, ended: Start) -> bool:
+    """Say whether systemd may unload the unit right after this end."""
+    restarts = unit.settings is not None and unit.settings.restart == "always"
+    return unit.active_state == "inactive" and (ended.asked_to_end or not restarts)
 
 
 def _with_file(history: UnitHistory, event: UnitEvent) -> UnitHistory:

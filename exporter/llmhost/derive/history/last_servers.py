@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from llmhost.derive.activation import is_up, waits_to_restart
 from llmhost.derive.history.bounds import MAX_UNITS, newest
 from llmhost.derive.runs import last_server, present_servers, runs_of
 from llmhost.derive.unit_membership import members_by_unit
@@ -17,7 +18,7 @@ _NOT_ASKED = NotApplicable("not asked")
 
 
 def next_last_servers(before: Mapping[UnitId, LastServers], snapshot: Snapshot) -> Mapping[UnitId, LastServers]:
-    """Note the servers of each unit that systemd has loaded, by its processes and its settings.
+    """Note the servers of each unit that systemd has loaded: of its processes, and once it is at rest of its settings.
 
     A run keeps the most of them that it had at once: some may have ended. A unit that is not loaded, or says nothing by
     its settings and runs no server, keeps what it had.
@@ -32,7 +33,7 @@ def next_last_servers(before: Mapping[UnitId, LastServers], snapshot: Snapshot) 
 
 
 def with_written_servers(before: Mapping[UnitId, LastServers], unit: Unit) -> Mapping[UnitId, LastServers]:
-    """Note the servers of a unit that starts, by its settings alone: it may have ended by the next observation."""
+    """Note the servers of a unit that has come to rest, by its settings: it may be unloaded by the next observation."""
     return _with_unit(before, unit, (), _NOT_ASKED, _NOT_ASKED)
 
 
@@ -47,6 +48,8 @@ def _with_unit(
         return before
     last = before.get(unit.id, LastServers())
     seen = len(present_servers(unit, members, processes, host))
+    if not seen and (is_up(unit) or waits_to_restart(unit)):
+        return before  # reading settings takes a millisecond, and those of a unit that is loaded are there
     if seen and seen <= last.seen and last.invocation_id == unit.invocation_id:
         return before
     servers = tuple(last_server(run) for run in runs_of(unit, members, processes, host, last.servers) if run.engine)
