@@ -1,7 +1,7 @@
 """Other units of a real systemd that start a service, stop it or want it to run, and what follows from that."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.fakes.booted import Booted, booted_systemd
@@ -75,6 +75,24 @@ def wanted(watched: Watched, name: str) -> Reading[bool]:
     return should_run(units[name], watched.history.units.get(UnitId(name)))
 
 
+def eventually(condition: Callable[[], bool]) -> None:
+    """Wait for what a reading tells: within `until`, no event could come in meanwhile."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.02)
+
+
+def knows(watched: Watched, name: str, relative: str) -> None:
+    """Wait until the source follows the relative of a unit."""
+
+    def known() -> bool:
+        units = {unit.id.name: unit for unit in watched.source.read(time.monotonic() + 30).units}
+        return relative in {other.name for other in units[name].relatives}
+
+    eventually(known)
+
+
 def up(watched: Watched, name: str) -> None:
     def is_up() -> bool:
         latest = watched.record(name).latest if name in watched.names() else None
@@ -102,7 +120,8 @@ def test_a_loop_that_another_unit_makes_is_told_from_starts_by_hand(
     host: Booted, watched: Watched, service: str, begin: str, manual: int
 ) -> None:
     host.systemctl("start", "r-timed.timer", "r-path.path")
-    watched.source.read(time.monotonic() + 30)
+    knows(watched, "r-timed.service", "r-timed.timer")
+    knows(watched, "r-path.service", "r-path.path")
     host.run(begin.split())
     name = f"{service}.service"
     watched.until(lambda: name in watched.names() and watched.triggers(name).total() >= 4)
@@ -113,6 +132,7 @@ def test_a_loop_that_another_unit_makes_is_told_from_starts_by_hand(
 
 def test_a_connection_to_a_socket_and_a_start_by_hand_are_told_apart(host: Booted, watched: Watched) -> None:
     host.systemctl("start", "r-socket.socket")
+    knows(watched, "r-socket.service", "r-socket.socket")
     host.systemctl("start", "r-socket.service")
     ended(watched, "r-socket.service")
     assert watched.triggers("r-socket.service") == {Trigger.MANUAL: 1}
@@ -123,7 +143,7 @@ def test_a_connection_to_a_socket_and_a_start_by_hand_are_told_apart(host: Boote
 
 def test_a_restart_by_hand_of_what_a_path_unit_has_started_is_manual(host: Booted, watched: Watched) -> None:
     host.systemctl("start", "r-lives.path")
-    watched.source.read(time.monotonic() + 30)
+    knows(watched, "r-lives.service", "r-lives.path")
     host.run(["touch", "/run/r-go"])
     up(watched, "r-lives.service")
     host.systemctl("restart", "r-lives.service")
@@ -138,7 +158,7 @@ def test_a_service_that_systemd_stops_as_another_died_should_run(
 ) -> None:
     host.systemctl("start", service)
     up(watched, service)
-    watched.source.read(time.monotonic() + 30)
+    knows(watched, service, "r-fabric.service")
     host.systemctl("kill", f"--signal={signal}", "r-fabric.service")
     ended(watched, service)
     record = watched.record(service)
@@ -156,7 +176,7 @@ def test_a_service_that_a_person_stops_or_all_that_it_is_bound_to_is_stopped(
 ) -> None:
     host.systemctl("start", service)
     up(watched, service)
-    watched.source.read(time.monotonic() + 30)
+    knows(watched, service, "r-fabric.service")
     host.systemctl("stop", service if stopped == "itself" else stopped)
     ended(watched, service)
     assert watched.record(service).stopped
@@ -173,7 +193,7 @@ def test_a_unit_is_wanted_as_long_as_one_that_is_up_wants_it(host: Booted, watch
     assert wanted(watched, "r-static.service") == Ok(True)  # it ended with exit 0, and nobody stopped it
     assert wanted(watched, "r-alone.service") == Ok(False)
     host.systemctl("stop", "r-wants.target")
-    watched.until(lambda: wanted(watched, "r-static.service") == Ok(False))
+    eventually(lambda: wanted(watched, "r-static.service") == Ok(False))
 
 
 def test_what_systemd_skips_for_a_condition_is_not_wanted(host: Booted, watched: Watched) -> None:
