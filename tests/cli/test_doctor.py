@@ -32,7 +32,7 @@ def doctor(host: Booted) -> tuple[int, list[dict[str, Any]]]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=120,
     )
     assert done.stderr == ""
     return done.returncode, json.loads(done.stdout)["findings"]
