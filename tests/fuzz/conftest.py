@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 _EXAMPLES = os.environ.get("LLMHOST_FUZZ", "")
 settings.register_profile(
     "llmhost",
-    max_examples=int(_EXAMPLES or 300),
+    max_examples=int(_EXAMPLES or 120),
     derandomize=not _EXAMPLES,
     database=None,
     deadline=None,  # the machine is busy
