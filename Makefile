@@ -106,7 +106,7 @@ wheel: ready-to-build ## build the wheel into dist/
 .PHONY: clean
 clean: ## remove what the other targets created
 	find exporter tests grafana -name __pycache__ -type d -prune -exec rm -rf {} +
-	rm -rf .venv .venv-vllm .tools dist build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-vllm .tools dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .PHONY: ready-to-run
 ready-to-run: ## set up .venv for run

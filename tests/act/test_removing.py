@@ -178,7 +178,7 @@ def test_an_opener_just_before_a_file_is_unlinked_keeps_it(shm: Path) -> None:
 
 
 def _wait_for_hidden(shm: Path) -> Path:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while time.monotonic() < until:
         for path in shm.iterdir():
             if path.name.startswith(".llmhost-removing."):

@@ -84,7 +84,7 @@ class Opener:
 
     def wait_until_it_waits(self) -> None:
         """Wait until it sleeps in open(2)."""
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while Path(f"/proc/{self._process.pid}/wchan").read_text() != "__break_lease":
             assert time.monotonic() < until
             time.sleep(0.001)

@@ -199,7 +199,7 @@ def until_it_has_read_what_was_posted(alertmanager: Alertmanager) -> None:
     """Wait until of two more alerts the one quietens the other: it reads all in the order in which they are posted."""
     last = [alert(name, UNIT, cluster="last") for name in (RESIDENT, DOWN)]
     alertmanager.post(last)
-    until = time.monotonic() + 10
+    until = time.monotonic() + 120
     while not alertmanager.quietened()[frozenset(last[1].items())]:
         assert time.monotonic() < until
 

@@ -33,7 +33,7 @@ def imported(program: str) -> list[str]:
     """Run a program that has `sources`; return the modules of llmhost.sources that it has imported by then."""
     head = "import sys; from llmhost.assemble.sources import Sources; sources = Sources()\n"
     command = [sys.executable, "-c", f"{head}{program}\n{IMPORTED}\nsources.close()"]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.split()
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.split()
 
 
 def test_a_source_is_imported_when_it_is_first_asked_for() -> None:

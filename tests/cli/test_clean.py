@@ -66,7 +66,7 @@ class World:
 
     def clean(self, *more: str, program: tuple[str, ...] = LLMHOST) -> subprocess.CompletedProcess[str]:
         command = [*program, *self.arguments(*more)]
-        return subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False, timeout=120)
 
     def start(self, *more: str) -> "subprocess.Popen[str]":
         """Start it in a process group of its own, as a shell does."""
@@ -261,7 +261,7 @@ def test_ctrl_c_while_it_acts_reports_what_was_done_and_what_was_not(
             running.stderr.readline()
             _until_terminated(tree.members["VLLM::EngineCore"].pid)
             os.killpg(running.pid, signal.SIGINT)
-            output = running.communicate(timeout=20)[0]
+            output = running.communicate(timeout=120)[0]
         assert running.returncode == 130
         assert "interrupted: it has been told to end, and has not yet" in unfolded(output)
         assert "NOT BEGUN, AS IT WAS INTERRUPTED" in output
@@ -273,7 +273,7 @@ def test_ctrl_c_while_it_acts_reports_what_was_done_and_what_was_not(
 
 def _until_terminated(pid: int) -> None:
     """Wait until a stopped process has a SIGTERM pending (proc(5): status, ShdPnd)."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while True:
         status = Path(f"/proc/{pid}/status").read_text()
         pending = next(line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd:"))

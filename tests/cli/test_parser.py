@@ -236,7 +236,7 @@ def imported(*arguments: str) -> set[str]:
         "print(*(name for name in sys.modules if name.startswith('llmhost.cli.')))"
     )
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=120)
     return {name.removeprefix("llmhost.cli.") for name in done.stdout.split()}
 
 

@@ -31,7 +31,7 @@ RELEASED = 'llmhost_collector_fault{cause="released",collector="nvml"} 1.0'
 
 def llmhost(*arguments: str, program: tuple[str, ...] = LLMHOST) -> subprocess.CompletedProcess[str]:
     command = [*program, *arguments]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=120)
 
 
 class Beside:

@@ -23,7 +23,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 def llmhost(*arguments: str, state: str | None = None) -> subprocess.CompletedProcess[str]:
     env = environment({} if state is None else {"STATE_DIRECTORY": state})
-    return subprocess.run([*LLMHOST, *arguments], env=env, capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run([*LLMHOST, *arguments], env=env, capture_output=True, text=True, check=False, timeout=120)
 
 
 def stamps(directory: Path) -> dict[str, tuple[int, bytes]]:
@@ -54,7 +54,7 @@ def test_a_directory_that_may_not_be_written_to_is_one_line(open_path: Path) -> 
     unprivileged = as_nobody("--bounding-set=-all") + llmhost_for_all()
     command = [*unprivileged, "serve", "--web.listen-address", "127.0.0.1:0", "--state-dir", str(open_path)]
     for _ in range(2):
-        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=120)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == f"llmhost: {open_path} cannot be used: Permission denied\n"
         of_this_boot(open_path)  # now there is a lock file of root's

@@ -37,7 +37,7 @@ def llmhost(
     *arguments: str, env: Mapping[str, str] | None = None, prefix: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     command = [*prefix, *LLMHOST, *arguments]
-    return subprocess.run(command, env=environment(env), capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(command, env=environment(env), capture_output=True, text=True, check=False, timeout=120)
 
 
 @contextlib.contextmanager
@@ -205,7 +205,7 @@ def test_without_privilege_an_unreadable_history_is_reported(tmp_path: Path, alo
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=120,
         )
         assert (done.returncode, done.stderr) == (code, "")
         assert "Permission denied" in " ".join(done.stdout.split())
@@ -221,7 +221,7 @@ def test_json_is_json_whatever_the_locale_and_the_terminal(incident: Standing) -
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=30,
+                timeout=120,
             )
             assert (done.returncode, done.stderr) == (0, "")
             assert json.loads(done.stdout)["schema_version"] == 1
@@ -252,7 +252,7 @@ class Terminal:
         os.close(slave)
         self.shown = ""
 
-    def until(self, pattern: str, seconds: float = 20.0) -> None:
+    def until(self, pattern: str, seconds: float = 120.0) -> None:
         """Read until the pattern was shown, or the command has let go of the terminal."""
         end = time.monotonic() + seconds
         while not re.search(pattern, self.shown, re.DOTALL):

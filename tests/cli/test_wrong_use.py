@@ -13,7 +13,7 @@ from tests.fakes.daemon import LLMHOST, environment
 
 def llmhost(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*LLMHOST, *arguments], env=environment(env), capture_output=True, text=True, check=False, timeout=30
+        [*LLMHOST, *arguments], env=environment(env), capture_output=True, text=True, check=False, timeout=120
     )
 
 
@@ -61,7 +61,7 @@ def redirected(shell: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=120,
     )
 
 
@@ -117,7 +117,7 @@ def test_a_reader_that_has_gone_is_no_fault(arguments: tuple[str, ...]) -> None:
     os.close(reader)
     buffered = environment({"PYTHONUNBUFFERED": ""})
     done = subprocess.run(
-        [*LLMHOST, *arguments], env=buffered, stdout=writer, stderr=subprocess.PIPE, check=False, timeout=30
+        [*LLMHOST, *arguments], env=buffered, stdout=writer, stderr=subprocess.PIPE, check=False, timeout=120
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -130,7 +130,7 @@ def test_a_pipe_is_no_config_file(tmp_path: Path) -> None:
     assert done.stderr.endswith("fifo: is a pipe, not a file\n")
     shell = "exec \"$@\" /dev/fd/3 3< <(echo 'policy: {ready: 1h}')"
     command = ["bash", "-c", shell, "bash", *LLMHOST, "check-config"]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=120)
     assert "ready: 1h" in done.stdout
 
 

@@ -51,7 +51,7 @@ class Requested:
         while self.requested.acquire(blocking=False):
             pass
         for _ in range(number):
-            assert self.requested.acquire(timeout=10)
+            assert self.requested.acquire(timeout=60)
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -37,9 +37,9 @@ def test_a_signal_that_comes_as_it_starts_ends_it_with_one_line(
         stderr=subprocess.PIPE,
         text=True,
     ) as demo:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while not when(demo.pid, number):
             assert time.monotonic() < until, "it does not get there"
         demo.send_signal(number)
-        said, wrong = demo.communicate(timeout=60)
+        said, wrong = demo.communicate(timeout=120)
     assert (demo.returncode, said, wrong) == (130, "", "\ndemo: ended; nothing of it runs any more\n")

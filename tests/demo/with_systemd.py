@@ -59,7 +59,7 @@ def replay(narrator: Narrator, host: GpuHost, monitoring: Monitoring) -> None:
     narrator.quotes(resident[0].partition(" invocation_id")[0])
     monitoring.hooks.until(lambda: monitoring.pages(unit=UNIT), 60)
 
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while "LlmhostRestartLoop" not in monitoring.alertmanager.names(quietened=True):
         if time.monotonic() > until:
             break

@@ -121,7 +121,7 @@ def played() -> Iterator[tuple[PlayedHost, Daemon]]:
         (directory / "state").mkdir()
         arguments = ("--path.procfs", str(host.procfs), "--state-dir", str(directory / "state"))
         with Daemon(*arguments, config=config, env=env) as exporter:
-            until = time.monotonic() + 10
+            until = time.monotonic() + 120
             while f'unit="{UNIT}"' not in exporter.get()[2]:
                 assert time.monotonic() < until, "the exporter does not see the unit"
                 time.sleep(0.1)

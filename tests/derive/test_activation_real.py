@@ -50,7 +50,7 @@ def observe(booted: Booted, name: str) -> dict[str, Any]:
 
 
 def until(booted: Booted, name: str, state: str, sleepers: int) -> dict[str, Any]:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         found = observe(booted, name)
         if found["state"] == state and len(found["present"]) == sleepers:

@@ -167,6 +167,8 @@ def test_a_variable_that_nobody_sets_is_empty_where_the_managers_own_are_known()
         ("bash -c 'command . /etc/vllm.env; exec vllm serve m'", {}, None),
         ("bash -c '$(cat /etc/setup); exec vllm serve m'", {}, None),
         ("bash -c '$(cat /opt/python)/bin/check; exec vllm serve m'", {}, "0"),
+        ("env ${X} vllm serve m", {"environment": {"CUDA_VISIBLE_DEVICES": "3"}}, None),
+        ("sudo -E A=b x${X} vllm serve m", {"environment": {"CUDA_VISIBLE_DEVICES": "3"}}, None),
         ("pipenv run vllm serve m", {}, None),
         ("podman run --gpus all -e 'CUDA_*' vllm/vllm-openai --model m", {}, None),
         ("vllm serve m", FILE, None),

@@ -89,7 +89,7 @@ class Alertmanager:
         return {dict(labels)["alertname"] for labels, quiet in self.quietened().items() if quiet is quietened}
 
     def _ask(self, method: str, path: str, body: str | None = None) -> bytes:
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             connection.request(method, path, body, {"Content-Type": "application/json"})
             answer = connection.getresponse()
             said = answer.read()
@@ -97,7 +97,7 @@ class Alertmanager:
             return said
 
     def _wait_until_ready(self) -> None:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while True:
             try:
                 self._ask("GET", "/-/ready")

@@ -21,7 +21,7 @@ import pytest
 from tests.fakes.needs import missing, needs, needs_root
 
 _HERE = Path(__file__).parent
-_TIMEOUT_SECONDS = 90.0
+_TIMEOUT_SECONDS = 300.0
 
 
 class Booted:

@@ -58,7 +58,7 @@ class Daemon:
         with self._news:
             return "".join(self._lines)
 
-    def logged(self, pattern: str, seconds: float = 60.0) -> re.Match[str]:
+    def logged(self, pattern: str, seconds: float = 120.0) -> re.Match[str]:
         """Wait until the log has the pattern."""
         until = time.monotonic() + seconds
         with self._news:
@@ -74,7 +74,7 @@ class Daemon:
     def get(
         self, path: str = "/metrics", headers: Mapping[str, str] | None = None, method: str = "GET"
     ) -> tuple[int, http.client.HTTPMessage, str]:
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             connection.request(method, path, headers=dict(headers or {}))
             answer = connection.getresponse()
             return answer.status, answer.headers, answer.read().decode()

@@ -107,11 +107,11 @@ class GpuHost:
     def state(self, name: str) -> str:
         return self.booted.show(f"{name}.service", "SubState")["SubState"]
 
-    def serves(self, name: str, times: int = 1, seconds: float = 20.0) -> None:
+    def serves(self, name: str, times: int = 1, seconds: float = 60.0) -> None:
         """Wait until it has loaded for the so-manieth time."""
         self.until(lambda: self.log(name).count("startup complete") >= times, f"{name} serves", seconds)
 
-    def becomes(self, name: str, state: str, seconds: float = 20.0) -> None:
+    def becomes(self, name: str, state: str, seconds: float = 60.0) -> None:
         self.until(lambda: self.state(name) == state, f"{name} is {state}", seconds)
 
     def until(self, condition: Callable[[], bool], what: str, seconds: float) -> None:

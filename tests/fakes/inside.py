@@ -86,7 +86,7 @@ class ExporterInside(Daemon):
 
     def knows(self, *units: str) -> None:
         """Wait until these units are watched: a start before that is not counted."""
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while not set(units) <= {dict(labels)["unit"] for labels in self.series().get("llmhost_unit_info", {})}:
             assert time.monotonic() < until, f"not watched: {units}"
             time.sleep(0.05)
@@ -98,7 +98,7 @@ class ExporterInside(Daemon):
 
     def learns(self, unit: str, gpus: AbstractSet[str]) -> None:
         """Wait until the GPUs that the unit needs are these."""
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while (
             found := {gpu for gpu, _ in of(self.series()["llmhost_unit_gpu_memory_needed_bytes"], unit=unit)}
         ) != gpus:

@@ -99,7 +99,7 @@ def calls_in(trace: Path) -> list[tuple[str, int, int]]:
     return [(call, int(gpu), int(code)) for _, _, call, gpu, code, _ in map(str.split, lines)]
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def eventually(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until

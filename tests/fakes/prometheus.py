@@ -67,7 +67,7 @@ class Prometheus:
         (sample,) = self.query(expression)
         return float(sample["value"][1])
 
-    def wait_for(self, expression: str, seconds: float = 30.0) -> None:
+    def wait_for(self, expression: str, seconds: float = 120.0) -> None:
         """Wait until the query has a result."""
         until = time.monotonic() + seconds
         while not self.query(expression):
@@ -84,10 +84,10 @@ class Prometheus:
             return json.loads(body)
 
     def _wait_until_ready(self) -> None:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while True:
             try:
-                with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)) as connection:
+                with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
                     connection.request("GET", "/-/ready")
                     if connection.getresponse().status == http.HTTPStatus.OK:
                         return

@@ -53,7 +53,7 @@ def fault(source: SystemdSource, seconds: float = 10.0) -> SourceError:
 
 
 def eventually(
-    source: SystemdSource, condition: Callable[[dict[str, Unit]], bool], seconds: float = 30.0
+    source: SystemdSource, condition: Callable[[dict[str, Unit]], bool], seconds: float = 120.0
 ) -> dict[str, Unit]:
     """Read until it holds; signals arrive when they arrive."""
     end = time.monotonic() + seconds
@@ -93,7 +93,7 @@ def bus() -> Iterator[PrivateBus]:
         yield private
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it never came true"

@@ -69,7 +69,7 @@ class Watched:
                 self.steps += steps
             self._changed.notify_all()
 
-    def until(self, condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = 120.0) -> None:
         """Wait until it holds; it is checked after each event, and now and then."""
         end = time.monotonic() + seconds
         with self._changed:

@@ -90,7 +90,7 @@ class Webhooks:
                 and any(labels.items() <= dict(alert.labels).items() for alert in notification.alerts)
             ]
 
-    def until(self, condition: Callable[[], object], seconds: float = 10.0) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = 120.0) -> None:
         """Wait until it holds; it is checked after each notification, and now and then."""
         end = time.monotonic() + seconds
         with self._news:

@@ -81,7 +81,7 @@ def _held(host: GpuHost, gpu: str) -> str:
 
 def _back_at(host: GpuHost, held: Mapping[str, str]) -> Mapping[str, float]:
     """Wait until nothing of that is there; give when each went, on CLOCK_MONOTONIC."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     at: dict[str, float] = {}
     while len(at) < len(held):
         lines = host.nvml.state.read_text().splitlines()

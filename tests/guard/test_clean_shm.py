@@ -45,7 +45,7 @@ class Shm:
         program = f"ExecStart=\nExecStart={sys.executable} /opt/test/holds.py {name}\n"
         self._host.unit(name, str("abc".index(name[-1])), options=options, prefix=prefix, more=program + more)
         self._host.start(name)
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while not (found := self._host.booted.run(["cat", f"/run/{name}.files"], check=False).stdout):
             assert time.monotonic() < until, self._host.log(name)
             time.sleep(0.02)
@@ -85,7 +85,7 @@ NEIGHBOUR = "-+/nonexistent/llmhost guard "
 
 def sees(exporter: ExporterInside, stale: int) -> None:
     """Have the exporter observe until so many files of known kinds are stale."""
-    until = time.monotonic() + 15
+    until = time.monotonic() + 120
     while True:
         found = of(exporter.series()["llmhost_shm_segments"], state="stale")
         count = sum(int(value) for (kind,), value in found.items() if kind != "other")

@@ -46,7 +46,7 @@ class Guards:
     def run(self, *options: str, command: Sequence[str] = (), **more: str) -> tuple[int, str, list[str]]:
         """Give exit code, stdout, and the lines of the log without their times."""
         process = self.start(*options, command=command, **more)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
         return process.returncode, out, [line.split(",", 1)[-1][4:] for line in err.splitlines()]
 
     def says(self, process: subprocess.Popen[str], pattern: str) -> None:
@@ -126,7 +126,7 @@ def test_memory_without_a_holder_is_named_with_its_rate_and_free_when_it_has_fal
         guards.nvml.write([f"gpu 0 total=96G reserved=1G used={used}G"])
         time.sleep(0.2)
     free_at = time.monotonic() - 0.2
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 0
     assert re.search(r"free after \d+\.\d s: 85\.5 GiB or more free on GPU 0, steady for 1 s$", err)
     assert time.monotonic() - free_at >= 0.9, "the settle time"
@@ -136,7 +136,7 @@ def test_a_driver_that_is_not_there_is_waited_for(guards: Guards) -> None:
     process = guards.start("--gpus", "0", "--timeout", "20s", *AT_ONCE)
     guards.says(process, "waits for the driver: no driver")
     guards.nvml.write(FREE)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "free after" in err
 
@@ -160,7 +160,7 @@ def test_a_driver_that_cannot_serve_is_3_by_the_deadline_and_0_if_told_so(
         policy: guards.start("--gpus", "0", "--timeout", "6s", "--on-unknown", policy) for policy in ("refuse", "admit")
     }
     for policy, code in (("refuse", 3), ("admit", 0)):
-        _, err = processes[policy].communicate(timeout=20)
+        _, err = processes[policy].communicate(timeout=120)
         assert processes[policy].returncode == code
         assert re.search(rf"ERROR the start: cannot tell after .*{reason}.* Next step: ", err), err
 
@@ -171,7 +171,7 @@ def test_no_bus_is_a_fault_that_admits_loudly_unless_it_must_refuse(guards: Guar
     for process, code, reason in zip(
         processes, (0, 4), ("the start goes on, whatever is on the GPUs", "the start is refused"), strict=True
     ):
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=120)
         assert process.returncode == code
         assert "systemd cannot be asked: no bus" in err
         assert reason in err
@@ -267,7 +267,7 @@ def test_the_kill_switches_admit_everything_loudly(guards: Guards) -> None:
 def test_a_command_is_run_once_free_in_the_guards_place_and_with_its_options(guards: Guards) -> None:
     guards.nvml.write(FREE)
     process = guards.start("--gpus", "0", *AT_ONCE, command=("sh", "-c", 'echo $$ "$@"', "sh", "--", "--unit", "x"))
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=120)
     assert (process.returncode, out) == (0, f"{process.pid} -- --unit x\n")
     guards.nvml.write(HELD)
     code, out, _ = guards.run("--gpus", "0", "--timeout", "0s", command=("echo", "started"))
@@ -294,7 +294,7 @@ def test_a_signal_ends_the_wait_at_once_as_in_a_shell_and_it_says_what_it_waited
         process = guards.start("--gpus", "0", "--need-free", "0.9")
         guards.says(process, "waits for")
         process.send_signal(number)
-        _, err = process.communicate(timeout=20)  # and not ten minutes, nor for as long as the driver hangs
+        _, err = process.communicate(timeout=120)  # and not ten minutes, nor for as long as the driver hangs
         assert process.returncode == 128 + number
         assert f"ended by {number.name} after" in err
 
@@ -312,7 +312,7 @@ def test_a_signal_ends_the_wait_at_once_as_in_a_shell_and_it_says_what_it_waited
 )
 def test_wrong_use_is_2(guards: Guards, options: tuple[str, ...], complaint: str) -> None:
     process = guards.start(*options)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 2
     assert complaint in err.splitlines()[-1]
 
@@ -321,7 +321,7 @@ def test_lists_are_read_once_a_second_at_most_and_memory_more_often(guards: Guar
     """Live engines wait for the lock that a list takes. Memory moves all the time here, so lists would be news."""
     trace = tmp_path / "trace"
     process = None
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     lists: list[float] = []
     memory: list[float] = []
     while len(lists) < 4:
@@ -335,6 +335,6 @@ def test_lists_are_read_once_a_second_at_most_and_memory_more_often(guards: Guar
         memory = [float(call[0]) for call in calls if len(call) > 2 and "MemoryInfo" in call[2]]
     assert process is not None
     process.terminate()
-    process.communicate(timeout=20)
+    process.communicate(timeout=120)
     assert lists[3] - lists[0] >= 3 * 900 - 500, "in ms; one may be late on a busy machine, and the next not"
     assert len(memory) > 2 * len(lists)

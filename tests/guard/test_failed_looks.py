@@ -59,7 +59,7 @@ def known(sources: Sources, history: History | None = None, state: str = "activa
 
 
 def becomes(remedies: Remedies, condition: Callable[[RemedyProgress], object]) -> RemedyProgress:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not condition(remedies.progress):
         assert time.monotonic() < until, remedies.progress
         time.sleep(0.01)

@@ -24,7 +24,7 @@ def scope(booted: Booted, name: str, slice_: str) -> Iterator[int]:
     """Run a process in a scope of this name; give its pid in there."""
     run = f"systemd-run --scope --quiet --unit={name} --slice={slice_} sleep 1000 >/dev/null 2>&1 </dev/null &"
     booted.run(["sh", "-c", run])
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not (group := booted.show(name, "ControlGroup").get("ControlGroup", "")):
         assert time.monotonic() < until, f"no {name}"
     (pid,) = booted.run(["cat", f"/sys/fs/cgroup{group}/cgroup.procs"]).stdout.split()

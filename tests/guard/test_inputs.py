@@ -85,7 +85,7 @@ def test_what_systemd_has_started_is_not_run_by_hand(guards: Guards, tmp_path: P
     guard = [*LLMHOST, "guard", *NEED, "--run-dir", str(tmp_path), "--config", str(tmp_path / "broken.yml")]
     as_systemd = ["sh", "-c", 'SYSTEMD_EXEC_PID=$$ exec "$@"', "sh", *guard, "--", "echo", "started"]
     done = subprocess.run(
-        as_systemd, env=environment(guards.nvml.environment()), capture_output=True, text=True, check=False, timeout=30
+        as_systemd, env=environment(guards.nvml.environment()), capture_output=True, text=True, check=False, timeout=120
     )
     assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
     assert "units.patern" in done.stderr

@@ -78,7 +78,7 @@ class Host:
     def state(self, name: str) -> str:
         return self.booted.show(f"{name}.service", "SubState")["SubState"]
 
-    def becomes(self, name: str, state: str, seconds: float = 30.0) -> float:
+    def becomes(self, name: str, state: str, seconds: float = 60.0) -> float:
         """Wait until the unit is in this sub-state; give when."""
         until = time.monotonic() + seconds
         while (found := self.state(name)) != state:
@@ -88,7 +88,7 @@ class Host:
     def log(self, name: str) -> str:
         return self.booted.run(["cat", f"/run/{name}.log"], check=False).stdout
 
-    def says(self, name: str, pattern: str, seconds: float = 30.0) -> re.Match[str]:
+    def says(self, name: str, pattern: str, seconds: float = 60.0) -> re.Match[str]:
         until = time.monotonic() + seconds
         while (found := re.search(pattern, self.log(name))) is None:
             assert time.monotonic() < until, f"no {pattern!r} in {self.log(name)!r}"

@@ -265,7 +265,7 @@ def _bus(state: dict[str, Any]) -> Iterator[tuple[str, FakeSystemd | None]]:
 def _wait_for_units(exporter: Exporter, clock: _Clock, changed: list[dict[str, Any]]) -> None:
     """Signals take a moment to come through the bus."""
     states = {(unit["Id"], unit["ActiveState"]) for unit in changed}
-    until = SystemClock().monotonic() + 10
+    until = SystemClock().monotonic() + 120
     while states:
         units = exporter.observe(clock.monotonic() + 10).snapshot.units
         assert isinstance(units, Ok)

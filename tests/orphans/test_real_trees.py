@@ -81,7 +81,7 @@ def test_a_killed_launcher_leaves_all_as_orphans_and_servers_that_listen(tmp_pat
             "VLLM::Worker_DP1_TP0": Role.WORKER,
         }
         assert not any(orphan.inferred for orphan in found.values())
-        with socket.create_connection(("127.0.0.1", tree.members["VLLM::APIServer_0"].facts["port"]), timeout=5):
+        with socket.create_connection(("127.0.0.1", tree.members["VLLM::APIServer_0"].facts["port"]), timeout=60):
             assert processes.trackers() == {"tracker": TrackerState.ORPHANED}
 
 
@@ -148,7 +148,7 @@ def found_unprivileged(tree: Tree) -> tuple[dict[str, bool], dict[str, str]]:
         env={"PYTHONPATH": str(EXPORTER), "PATH": os.environ["PATH"]},
         capture_output=True,
         check=True,
-        timeout=30,
+        timeout=120,
     )
     found, states = json.loads(run.stdout)
     return (

@@ -266,7 +266,7 @@ def test_a_part_that_works_for_its_head_on_another_host_stays_and_is_told(tmp_pa
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     assert done.stdout == (
         "still connected to 10.99.0.2:5678, and may work for it: for a person to end, if nobody uses it\n"

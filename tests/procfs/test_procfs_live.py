@@ -217,7 +217,7 @@ def elsewhere(*command: str, procfs: str = "/proc", trust: bool = True, user: in
         env={"PYTHONPATH": str(EXPORTER), "PATH": os.environ["PATH"]},
         capture_output=True,
         check=True,
-        timeout=30,
+        timeout=120,
     )
     answer: list[object] = json.loads(run.stdout)
     return answer

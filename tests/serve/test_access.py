@@ -121,7 +121,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
 server = HttpServer(":0", {"/": lambda request: text(str(may_see_all(request)))}, max_connections=2)
 server.start()
 for name in ("127.0.0.1", "198.51.100.1"):
-    connection = http.client.HTTPConnection(name, server.address[1], timeout=5)
+    connection = http.client.HTTPConnection(name, server.address[1], timeout=60)
     connection.request("GET", "/", headers={"Host": "localhost"})
     print(f"{name}: {connection.getresponse().read().decode()}")
     connection.close()
@@ -130,6 +130,6 @@ server.stop()
 
 
 def answer_to(address: str, port: int, *headers: str) -> bytes:
-    with socket.create_connection((address, port), timeout=5) as client:
+    with socket.create_connection((address, port), timeout=60) as client:
         client.sendall("\r\n".join(["GET / HTTP/1.1", "Connection: close", *headers, "", ""]).encode())
         return received(client).partition(b"\r\n\r\n")[2]

@@ -27,7 +27,7 @@ def test_a_page_is_served(serve: Starter) -> None:
 
 def test_a_connection_is_kept_for_more_requests(serve: Starter) -> None:
     server = serve()
-    connection = http.client.HTTPConnection(*server.address, timeout=5)
+    connection = http.client.HTTPConnection(*server.address, timeout=60)
     with contextlib.closing(connection):
         for _ in range(3):
             connection.request("GET", "/")

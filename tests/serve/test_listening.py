@@ -82,7 +82,7 @@ def test_no_host_is_every_address_ipv4_and_ipv6(serve: Starter, ipv6: None) -> N
     port = server.address[1]
     assert port > 0
     for host in ("127.0.0.1", "::1"):
-        with socket.create_connection((host, port), timeout=5) as client:
+        with socket.create_connection((host, port), timeout=60) as client:
             client.sendall(b"GET / HTTP/1.0\r\n\r\n")
             assert client.recv(15) == b"HTTP/1.1 200 OK"
 

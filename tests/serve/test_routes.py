@@ -53,7 +53,7 @@ def test_an_ipv4_client_of_a_socket_for_both_has_its_ipv4_address(serve: Starter
         return text(request.client)
 
     server = serve({"/": who}, listen=":0")
-    connection = http.client.HTTPConnection("127.0.0.1", server.address[1], timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", server.address[1], timeout=60)
     connection.request("GET", "/", headers={"Connection": "close"})
     assert connection.getresponse().read() == b"127.0.0.1"
     connection.close()

@@ -202,7 +202,7 @@ def test_where_a_process_may_not_be_inspected_nothing_is_called_unheld(tmpfs: Pa
         env={"PYTHONPATH": str(ROOT / "exporter")},
         capture_output=True,
         check=True,
-        timeout=30,
+        timeout=120,
     )
     uninspected, held = json.loads(run.stdout)
     assert uninspected == 2  # root's, and process 1
@@ -222,7 +222,7 @@ def test_in_a_pid_namespace_of_our_own_files_may_be_held_by_processes_that_we_do
         env={"PYTHONPATH": str(ROOT / "exporter"), "PATH": os.environ["PATH"]},
         capture_output=True,
         check=True,
-        timeout=30,
+        timeout=120,
     )
     assert json.loads(run.stdout) == ([0, {"file": []}] if trusted else [1, {"file": None}])
 

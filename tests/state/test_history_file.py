@@ -240,7 +240,7 @@ print(len(lengths))
 
 def test_a_file_is_whole_whenever_its_writer_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
-    done = subprocess.run(command, cwd=FILE_1.parents[2], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=FILE_1.parents[2], capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "2\n", "")
     with store_in(tmp_path) as store:
         assert store.load(BOOT) in (with_starts(5, 10), with_starts(50, 10))

@@ -169,7 +169,7 @@ class Host:
                 time.sleep(_POLL_SECONDS)
 
     def _wait_until_all_have_ended(self) -> None:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         events = f"/sys/fs/cgroup/system.slice/{UNIT}/cgroup.events"
         while "populated 1" in self.booted.run(["cat", events], check=False).stdout:
             assert time.monotonic() < until

@@ -34,7 +34,7 @@ class EngineArguments:
     first_gpu: int | None = 0  # the number of the first among the visible GPUs
     gpu_step: int | None = 1  # from one of them to the next
     gpus: tuple[str, ...] | None = ()  # named among the visible ones; (): none are named; None: not readable
-    without_gpu: bool = False  # it computes on something else
+    without_gpu: bool = False  # it surely computes on something else
     port: int | None = None
     has_config_file: bool = False
 

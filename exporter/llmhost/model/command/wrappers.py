@@ -231,6 +231,8 @@ def unwrapped(program: str, arguments: Sequence[str], environment: Environment) 
     if program in _ASSIGNS:
         values, first = assignments(rest)
         environment, rest = environment.with_values(values), rest[first:]
+        if rest and not is_known(rest[0].partition("=")[0]):
+            environment = environment.opened(f"an argument of {program}")
     return Wrapped(argv=rest, environment=environment, code=code, surely=options.surely)
 
 

@@ -1,0 +1,16 @@
+"""How long to look: a few seconds, always at the same examples; by hand with LLMHOST_FUZZ=100000 at new ones."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+_EXAMPLES = os.environ.get("LLMHOST_FUZZ", "")
+settings.register_profile(
+    "llmhost",
+    max_examples=int(_EXAMPLES or 120),
+    derandomize=not _EXAMPLES,
+    database=None,
+    deadline=None,  # the machine is busy
+    suppress_health_check=(HealthCheck.too_slow,),
+)
+settings.load_profile("llmhost")
