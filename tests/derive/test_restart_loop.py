@@ -10,6 +10,7 @@ from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.history.unit_history import Short, Start, Trigger, UnitHistory
 from llmhost.model.ids import GpuUuid, UnitId
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
+from llmhost.model.unit import UnitSettings
 
 NOW = 1_767_225_600.0
 AUTO, MANUAL = Trigger.AUTO, Trigger.MANUAL
@@ -44,6 +45,7 @@ def loop_of(
         invocation_id=shown or latest.invocation_id,
         nrestarts=nrestarts,
         condition_monotonic=987.0,
+        settings=UnitSettings(service_type="simple"),
     )
     history = UnitHistory(last_seen_at=NOW, invocation_id=latest.invocation_id, starts=starts)
     at = snapshot()
@@ -117,6 +119,21 @@ def test_a_unit_that_dies_again_within_the_hour_loops_and_one_that_was_well_for_
     # 25 minutes without an answer are no good run of an engine that is asked
     never = run(1700, 1600)
     assert loop_of(run(3000, 1200), never, run(90, None), engines=answers(Cause.STARTING)) is not None
+
+
+@pytest.mark.parametrize(
+    ("started_by", "result", "loops"),
+    [
+        ("holder.target", "success", True),  # Upholds=: it ended unexpectedly
+        ("nightly.timer", "success", False),
+        ("nightly.timer", "exit-code", True),
+    ],
+)
+def test_starts_that_another_unit_makes_are_a_loop_where_runs_go_wrong(
+    started_by: str, result: str, *, loops: bool
+) -> None:
+    runs = (run(ago, 20, Trigger.UNIT, result, started_by=started_by) for ago in (90, 60, 30))
+    assert (loop_of(*runs) is not None) is loops
 
 
 def test_without_a_history_no_loop_is_claimed() -> None:

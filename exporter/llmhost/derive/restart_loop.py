@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llmhost.derive.activation import activation_began, is_up
+from llmhost.derive.history.events import is_to_stay
 from llmhost.derive.servers import SCRAPED_ENGINES
 from llmhost.model.engine import EnginesReport
 from llmhost.model.history.unit_history import Start, Trigger, UnitHistory
@@ -56,6 +57,8 @@ def restart_loop(
     since_well = [run for run in runs[well + 1 :] if run.seconds_ago < _WITHIN_SECONDS]
     if sum(run.automatic for run in of_late) < _RESTARTS or not any(run.automatic for run in since_well):
         return None
+    if not any(_is_restart(run) or _went_wrong(run, unit) for run in of_late):
+        return None  # what a timer starts again and again may end each time
     told = since_well if len(since_well) > 1 else of_late
     ends = [run.start.end for run in told if run.start is not None and run.start.end is not None]
     return RestartLoop(
@@ -116,6 +119,17 @@ def _asks(engine: str, engines: Reading[EnginesReport]) -> bool:
 
 def _is_automatic(start: Start) -> bool:
     return start.trigger not in (None, Trigger.MANUAL)
+
+
+def _is_restart(run: _Run) -> bool:
+    """Say whether systemd restarted the unit by its Restart=, and no other unit did."""
+    return run.automatic and (run.start is None or run.start.trigger is Trigger.AUTO)
+
+
+def _went_wrong(run: _Run, unit: Unit) -> bool:
+    if run.start is None or run.start.end is None or run.start.end.asked:
+        return False
+    return run.start.end.result not in ("", "success") or is_to_stay(unit, run.start)
 
 
 def _was_well(start: Start, *, asks: bool) -> bool:

@@ -255,12 +255,12 @@ def _ended(
     if result not in ("", "success"):
         failures = {**history.failures_total, result: history.failures_total.get(result, 0) + 1}
         history = replace(history, failures_total=failures, last_failure_at=at)
-    elif result and asked is False and not never_started and _is_to_stay(unit, start):
+    elif result and asked is False and not never_started and is_to_stay(unit, start):
         history = replace(history, unexpected_stops_total=history.unexpected_stops_total + 1)
     return history, (Ended(unit=unit, start=start),)
 
 
-def _is_to_stay(unit: Unit, start: Start) -> bool:
+def is_to_stay(unit: Unit, start: Start) -> bool:
     """Say whether an end is unexpected: not with Type=oneshot, which is there to end, or after a timer's start."""
     if start.started_by.endswith(_RUNS_AT_TIMES):
         return False
