@@ -1,6 +1,6 @@
 """A real systemd, booted as PID 1 of its own namespaces (see the script `boot`). Root only.
 
-    from tests.fakes.booted import Booted, booted_systemd  # noqa: F401 - a fixture, for the whole session
+    from tests.fakes.booted import Booted, booted_systemd  # noqa: F401 - a fixture, one for each file
 
     def test_it(booted_systemd: Booted) -> None:
         booted_systemd.write_unit("a.service", UNIT)
@@ -106,7 +106,7 @@ def needs_boot() -> None:
         missing("systemd")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def booted_systemd() -> Iterator[Booted]:
     needs_boot()
     with Booted() as booted:
