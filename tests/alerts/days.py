@@ -72,6 +72,14 @@ class Day:
     def last_start(self, at: int) -> int | None:
         return next((span.at for span in reversed(self.spans) if span.at <= at and span.start), None)
 
+    def last_start_short_bytes(self, at: int) -> int:
+        """Take what is in the way of a start for what it lacks."""
+        last = next((span.start for span in reversed(self.spans) if span.at <= at and span.start), None)
+        return 70 * GIB if last is not None and last[1] == "resident" else 0
+
+    def restarts_short_of_memory(self, at: int) -> Value:
+        return 1 if any(span.at <= at and span.start == ("auto", "resident") for span in self.spans) else None
+
     def starts(self, trigger: str, verdict: str) -> Values:
         before = self.starts_before.get((trigger, verdict), 0)
         return lambda at: before + sum(0 <= span.at <= at and span.start == (trigger, verdict) for span in self.spans)
@@ -100,6 +108,9 @@ def _unit_series(day: Day) -> Iterator[tuple[str, Values]]:
     yield f"llmhost_unit_state_change_timestamp_seconds{{{_U}}}", lambda at: day.span(at).at
     for result in _RESULTS:
         yield f'llmhost_unit_failures_total{{{_U},result="{result}"}}', lambda _: 0
+    yield f"llmhost_unit_unexpected_stops_total{{{_U}}}", lambda _: 0
+    yield f"llmhost_unit_last_start_short_bytes{{{_U},{_G}}}", day.last_start_short_bytes
+    yield f"llmhost_unit_restarts_short_of_memory{{{_U}}}", day.restarts_short_of_memory
     yield f"llmhost_unit_gpu_memory_needed_bytes{{{_U},{_G}}}", lambda _: 85 * GIB
     yield f"llmhost_unit_startable{{{_U}}}", _where(day, _SYSTEMD_IN["inactive"] | _SYSTEMD_IN["failed"], 1)
     yield f"llmhost_unit_gives_up{{{_U}}}", lambda _: 0

@@ -74,8 +74,8 @@ def test_the_days_come_close_to_it(tmp_path: Path) -> None:
 
 
 _EXACT = (
-    'llmhost_unit_starts_total{trigger="auto"}\n              -\n                '
-    'min_over_time(llmhost_unit_starts_total{trigger="auto"}[1h])'
+    'llmhost_unit_starts_total{trigger=~"auto|unit"}\n              -\n                '
+    'min_over_time(llmhost_unit_starts_total{trigger=~"auto|unit"}[1h])'
 )
 _OOM_KILLS = 'llmhost_unit_failures_total{result="oom-kill"}'
 _AT_MOST = ("LlmhostOomKilled", f"{_OOM_KILLS}\n            -", f"max_over_time({_OOM_KILLS}[1h])\n            -")
@@ -100,8 +100,9 @@ SPOILT = {
     "monitored-as-it-crashes": (
         "LlmhostRestartLoop",
         _EXACT,
-        'increase(llmhost_unit_starts_total{trigger="auto"}[1h])',
+        'increase(llmhost_unit_starts_total{trigger=~"auto|unit"}[1h])',
     ),
+    "started-by-a-socket": ("LlmhostRestartLoop", '{trigger="auto"}', '{trigger=~"auto|unit"}'),
     "unit-removed": (
         "LlmhostUnitMissing",
         'llmhost_unit_info{load_state=~"not-found|bad-setting|error"}',

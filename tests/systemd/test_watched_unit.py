@@ -206,6 +206,8 @@ def test_a_missing_unit_is_reported_only_after_another_report_or_where_it_is_wat
     reports.unit.report_missing()
     assert reports.all == [("not-found", "", True)]
     reports.unit.properties_read({**LOADED, "LoadState": "not-found"})
+    assert not reports.unit.is_missing, "it runs without its file"
+    reports.unit.properties_read({**LOADED, "LoadState": "not-found", "ActiveState": "inactive"})
     assert reports.unit.is_missing
     assert reports.unit.unit() is None
 
