@@ -205,11 +205,15 @@ def test_a_missing_unit_is_reported_only_after_another_report_or_where_it_is_wat
     assert reports.all == []
     reports.unit.report_missing()
     assert reports.all == [("not-found", "", True)]
-    reports.unit.properties_read({**LOADED, "LoadState": "not-found"})
-    assert not reports.unit.is_missing, "it runs without its file"
     reports.unit.properties_read({**LOADED, "LoadState": "not-found", "ActiveState": "inactive"})
     assert reports.unit.is_missing
     assert reports.unit.unit() is None
+
+
+def test_a_unit_that_runs_without_its_file_is_not_missing() -> None:
+    reports = Reports()
+    reports.unit.properties_read({**LOADED, "LoadState": "not-found"})
+    assert not reports.unit.is_missing
 
 
 def test_a_new_unit_is_reported_once_it_has_run_and_first_that_it_was_not_there() -> None:
