@@ -202,6 +202,15 @@ def test_that_systemd_has_given_up_is_said_with_what_lifts_it() -> None:
         f"{given_up}; `systemctl reset-failed vllm.service` first",
         "not startable: its start limit refuses it",
     ]
+    # the limit's interval is over, and the driver's library does not fit: that is what refuses a start now
+    passed = replace(failed, settings=replace(limit, start_limit_interval_seconds=450.0))
+    nvml = Ok(replace(report([gpu(0)]), driver_mismatch=True))
+    later = replace(snapshot(processes=[], units=[passed]), nvml=nvml, at_monotonic=1100.0)
+    view = host_view(later, history, Config())
+    assert isinstance(view.facts.units, Ok)
+    assert [text for text, _ in details_of(view.facts.units.value[0], view)][-1] == (
+        "not startable: the driver's library does not fit the loaded driver"
+    )
     of_user = replace(failed, id=UnitId("vllm.service", "user@1000"))
     known = {of_user.id: history.units[VLLM]}
     ((_, _, what),) = found(units=[of_user], history=History(units=known))
@@ -287,6 +296,13 @@ def test_memory_that_is_held_for_the_dead_is_found_above_the_policy() -> None:
 
     assert with_memory_of_gone(1001) == [("gone", "GPU 0", "1.0 GiB are held for processes that are gone")]
     assert with_memory_of_gone(1000) == []
+    # where the driver does not say how much a process holds, no sum is told
+    left = process(20, in_service("vllm.service"), start=100)
+    gpus = [gpu(0, memory=memory(9 * GIB), holders=Ok((held(20, None, 100),)))]
+    main = process(10, in_service("vllm.service"))
+    assert found(gpus=gpus, units=[unit(main_pid=10, settings=SERVE)], processes=[main, left]) == [
+        ("leftovers", "vllm.service", "a process of an ended run is still alive and holds GPU memory on GPU 0")
+    ]
     # of several GPUs together, and whose it is where that is known
     runs = {ProcessId(pid, 1000): RunId(unit=VLLM, invocation_id="a") for pid in (98, 99)}
     gpus = [gpu(index, memory=memory(9 * GIB), holders=Ok((held(98 + index, 9 * GIB),))) for index in (0, 1)]
