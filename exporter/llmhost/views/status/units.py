@@ -47,6 +47,8 @@ def why_none(view: HostView) -> str:
     config = view.units_config
     named = f"no service is named {', '.join(config.patterns)}" if config.patterns else "units.patterns is empty"
     found = ", and none runs a known engine or holds GPU memory" if config.discover else ""
+    if found and not (isinstance(view.snapshot.processes, Ok) and isinstance(view.snapshot.nvml, Ok)):
+        found = ", and none says that it runs a known engine; others cannot be told by what they run or hold"
     return f"none is watched: {named}{found}; name yours under units.patterns in {view.config_file}"
 
 
@@ -220,9 +222,8 @@ def _next_start(facts: UnitFacts, view: HostView) -> Iterator[tuple[str, Style]]
         case Ok(True):
             yield "startable: all it needs is free", Style.GOOD
         case Ok():
-            other = (
-                "the driver's library does not fit the loaded driver" if hit is None else "its start limit refuses it"
-            )
+            refused = hit is not None and hit.refuses
+            other = "its start limit refuses it" if refused else "the driver's library does not fit the loaded driver"
             missing = "; ".join(missing_of(facts, view)) or other
             yield f"not startable: {missing}", Style.BAD
         case Failed() as failed if facts.engine:
