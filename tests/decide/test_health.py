@@ -109,6 +109,13 @@ def test_that_a_start_now_would_fail_is_said_unless_a_guard_waits() -> None:
     guarded = replace(waits, settings=replace(SERVE, exec_start_pre=pre))
     ((_, _, what),) = found(units=[guarded], gpus=[full])
     assert what == "waits to be restarted; what it needs is not free now, and its guard waits for it"
+    in_shell, around = (
+        ("/bin/sh", "-c", "llmhost guard && exec vllm serve m"),
+        ("llmhost", "guard", "--", "vllm", "serve", "m"),
+    )
+    for within in (in_shell, around):
+        in_start = replace(waits, settings=replace(SERVE, exec_start=(within,)))
+        assert found(units=[in_start], gpus=[full]) == [("unit_restarting", "vllm.service", what)]
     ((_, _, _), (_, _, what)) = found(units=[guarded], gpus=[gpu(0, fabric_ready=False)])
     assert what == "waits to be restarted; what it needs is not free now, and its guard waits for it"
     # no guard brings back a GPU
