@@ -9,11 +9,12 @@ import pytest
 from tests.cli.test_status import Standing, fixture_incident, fixture_tenants, host, llmhost, terminal
 from tests.fakes.values import GIB, gpu, held, memory, settings, snapshot, unit
 
-from llmhost.cli.named_units import of_units
+from llmhost.cli.named_units import of_units, units_meant
 from llmhost.config.schema import Config
 from llmhost.decide.health import health_of
 from llmhost.derive.host_view import host_view
 from llmhost.model.history.history import History
+from llmhost.model.ids import UnitId
 from llmhost.model.reading import Cause, Failed, Ok
 
 assert (fixture_incident, fixture_tenants) is not None  # fixtures
@@ -79,6 +80,12 @@ def test_the_exit_status_is_that_of_the_units_that_are_named(tenants: Standing) 
     assert "Qwen" not in alone.stdout
     both = llmhost("status", r"vllm@Qwen-Qwen3\x2d8B", "vllm@a.service", *options, env=env).stdout
     assert re.findall(r"^  (vllm@\S+)", both, re.MULTILINE) == [r"vllm@Qwen-Qwen3\x2d8B.service", "vllm@a.service"]
+
+
+def test_a_unit_that_is_named_twice_is_meant_once() -> None:
+    seen = host_view(snapshot(units=[unit(aliases=("qwen.service",))]), History(), Config())
+    names = [UnitId("qwen.service"), UnitId("vllm.service")]
+    assert units_meant(seen, names) == (UnitId("vllm.service"),)
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ class NoSuchUnitError(Exception):
 
 
 def units_meant(view: HostView, names: Iterable[UnitId], remembered: Collection[UnitId] = ()) -> tuple[UnitId, ...]:
-    """Give the units that are named, also by an alias.
+    """Give the units that are named, also by an alias, each once.
 
     Raises NoSuchUnitError for those that neither systemd has nor is `remembered`; if systemd cannot be read, for none.
     """
-    units = tuple(map(view.meant, names))
+    units = tuple(dict.fromkeys(map(view.meant, names)))
     if isinstance(view.facts.units, Ok):
         known = {facts.unit.id for facts in view.facts.units.value if facts.unit.load_state != "not-found"}
         missing = sorted(set(units) - known - set(remembered))
