@@ -184,6 +184,17 @@ def test_a_loop_is_the_first_finding_also_between_two_deaths() -> None:
         "loops: 7th start in 3 min, all failed, the last after 3.0 s with exit-code; waits to be restarted; "
         "a start now would fail"
     )
+    # another unit starts it again and again, and it looks down between; one that Restart= has left alone has failed
+    starts = tuple(replace(start, trigger=Trigger.UNIT) for start in looping(3.0).starts)
+    upheld = History(units={VLLM: replace(looping(3.0), starts=starts)})
+    failed = replace(up, active_state="failed", sub_state="failed", result="exit-code")
+    loops = "loops: 7th start in 3 min, all failed, the last after 3.0 s with exit-code"
+    for given, history, kind, said in (
+        (failed, upheld, "unit_loops", f"{loops}; is down now"),
+        (replace(failed, active_state="inactive"), upheld, "unit_loops", f"{loops}; is down now"),
+        (failed, History(units={VLLM: looping(3.0)}), "unit_failed", "has failed (exit-code)"),
+    ):
+        assert found(units=[given], history=history) == [(kind, "vllm.service", said)]
     # it was stopped: no loop any more
     assert found(units=[unit(active="inactive", sub="dead", unit_file_state="disabled")], history=known) == []
 
