@@ -187,10 +187,15 @@ def test_where_no_unit_is_watched_it_says_what_was_looked_for(units: UnitsConfig
 
 
 def test_where_processes_are_not_seen_it_does_not_say_that_none_runs_an_engine() -> None:
-    hidden = replace(snapshot(gpus=[gpu()], units=[]), processes=Failed(Cause.CGROUP_NAMESPACE, "of our own"))
-    told = why_none(host_view(hidden, History(), Config()))
-    assert "holds GPU memory" not in told
-    assert "none says that it runs a known engine; others cannot be told by what they run or hold" in told
+    seen = snapshot(gpus=[gpu()], units=[], processes=[])
+    hidden = "none says that it runs a known engine; others cannot be told by what they run or hold"
+    for given, is_hidden in (
+        (replace(seen, processes=Failed(Cause.CGROUP_NAMESPACE, "of our own")), True),
+        (replace(seen, nvml=Failed(Cause.TIMEOUT)), True),
+        (replace(seen, nvml=Failed(Cause.NO_DEVICE)), False),  # there is no GPU memory to hold
+    ):
+        told = why_none(host_view(given, History(), Config()))
+        assert (hidden in told, "holds GPU memory" in told) == (is_hidden, not is_hidden)
 
 
 def test_an_unknown_that_matters_is_coloured() -> None:

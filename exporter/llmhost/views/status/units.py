@@ -13,12 +13,14 @@ from llmhost.model.engine import EngineAnswer
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.unit_history import InTheWay, Start, UnitHistory, Verdict
 from llmhost.model.ids import SYSTEM_MANAGER
-from llmhost.model.reading import Failed, NotApplicable, Ok
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
 from llmhost.model.unit import Unit
 from llmhost.model.wording import words
 from llmhost.views.text import Line, Piece, Style, clean, columns, count, folded, gib, padded, plain, ranges, span
 
 _INDENT = "    "
+# Causes by which no memory of a GPU can be held.
+_HELD_BY_NOBODY = frozenset({Cause.NO_DEVICE, Cause.NO_DRIVER, Cause.NO_GPU, Cause.NO_LIBRARY})
 VERDICTS: Mapping[Verdict, Style] = {
     Verdict.CLEAN: Style.GOOD,
     Verdict.RESIDENT: Style.BAD,
@@ -47,7 +49,9 @@ def why_none(view: HostView) -> str:
     config = view.units_config
     named = f"no service is named {', '.join(config.patterns)}" if config.patterns else "units.patterns is empty"
     found = ", and none runs a known engine or holds GPU memory" if config.discover else ""
-    if found and not (isinstance(view.snapshot.processes, Ok) and isinstance(view.snapshot.nvml, Ok)):
+    nvml = view.snapshot.nvml
+    hidden = isinstance(nvml, Failed) and nvml.cause not in _HELD_BY_NOBODY
+    if found and (hidden or isinstance(view.snapshot.processes, Failed)):
         found = ", and none says that it runs a known engine; others cannot be told by what they run or hold"
     return f"none is watched: {named}{found}; name yours under units.patterns in {view.config_file}"
 
