@@ -128,6 +128,11 @@ NO_TIME = r'a time needs a unit \(ms, s, m, h or d\); did you mean "5s"\?'
         (("serve", "--listen", ":1"), r"unrecognized arguments: --listen :1; did you mean --web\.listen-address\?$"),
         (("serve", "--port=1"), r"unrecognized arguments: --port=1; did you mean --web\.listen-address\?$"),
         (("--json", "status"), r"unrecognized arguments: --json before the command: options go behind it$"),
+        (
+            ("--config", "/c.yml", "status"),
+            r"llmhost status: error: unrecognized arguments: --config before the command: ",
+        ),
+        (("--port", "1"), r"llmhost: error: unrecognized arguments: --port$"),
         (("--versio",), r"llmhost: error: unrecognized arguments: --versio; did you mean --version\?$"),
         (("stauts", "--json"), r"llmhost: error: invalid choice: 'stauts'; did you mean status\?$"),
         (("frob",), r"llmhost: error: invalid choice: 'frob' \(choose from serve, check-config, status, "),

@@ -2,10 +2,20 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.cli.test_status import Standing, fixture_incident, fixture_tenants, host, llmhost, terminal
+from tests.fakes.values import GIB, gpu, held, memory, settings, snapshot, unit
+
+from llmhost.cli.named_units import of_units, units_meant
+from llmhost.config.schema import Config
+from llmhost.decide.health import health_of
+from llmhost.derive.host_view import host_view
+from llmhost.model.history.history import History
+from llmhost.model.ids import UnitId
+from llmhost.model.reading import Cause, Failed, Ok
 
 assert (fixture_incident, fixture_tenants) is not None  # fixtures
 
@@ -70,6 +80,37 @@ def test_the_exit_status_is_that_of_the_units_that_are_named(tenants: Standing) 
     assert "Qwen" not in alone.stdout
     both = llmhost("status", r"vllm@Qwen-Qwen3\x2d8B", "vllm@a.service", *options, env=env).stdout
     assert re.findall(r"^  (vllm@\S+)", both, re.MULTILINE) == [r"vllm@Qwen-Qwen3\x2d8B.service", "vllm@a.service"]
+
+
+def test_a_unit_that_is_named_twice_is_meant_once() -> None:
+    seen = host_view(snapshot(units=[unit(aliases=("qwen.service",))]), History(), Config())
+    names = [UnitId("qwen.service"), UnitId("vllm.service")]
+    assert units_meant(seen, names) == (UnitId("vllm.service"),)
+
+
+@pytest.mark.parametrize(
+    ("environment", "subjects"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0"}, ["GPUs", "GPUs 0, 1"]),
+        ({"CUDA_VISIBLE_DEVICES": "2"}, ["GPUs", "GPU 2"]),
+        ({"CUDA_VISIBLE_DEVICES": "3"}, ["GPUs"]),
+        (None, ["GPUs", "GPU 2", "GPUs 0, 1"]),  # which GPUs it uses is not known
+    ],
+)
+def test_of_a_named_unit_the_findings_of_its_gpus_are_told_also_those_of_several(
+    environment: dict[str, str] | None, subjects: list[str]
+) -> None:
+    gone = [gpu(index, memory=memory(9 * GIB), holders=Ok((held(98 + index, 9 * GIB),))) for index in (0, 1)]
+    gpus = [*gone, gpu(2, fabric_ready=False), gpu(3)]
+    command = settings("/usr/bin/vllm serve m", environment) if environment else None
+    alone = unit(settings=command)
+    seen = snapshot(gpus=gpus, processes=[], units=[alone])
+    nvml = Ok(replace(seen.nvml.value, driver_mismatch=True)) if isinstance(seen.nvml, Ok) else seen.nvml
+    view = host_view(replace(seen, nvml=nvml), History(), Config())
+    _, health = of_units(view, health_of(view), [alone.id])
+    assert [finding.subject for finding in health.findings] == subjects
+    unread = host_view(replace(view.snapshot, units=Failed(Cause.NO_BUS)), History(), Config())
+    assert [found.subject for found in of_units(unread, health_of(unread), [alone.id])[1].findings] == ["GPUs"]
 
 
 def test_on_a_pipe_columns_and_the_locale_count_as_well(incident: Standing) -> None:

@@ -30,6 +30,9 @@ def test_a_unit_without_a_guard_is_noted_and_warned_of_where_it_was_hurt() -> No
     assert "2 of its 3 starts" in warning.why
     assert of("guard", settings(exec_start_pre=GUARD)) == ()
     assert of("guard", settings("/usr/bin/other")) == ()
+    within = settings("/opt/llmhost/bin/llmhost guard --timeout 5m -- vllm serve m")  # it is guarded there
+    assert of("guard", within) == ()
+    assert of("guard-refusals", replace(within, success_exit_statuses=(1,))) == ()
 
 
 DEAF = "so it lets every start go on"

@@ -28,14 +28,12 @@ from llmhost.derive.host_view import host_view
 from llmhost.model.engine import EngineAnswer, EngineSample, EnginesReport
 from llmhost.model.guard_run import GuardRun, GuardVerdict
 from llmhost.model.history.history import History
-from llmhost.model.history.unit_history import Trigger, UnitHistory
+from llmhost.model.history.unit_history import UnitHistory
 from llmhost.model.ids import ProcessId, RunId, UnitId
 from llmhost.model.process import Role
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, StuckCall
 from llmhost.model.segment import SegmentId, SegmentKind
 from llmhost.model.unit import UnitSettings
-from llmhost.views.status.units import details_of
-from llmhost.views.text import Style
 
 VLLM = UnitId("vllm.service")
 SERVE = UnitSettings(exec_start=(("/usr/bin/vllm", "serve", "m"),))
@@ -109,6 +107,13 @@ def test_that_a_start_now_would_fail_is_said_unless_a_guard_waits() -> None:
     guarded = replace(waits, settings=replace(SERVE, exec_start_pre=pre))
     ((_, _, what),) = found(units=[guarded], gpus=[full])
     assert what == "waits to be restarted; what it needs is not free now, and its guard waits for it"
+    in_shell, around = (
+        ("/bin/sh", "-c", "llmhost guard && exec vllm serve m"),
+        ("llmhost", "guard", "--", "vllm", "serve", "m"),
+    )
+    for within in (in_shell, around):
+        in_start = replace(waits, settings=replace(SERVE, exec_start=(within,)))
+        assert found(units=[in_start], gpus=[full]) == [("unit_restarting", "vllm.service", what)]
     ((_, _, _), (_, _, what)) = found(units=[guarded], gpus=[gpu(0, fabric_ready=False)])
     assert what == "waits to be restarted; what it needs is not free now, and its guard waits for it"
     # no guard brings back a GPU
@@ -139,73 +144,6 @@ def test_memory_that_usually_comes_back_is_told_when_it_is_due(gone_gib: int, en
     tenant = process(50, in_service("other.service"))
     known = found(units=[waits], gpus=[full], processes=[tenant], history=History(units={VLLM: record}))
     assert known[0] == ("unit_restarting", "vllm.service", f"waits to be restarted; a start now would fail{due}")
-
-
-def looping(last_took: float | None) -> UnitHistory:
-    """Make a history of seven runs within 3 minutes, the last of which began 13 s ago."""
-    at = 1_767_225_600.0
-    runs = [(180.0, 20.0), *((ago, 20.0) for ago in (150.0, 120.0, 90.0, 60.0, 35.0)), (13.0, last_took)]
-    starts = tuple(
-        started(
-            f"{ago}",
-            trigger=Trigger.AUTO if ago < 180 else Trigger.MANUAL,
-            at=at - ago,
-            end=None if took is None else replace(ended("exit-code", took), at=at - ago + took),
-        )
-        for ago, took in runs
-    )
-    return UnitHistory(last_seen_at=at, invocation_id="13.0", starts=starts)
-
-
-def test_a_loop_is_the_first_finding_also_between_two_deaths() -> None:
-    worker = process(20, in_service("vllm-b.service"), start=100)
-    down = unit("a.service", active="failed", sub="failed", result="exit-code")
-    up = unit(settings=SERVE, invocation_id="13.0", nrestarts=6)
-    known = History(units={VLLM: looping(None)})
-    main = process(10, in_service("vllm-b.service"), start=1000)
-    beside = unit("vllm-b.service", main_pid=10)
-    everything = found(units=[down, up, beside], processes=[main, worker], history=known)
-    assert everything == [
-        ("unit_loops", "vllm.service", "loops: 7th start in 3 min, 6 failed, the last after 20 s with exit-code"),
-        ("unit_failed", "a.service", "has failed (exit-code)"),
-        ("leftovers", "vllm-b.service", "a process of an ended run is still alive"),
-    ]
-    waits = replace(up, active_state="activating", sub_state="auto-restart")
-    full = gpu(0, memory=memory(40 * GIB), holders=Ok(()))
-    ((_, _, what),) = found(units=[waits], history=History(units={VLLM: looping(3.0)}), gpus=[full])
-    assert what == (
-        "loops: 7th start in 3 min, all failed, the last after 3.0 s with exit-code; waits to be restarted; "
-        "a start now would fail"
-    )
-    # it was stopped: no loop any more
-    assert found(units=[unit(active="inactive", sub="dead", unit_file_state="disabled")], history=known) == []
-
-
-def test_that_systemd_has_given_up_is_said_with_what_lifts_it() -> None:
-    limit = replace(SERVE, restart="on-failure", start_limit_burst=5, start_limit_interval_seconds=7200.0)
-    failed = unit(active="failed", sub="failed", result="exit-code", invocation_id="5", settings=limit)
-    starts = tuple(
-        started(f"{number}", began_monotonic=500.0 + 100 * number, end=ended("exit-code", 20.0))
-        for number in range(1, 6)
-    )
-    history = History(units={VLLM: UnitHistory(last_seen_at=0.0, invocation_id="5", starts=starts)})
-    ((kind, _, what),) = found(units=[failed], history=history)
-    given_up = "systemd has given up after 5 starts in 7 min: its start limit is 5 in 2 h"
-    assert kind == "unit_failed"
-    assert what == f"has failed (exit-code); {given_up}; `systemctl reset-failed vllm.service` first"
-    # nothing green is said beside it, though all memory is free
-    view = host_view(snapshot(gpus=[gpu(0)], processes=[], units=[failed]), history, Config())
-    assert isinstance(view.facts.units, Ok)
-    (facts,) = view.facts.units.value
-    assert facts.startable == Ok(False)
-    assert [text for text, style in details_of(facts, view) if style in (Style.GOOD, Style.BAD)] == [
-        f"{given_up}; `systemctl reset-failed vllm.service` first",
-        "not startable: its start limit refuses it",
-    ]
-    of_user = replace(failed, id=UnitId("vllm.service", "user@1000"))
-    known = {of_user.id: history.units[VLLM]}
-    ((_, _, what),) = found(units=[of_user], history=History(units=known))
-    assert what.endswith("`systemctl --user reset-failed vllm.service` first")
 
 
 def test_processes_of_ended_runs_are_found() -> None:
@@ -287,6 +225,13 @@ def test_memory_that_is_held_for_the_dead_is_found_above_the_policy() -> None:
 
     assert with_memory_of_gone(1001) == [("gone", "GPU 0", "1.0 GiB are held for processes that are gone")]
     assert with_memory_of_gone(1000) == []
+    # where the driver does not say how much a process holds, no sum is told
+    left = process(20, in_service("vllm.service"), start=100)
+    gpus = [gpu(0, memory=memory(9 * GIB), holders=Ok((held(20, None, 100),)))]
+    main = process(10, in_service("vllm.service"))
+    assert found(gpus=gpus, units=[unit(main_pid=10, settings=SERVE)], processes=[main, left]) == [
+        ("leftovers", "vllm.service", "a process of an ended run is still alive and holds GPU memory on GPU 0")
+    ]
     # of several GPUs together, and whose it is where that is known
     runs = {ProcessId(pid, 1000): RunId(unit=VLLM, invocation_id="a") for pid in (98, 99)}
     gpus = [gpu(index, memory=memory(9 * GIB), holders=Ok((held(98 + index, 9 * GIB),))) for index in (0, 1)]

@@ -22,6 +22,7 @@ from llmhost.derive.command import guard_in, is_guard
         ("sh -c 'if ! llmhost guard; then sleep 5; exit 1; fi'", "llmhost guard"),
         ("timeout 300 env A=b python3 -m llmhost guard", "python3 -m llmhost guard"),
         ("flock /run/lock sh -c 'nice llmhost guard'", "llmhost guard"),
+        ("bash -c 'exec llmhost guard -- vllm serve m'", "llmhost guard -- vllm serve m"),
         ("sh -c '$HOME/bin/llmhost guard'", "\0/bin/llmhost guard"),
         ("/usr/local/bin/logged llmhost guard", "/usr/local/bin/logged llmhost guard"),
         ("sh -c 'echo llmhost guard; true'", ""),

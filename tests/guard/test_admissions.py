@@ -199,10 +199,11 @@ def test_nothing_is_left_unsaid_where_another_guard_was_faster() -> None:
 
 
 def test_only_what_this_guard_lets_start_is_recorded() -> None:
-    """By hand, for a unit, it only answers."""
+    """By hand, for a unit, it only answers; within the unit it does not, whatever name of it is given."""
     by_hand = replace(OWN, is_own=False)
-    for target, count in ((OWN, 1), (by_hand, 0)):
-        _, actions = step(state(target), Inputs(**{**HOST_READ, **starting(), **FREE}), 0.1)
+    by_alias = replace(by_hand, unit=UnitId("alias.service"), runs_in=OWN.unit)
+    for target, count in ((OWN, 1), (by_hand, 0), (by_alias, 1)):
+        _, actions = step(state(target), Inputs(**{**HOST_READ, **starting(aliases=("alias.service",)), **FREE}), 0.1)
         assert len([action for action in actions if isinstance(action, Admit)]) == count
 
 

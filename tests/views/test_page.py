@@ -202,14 +202,15 @@ def test_the_chart_of_starts_stacks_them_by_quarters_of_an_hour_over_their_runs(
 
 def test_where_all_starts_are_of_the_last_hour_the_chart_is_of_that_hour_and_a_loop_is_unfolded() -> None:
     # The axis ends at 00:01: ten minutes ago is at 1 − 11/60 = 81.667 %, in the 50th of 60 minutes.
-    once = (start(600, Verdict.CLEAN, ran=30.0), start(570, Verdict.RESIDENT))
+    first = replace(start(600, Verdict.CLEAN, ran=30.0), trigger=Trigger.MANUAL)
+    once = (first, start(570, Verdict.RESIDENT))
     (card,) = checked(text_of(view(UnitHistory(last_seen_at=0.0, starts=once)))).all("article")
     assert drawn(card, "verdict-clean") == [[81.667, 40.0, 1.667, 20.0]]
     assert drawn(card, "verdict-resident") == [[81.667, 60.0, 1.667, 20.0]]
     assert card.find("figcaption").text.startswith("starts of the last hour: 1 resident")
     assert card.find("p", class_="axis").all("span")[0].text == "−60 min"
     assert [len(each.all("li")) for each in card.all("details")] == [2]
-    loop = (start(600, Verdict.CLEAN, ran=30.0), start(500, Verdict.RESIDENT, ran=30.0), start(400, None))
+    loop = (first, start(500, Verdict.RESIDENT, ran=30.0), start(400, None))
     (card,) = checked(text_of(view(UnitHistory(last_seen_at=0.0, starts=loop)))).all("article")
     assert (len(card.find("ol").all("li")), card.all("details")) == (3, [])
     older = (start(3600, Verdict.CLEAN, ran=30.0), *once)

@@ -40,7 +40,7 @@ from llmhost.views.page.units import units_section
 from llmhost.views.status.as_json import status_json
 from llmhost.views.status.gpus import holder_groups
 from llmhost.views.status.text import status_text
-from llmhost.views.status.units import details_of, start_lines
+from llmhost.views.status.units import details_of, start_lines, why_none
 from llmhost.views.text import Style, columns
 
 
@@ -155,10 +155,15 @@ def test_what_only_another_user_can_see_is_told_with_the_headline() -> None:
         (replace(healthy, snapshot=denied), "healthy, as far as this user can see"),
         (replace(healthy, history_fault="/s: Permission denied"), "healthy, as far as this user can see"),
         (replace(healthy, snapshot=replace(denied, units=Failed(Cause.NO_BUS))), "cannot tell whether all is well"),
+        (
+            replace(healthy, snapshot=replace(denied, shm=Failed(Cause.NO_SHM))),
+            "healthy, as far as can be seen from here",
+        ),
     ):
         assert status_text(view, health_of(view)).splitlines()[0] == told
         page = status_page(view, health_of(view), (), About(host_name="h", version="1", age_seconds=0.0))
         assert ("as far as the exporter's user can see" in page) == (told == "healthy, as far as this user can see")
+        assert ("as far as can be seen from here" in page) == told.endswith("from here")
     assert "past starts and failures" in status_text(replace(healthy, history_fault="x"), health_of(healthy))
 
 
@@ -175,9 +180,22 @@ def test_what_only_another_user_can_see_is_told_with_the_headline() -> None:
 )
 def test_where_no_unit_is_watched_it_says_what_was_looked_for(units: UnitsConfig, looked_for: str) -> None:
     told = f"none is watched: {looked_for}; name yours under units.patterns in /etc/llmhost.yml"
-    view = host_view(snapshot(gpus=[gpu()], units=[]), History(), Config(units=units), config_file="/etc/llmhost.yml")
+    seen = snapshot(gpus=[gpu()], units=[], processes=[])
+    view = host_view(seen, History(), Config(units=units), config_file="/etc/llmhost.yml")
     assert told in " ".join(status_text(view, health_of(view)).split())
     assert told in units_section(view)
+
+
+def test_where_processes_are_not_seen_it_does_not_say_that_none_runs_an_engine() -> None:
+    seen = snapshot(gpus=[gpu()], units=[], processes=[])
+    hidden = "none says that it runs a known engine; others cannot be told by what they run or hold"
+    for given, is_hidden in (
+        (replace(seen, processes=Failed(Cause.CGROUP_NAMESPACE, "of our own")), True),
+        (replace(seen, nvml=Failed(Cause.TIMEOUT)), True),
+        (replace(seen, nvml=Failed(Cause.NO_DEVICE)), False),  # there is no GPU memory to hold
+    ):
+        told = why_none(host_view(given, History(), Config()))
+        assert (hidden in told, "holds GPU memory" in told) == (is_hidden, not is_hidden)
 
 
 def test_an_unknown_that_matters_is_coloured() -> None:

@@ -55,6 +55,7 @@ class HealthFinding:
     kind: str  # stands in the JSON output
     subject: str  # a unit, "GPU 3", …
     what: str
+    gpus: tuple[str, ...] = ()  # the indexes of those that it is about, where it is about GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,11 @@ class Health:
         return any(unknown.cause == Cause.NO_PERMISSION or unknown.subject == HISTORY for unknown in self.unknowns)
 
     @property
+    def is_narrowed(self) -> bool:
+        """Say whether there is more to see from elsewhere: the host's shared memory is hidden from where we run."""
+        return any(unknown.cause == Cause.NO_SHM for unknown in self.unknowns)
+
+    @property
     def level(self) -> Level:
         if self.findings:
             return Level.FINDINGS
@@ -91,7 +97,7 @@ def health_of(view: HostView) -> Health:
             *_driver(view),
             *_gpus(view),
             *_units(view),
-            *(HealthFinding(kind=kind, subject=subject, what=what) for kind, subject, what in left_behind(view)),
+            *(HealthFinding(**told._asdict()) for told in left_behind(view)),
         ),
         unknowns=tuple(unknowns_of(view)),
     )
@@ -117,9 +123,10 @@ def _gpus(view: HostView) -> Iterator[HealthFinding]:
     report = view.snapshot.nvml.value
     for gpu in report.gpus:
         if gpu.fault is not None:
-            yield HealthFinding(kind="gpu", subject=f"GPU {gpu.index}", what=gpu.fault.words)
+            yield HealthFinding(kind="gpu", subject=f"GPU {gpu.index}", what=gpu.fault.words, gpus=(gpu.index,))
         elif gpu.fabric_ready is False:
-            yield HealthFinding(kind="fabric", subject=f"GPU {gpu.index}", what="its NVLink fabric is not ready")
+            what = "its NVLink fabric is not ready"
+            yield HealthFinding(kind="fabric", subject=f"GPU {gpu.index}", what=what, gpus=(gpu.index,))
     expected = report.listed_most if view.gpus_expected is None else view.gpus_expected
     if report.listed < expected and all(gpu.up for gpu in report.gpus):
         yield HealthFinding(
@@ -148,8 +155,8 @@ def _of_units(view: HostView) -> Iterator[HealthFinding]:
         kind, what = unit_trouble(unit, view)
         if what:
             yield HealthFinding(kind=kind, subject=unit.unit.id.name, what=what)
-        for kind, subject, what in leftovers_of(unit, view):
-            yield HealthFinding(kind=kind, subject=subject, what=what)
+        for told in leftovers_of(unit, view):
+            yield HealthFinding(**told._asdict())
     yield from _dead_engines(view)
     runs = view.snapshot.guard_runs
     for run in runs.value if isinstance(runs, Ok) else ():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from llmhost.decide.cleanup.segments import REPORTED_ONLY
 from llmhost.derive.attribution import Holder, HolderKind
@@ -13,7 +14,12 @@ from llmhost.model.ids import GpuUuid, ProcessId, UnitId
 from llmhost.model.reading import Ok
 from llmhost.model.wording import gib, ranges, size
 
-Told = tuple[str, str, str]  # kind, subject, what
+
+class Told(NamedTuple):
+    kind: str
+    subject: str
+    what: str
+    gpus: tuple[str, ...] = ()  # the indexes of those that the subject names
 
 
 def leftovers_of(facts: UnitFacts, view: HostView) -> Iterator[Told]:
@@ -23,11 +29,8 @@ def leftovers_of(facts: UnitFacts, view: HostView) -> Iterator[Told]:
         one = len(processes) == 1
         what = "a process of an ended run is" if one else f"{len(processes)} processes of ended runs are"
         held = _held(processes, view)
-        yield (
-            "leftovers",
-            facts.unit.id.name,
-            f"{what} still alive" + (f" and {_holding(held, one=one)}" if held else ""),
-        )
+        holding = f" and {_holding(held, one=one)}" if held else ""
+        yield Told("leftovers", facts.unit.id.name, f"{what} still alive{holding}")
 
 
 def left_behind(view: HostView) -> Iterator[Told]:
@@ -40,13 +43,13 @@ def left_behind(view: HostView) -> Iterator[Told]:
     if others:
         what = "an orphan process" if len(others) == 1 else f"{len(others)} orphan processes"
         held = _held(others, view)
-        yield "orphans", "processes", what + (f" {_holding(held, one=len(others) == 1)}" if held else "")
+        yield Told("orphans", "processes", what + (f" {_holding(held, one=len(others) == 1)}" if held else ""))
     trackers = view.facts.trackers.value if isinstance(view.facts.trackers, Ok) else {}
     orphaned = {process for process, state in trackers.items() if state is TrackerState.ORPHANED} - told - others
     if orphaned:
         one = len(orphaned) == 1
         what = "an orphaned resource tracker" if one else f"{len(orphaned)} orphaned resource trackers"
-        yield "trackers", "processes", what
+        yield Told("trackers", "processes", what)
     yield from _stale(view)
 
 
@@ -68,7 +71,8 @@ def _holding(held: list[tuple[str, Holder]], *, one: bool) -> str:
     sizes = [holder.used_bytes for _, holder in held if holder.used_bytes is not None]
     least = "" if len(sizes) == len(held) else "at least "  # the driver does not say for one of them
     verb = "holds" if one else "hold"
-    return f"{verb} {least}{gib(sum(sizes))} GiB on {_gpus([gpu for gpu, _ in held])}"
+    much = f"{least}{gib(sum(sizes))} GiB" if sizes else "GPU memory"
+    return f"{verb} {much} on {_gpus([gpu for gpu, _ in held])}"
 
 
 def _gpus(indexes: list[str]) -> str:
@@ -91,7 +95,8 @@ def _gone(view: HostView) -> Iterator[Told]:
     if on:
         names = sorted(unit.name for unit in units if unit is not None)
         whose = f" of {', '.join(names)}" if names and None not in units else ""
-        yield "gone", _gpus(list(on)), f"{gib(sum(on.values()))} GiB are held for processes{whose} that are gone"
+        what = f"{gib(sum(on.values()))} GiB are held for processes{whose} that are gone"
+        yield Told("gone", _gpus(list(on)), what, tuple(on))
 
 
 def _stale(view: HostView) -> Iterator[Told]:
@@ -107,4 +112,4 @@ def _stale(view: HostView) -> Iterator[Told]:
     if stale:
         what = "a stale file" if len(stale) == 1 else f"{len(stale)} stale files"
         allocated = sum(segment.allocated_bytes for segment in stale)
-        yield "segments", "shared memory", what + (f", {size(allocated)}" if allocated else "")
+        yield Told("segments", "shared memory", what + (f", {size(allocated)}" if allocated else ""))

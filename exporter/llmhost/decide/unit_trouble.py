@@ -10,6 +10,7 @@ from llmhost.derive.remembered import has_vanished
 from llmhost.derive.restart_loop import RestartLoop
 from llmhost.derive.start_limit_hit import StartLimitHit
 from llmhost.derive.startable import Shortage, shortages
+from llmhost.model.history.unit_history import Trigger
 from llmhost.model.ids import SYSTEM_MANAGER, UnitId
 from llmhost.model.reading import Ok
 from llmhost.model.unit import Unit
@@ -24,20 +25,26 @@ def unit_trouble(facts: UnitFacts, view: HostView) -> tuple[str, str]:
     unit = facts.unit
     if unit.load_state in _NOT_LOADABLE:
         return "unit_missing", _without_file(unit, view)
+    hit = facts.start_limit_hit.value if isinstance(facts.start_limit_hit, Ok) else None
+    waits = "waits to be restarted" if waits_to_restart(unit) else ""
+    goes_on = bool(waits) or is_up(unit) or (hit is None and _is_started_by_others(unit, view))
+    if facts.loop is not None and goes_on:
+        now = f"; {waits}{_lacking(facts, view)}" if waits else "" if is_up(unit) else "; is down now"
+        return "unit_loops", _loop(facts.loop, facts.restarts_short_of_memory) + now
     if unit.active_state == "failed":
         what = f"has failed ({unit.result})" if unit.result not in {"", "success"} else "has failed"
-        hit = facts.start_limit_hit.value if isinstance(facts.start_limit_hit, Ok) else None
         return "unit_failed", what if hit is None else f"{what}; {given_up(unit.id, hit)}"
-    waits = "waits to be restarted" if waits_to_restart(unit) else ""
-    if facts.loop is not None and (waits or is_up(unit)):
-        return "unit_loops", _loop(facts.loop, facts.restarts_short_of_memory) + (
-            f"; {waits}{_lacking(facts, view)}" if waits else ""
-        )
     if waits:
         return "unit_restarting", waits + _lacking(facts, view)
     if not is_up(unit) and facts.should_run == Ok(True):
         return "unit_down", "should run and does not" + _lacking(facts, view)
     return "", ""
+
+
+def _is_started_by_others(unit: Unit, view: HostView) -> bool:
+    """Say whether systemd made its last start for another unit (Upholds=, a timer): between two it just looks down."""
+    record = view.history.units.get(unit.id)
+    return record is not None and record.latest is not None and record.latest.trigger is Trigger.UNIT
 
 
 def _without_file(unit: Unit, view: HostView) -> str:

@@ -72,7 +72,7 @@ def programs_of(settings: UnitSettings) -> list[ServerCommand]:
 
 
 def is_guard(command: Sequence[str]) -> bool:
-    """Say whether a command before a start runs `llmhost guard`, by whatever Python, shell or wrapper."""
+    """Say whether a command runs `llmhost guard`, by whatever Python, shell or wrapper."""
     return bool(guard_in(command))
 
 

@@ -32,7 +32,7 @@ from llmhost.model.unit import Unit
 class UnitFacts:
     unit: Unit
     engine: str  # "" where no engine is known to run
-    guarded: bool
+    guarded: bool  # a guard before its start, or before the server in ExecStart=, waits for what it needs
     should_run: Reading[bool]
     start_limit_can_trip: Reading[bool]
     start_limit_hit: Reading[StartLimitHit | None]
@@ -161,5 +161,6 @@ def _has_driver_mismatch(report: Reading[NvmlReport]) -> bool:
 
 
 def _is_guarded(unit: Unit) -> bool:
-    commands = unit.settings.exec_start_pre if unit.settings is not None else ()
+    settings = unit.settings
+    commands = (*settings.exec_start_pre, *settings.exec_start) if settings is not None else ()
     return any(is_guard(command) for command in commands)

@@ -71,7 +71,8 @@ def guarded(request: GuardRequest, sources: Sources, began: float) -> tuple[Fini
             raise WrongUseError(f"systemd has no unit {target.unit.name}")
         unit = loop.unit
         _record(request.run_directory, unit.id if unit is not None else target.unit, end, began, sources)
-        return end, unit if target.is_own else None
+        is_own = target.is_own or (unit is not None and unit.id == target.runs_in and not target.command)
+        return end, unit if is_own else None
     finally:
         if remedies is not None:
             remedies.stop()
@@ -113,7 +114,7 @@ def _target(request: GuardRequest, sources: Sources, began: float) -> tuple[Targ
         is_own=unit is not None and unit == own,
         needs_systemd=unit is not None and not (request.gpus and has_need),
         command=request.command,
-        runs_in=own if request.command and own is not None and own.manager == SYSTEM_MANAGER else None,
+        runs_in=own if own is not None and own.manager == SYSTEM_MANAGER else None,
         environment=request.environment,
         fault="" if request.unit or request.command or request.gpus else fault,
     )

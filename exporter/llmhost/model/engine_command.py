@@ -126,8 +126,8 @@ def _read(argv: tuple[str, ...], place: _Place) -> list[ServerCommand]:
     given = run_by(program, arguments)
     if given is not None and not place.in_runner:  # a runner in a runner would be looked for N² times
         found = _anywhere(program, given, inner)
-        if found:
-            return found
+        if found:  # the guard is looked for as well (derive/command)
+            return [_program("", argv, place), *found] if program == "llmhost" else found
     return [_program("", argv, place)]
 
 

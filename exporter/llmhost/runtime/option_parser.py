@@ -27,6 +27,9 @@ class OptionParser(argparse.ArgumentParser):
             with suppress(OSError):
                 self.print_help(sys.stderr)
             self.exit(_WRONG_USE, f"{self.prog}: error: a COMMAND is required\n")
+        if early := self.unknown_options(arguments[:1]):
+            command = next((argument for argument in arguments if argument in commands), "")
+            commands.get(command, self).error_of_unknown(early)
         given = next((argument for argument in arguments if not argument.startswith("-")), None)
         if given is None:
             parser, options = self, arguments

@@ -79,9 +79,9 @@ def guard_refusals(case: Case) -> Iterator[Finding]:
     The guard leaves by another code then, for which it must reach systemd. Nothing helps it if it is killed.
     RestartPreventExitStatus= and RestartForceExitStatus= look at the main process alone.
     """
-    if not case.facts.guarded:
-        return
     settings = case.settings
+    if not any(map(is_guard, settings.exec_start_pre)):
+        return
     listed = [str(status) for status in DOCUMENTED if status in settings.success_exit_statuses]
     killed = _SIGKILL in settings.success_signals
     why = []

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterator
 
 from llmhost.decide.doctor.finding import Case, Finding, Severity, guard_drop_in
+from llmhost.derive.command import is_guard
 from llmhost.derive.start_limit import delays_of_a_window_seconds, restart_delay_seconds
 from llmhost.model.engine_options import given_options
 from llmhost.model.history.unit_history import Trigger, Verdict
@@ -135,7 +136,8 @@ def start_timeout(case: Case) -> Iterator[Finding]:
             f"TimeoutStartSec={_rounded(max(limit * 3, 1800), 60)}s",
         )
     release = record.last_release_seconds if record is not None else None
-    if case.facts.guarded and release is not None and release * _MARGIN > limit:
+    waits = any(map(is_guard, settings.exec_start_pre))
+    if waits and release is not None and release * _MARGIN > limit:
         yield case.finding(
             "guard-timeout",
             Severity.ERROR if release >= limit else Severity.WARNING,

@@ -124,7 +124,8 @@ def _meant(target: Target, units: Reading[UnitsReport] | None) -> Target:
     if target.unit is None or not isinstance(units, Ok):
         return target
     unit = next((unit.id for unit in units.value.units if target.unit.name in unit.aliases), target.unit)
-    return target if unit == target.unit else replace(target, unit=unit)
+    is_own = target.is_own or (unit == target.runs_in and not target.command)
+    return target if unit == target.unit else replace(target, unit=unit, is_own=is_own)
 
 
 def _leave(state: GuardState, inputs: Inputs) -> Step:

@@ -18,7 +18,7 @@ class Target:
     is_own: bool = False  # the guard runs in this unit
     needs_systemd: bool  # to learn what the unit needs
     command: tuple[str, ...] = ()
-    runs_in: UnitId | None = None  # the service that the command will run in
+    runs_in: UnitId | None = None  # the service that the guard is in, and the command will run in
     environment: tuple[tuple[str, str], ...] = ()  # the guard's own
     fault: str = ""  # why the unit cannot be found out
 

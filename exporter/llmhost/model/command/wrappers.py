@@ -112,6 +112,7 @@ _RUNNERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "doppler": (("run",),),
     "infisical": (("run",),),
     "aws-vault": (("exec",),),
+    "llmhost": (("guard",),),
     "direnv": (("exec",),),
     "dotenv": ((),),
 }

@@ -21,7 +21,7 @@ from llmhost.views.page.script import SCRIPT
 from llmhost.views.page.starts import clock
 from llmhost.views.page.style import STYLE
 from llmhost.views.page.units import unit_key, units_section
-from llmhost.views.status.text import HEADLINES
+from llmhost.views.status.text import HEADLINES, limit_of
 from llmhost.views.text import clean, count
 
 PROJECT: Final = "https://github.com/llmhost/llmhost"
@@ -108,19 +108,16 @@ def _header(view: HostView, about: About) -> Markup:
 
 def _health(view: HostView, health: Health) -> Markup:
     headline, _ = HEADLINES[health.level]
+    limit = limit_of(health, "the exporter's user")
     keys = _keys(view)
     return tag(
         "section",
         tag("h2", headline, id="headline", class_="level"),
         tag("ul", [_finding(finding, keys) for finding in health.findings]) if health.findings else "",
-        tag("p", "as far as the exporter's user can see") if _is_limited(health) else "",
+        tag("p", limit) if limit else "",
         id="health",
         class_=_LEVELS[health.level],
     )
-
-
-def _is_limited(health: Health) -> bool:
-    return health.level is Level.HEALTHY and health.is_limited
 
 
 def _keys(view: HostView) -> Mapping[str, str]:

@@ -19,7 +19,6 @@ from llmhost.views.status.units import start_lines
 from llmhost.views.text import count
 
 _WHOLE: Final = 100.0  # per cent
-_LOOP_FAILURES: Final = 2
 _UNFOLDED: Final = 5  # latest starts of a loop, that are shown at once
 _LEAST_SCALE: Final = 4  # starts that the height stands for, at least: one start alone is no tower
 # From the axis upwards: what is in the way first, so that it is where the eye is.
@@ -79,7 +78,7 @@ def starts_of(facts: UnitFacts, view: HostView, key: str) -> Markup:
     listed = [
         styled("li", line) for start in reversed(starts) for line in start_lines(f"{clock(start.at)} UTC,", start, view)
     ]
-    unfolded = _UNFOLDED if _loops(starts, view.snapshot.at) else 0
+    unfolded = _UNFOLDED if facts.loop is not None else 0
     folded = f"{count(len(listed) - unfolded, 'earlier start' if unfolded else 'start')}, the latest first"
     return tag(
         "figure",
@@ -98,12 +97,6 @@ def starts_of(facts: UnitFacts, view: HostView, key: str) -> Markup:
         tag("details", tag("summary", folded), tag("ol", listed[unfolded:]), id=key) if listed[unfolded:] else "",
         class_="day",
     )
-
-
-def _loops(starts: Sequence[Start], at: float) -> bool:
-    """Say whether at least two runs of the last hour have failed: then each start is worth reading."""
-    ends = [start.end for start in starts if start.end is not None and start.end.at >= at - _HOUR.seconds]
-    return sum(end.result not in {"", "success"} and not end.asked for end in ends) >= _LOOP_FAILURES
 
 
 def _counted(verdict: Verdict | None, text: str) -> Markup:

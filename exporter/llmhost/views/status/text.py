@@ -23,10 +23,19 @@ def status_text(
     return rendered(_lines(view, health, width, units_alone=units_alone), width=width, colour=colour)
 
 
+def limit_of(health: Health, user: str) -> str:
+    """Say how far `healthy` goes; "" where all was read, or something else is said."""
+    if health.level is not Level.HEALTHY:
+        return ""
+    if health.is_limited:
+        return f"as far as {user} can see"
+    return "as far as can be seen from here" if health.is_narrowed else ""
+
+
 def _lines(view: HostView, health: Health, width: int, *, units_alone: bool) -> Iterator[Line]:
     headline, style = HEADLINES[health.level]
-    limit = ", as far as this user can see" if health.level is Level.HEALTHY and health.is_limited else ""
-    yield ((f"{headline}{limit}", style),)
+    limit = limit_of(health, "this user")
+    yield ((f"{headline}, {limit}" if limit else headline, style),)
     for finding in health.findings:
         first = (("  ! ", Style.BAD),)
         yield from folded(f"{finding.subject}: {finding.what}", width=width, first=first, indent="    ")

@@ -13,12 +13,14 @@ from llmhost.model.engine import EngineAnswer
 from llmhost.model.guard_run import GuardVerdict
 from llmhost.model.history.unit_history import InTheWay, Start, UnitHistory, Verdict
 from llmhost.model.ids import SYSTEM_MANAGER
-from llmhost.model.reading import Failed, NotApplicable, Ok
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok
 from llmhost.model.unit import Unit
 from llmhost.model.wording import words
 from llmhost.views.text import Line, Piece, Style, clean, columns, count, folded, gib, padded, plain, ranges, span
 
 _INDENT = "    "
+# Causes by which no memory of a GPU can be held.
+_HELD_BY_NOBODY = frozenset({Cause.NO_DEVICE, Cause.NO_DRIVER, Cause.NO_GPU, Cause.NO_LIBRARY})
 VERDICTS: Mapping[Verdict, Style] = {
     Verdict.CLEAN: Style.GOOD,
     Verdict.RESIDENT: Style.BAD,
@@ -47,6 +49,10 @@ def why_none(view: HostView) -> str:
     config = view.units_config
     named = f"no service is named {', '.join(config.patterns)}" if config.patterns else "units.patterns is empty"
     found = ", and none runs a known engine or holds GPU memory" if config.discover else ""
+    nvml = view.snapshot.nvml
+    hidden = isinstance(nvml, Failed) and nvml.cause not in _HELD_BY_NOBODY
+    if found and (hidden or isinstance(view.snapshot.processes, Failed)):
+        found = ", and none says that it runs a known engine; others cannot be told by what they run or hold"
     return f"none is watched: {named}{found}; name yours under units.patterns in {view.config_file}"
 
 
@@ -220,9 +226,8 @@ def _next_start(facts: UnitFacts, view: HostView) -> Iterator[tuple[str, Style]]
         case Ok(True):
             yield "startable: all it needs is free", Style.GOOD
         case Ok():
-            other = (
-                "the driver's library does not fit the loaded driver" if hit is None else "its start limit refuses it"
-            )
+            refused = hit is not None and hit.refuses
+            other = "its start limit refuses it" if refused else "the driver's library does not fit the loaded driver"
             missing = "; ".join(missing_of(facts, view)) or other
             yield f"not startable: {missing}", Style.BAD
         case Failed() as failed if facts.engine:
