@@ -4,21 +4,26 @@ systemd does not say why it starts or stops a unit. It follows from what it says
 moment when the start or the end shows: it tells of a change of theirs before it acts on it.
 """
 
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import Relative, Unit
 
 _WANTS = frozenset({"WantedBy", "RequiredBy", "BoundBy", "UpheldBy"})
-_TRIGGERS_ONCE_ENDED = frozenset({"OnFailureOf", "OnSuccessOf"})
+_TRIGGERS_ONCE_ENDED = {"OnFailureOf": "failed", "OnSuccessOf": "inactive"}  # by the state that it ends in
 _RESTARTS_WITH = frozenset({"BindsTo", "Requires", "PartOf"})
 _UP = frozenset({"active", "reloading", "refreshing", "activating"})
 
 
-def is_wanted_by_others(unit: Unit) -> bool | None:
-    """Say whether a unit that is up, or about to be, wants or requires this one; None where none is known that could.
+def is_wanted_by_others(unit: Unit) -> Reading[bool]:
+    """Say whether a unit that is up, or about to be, wants or requires this one.
 
     A target is about to be active until all that it wants has started.
     """
     wanting = [relative for relative in unit.relatives if relative.relation in _WANTS]
-    return any(relative.active_state in _UP or relative.job for relative in wanting) if wanting else None
+    if any(relative.active_state in _UP or relative.job for relative in wanting):
+        return Ok(True)
+    if any(not relative.active_state for relative in wanting):
+        return Failed(Cause.UNKNOWN, "nothing is known of the state of a unit that wants it")
+    return Ok(False) if wanting else NotApplicable("no unit that is loaded wants it")
 
 
 def ended_with(unit: Unit, began_monotonic: float) -> str:
@@ -43,7 +48,7 @@ def started_by(unit: Unit, *, after_monotonic: float, by_monotonic: float) -> st
 
     - One that upholds it, and was active before the end: systemd starts the service at once.
     - A timer, path or socket that has elapsed or got a connection in between.
-    - One whose OnFailure= or OnSuccess= names it, and that has ended in between.
+    - One whose OnFailure= or OnSuccess= names it, and that has failed or become inactive in between.
     - One that systemd restarts, and that wants or requires it.
     """
     for relative in unit.relatives:
@@ -56,7 +61,7 @@ def started_by(unit: Unit, *, after_monotonic: float, by_monotonic: float) -> st
                 relative.state_change_monotonic, after_monotonic, by_monotonic
             )
         else:
-            is_it = kind in _TRIGGERS_ONCE_ENDED and _is_within(
+            is_it = relative.active_state == _TRIGGERS_ONCE_ENDED.get(kind) and _is_within(
                 relative.inactive_enter_monotonic, after_monotonic, by_monotonic
             )
         if is_it or (kind in _WANTS and _is_restarted(relative)):

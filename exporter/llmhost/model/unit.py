@@ -67,7 +67,7 @@ class Relative:
     # The property of the service that names it, such as WantedBy; of BindsTo, Requires and PartOf also that of a unit
     # between the two, whose stop stops the service.
     relation: str
-    active_state: str
+    active_state: str  # "" where nothing is known of its state
     sub_state: str
     job: int = 0
     state_change_monotonic: float | None = None
@@ -111,7 +111,7 @@ class Unit:
     first_process_monotonic: float | None = None  # start of the first process of this start attempt
     begun_after_monotonic: float | None = None  # between the attempt before and this one; as its begin was seen
     settings: UnitSettings | None = None  # None while systemd has not loaded the unit
-    relatives: tuple[Relative, ...] = field(default=(), compare=False)  # as far as they are known
+    relatives: tuple[Relative, ...] = field(default=(), compare=False)
     aliases: tuple[str, ...] = ()  # its other names, as far as they are known
 
     @property

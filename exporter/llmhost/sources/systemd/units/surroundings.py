@@ -27,7 +27,7 @@ class Surroundings:
         is_watched: Callable[[str], bool],
     ) -> None:
         self._is_watched = is_watched
-        self.relatives = Relatives(systemd)
+        self.relatives = Relatives(systemd, is_watched)
         self._systemd = systemd
         self._spawn = spawn
         self._environment: tuple[tuple[str, str], ...] | None = None  # systemd's own, for all services
