@@ -65,8 +65,8 @@ def with_new_start(history: UnitHistory, event: UnitEvent) -> UnitHistory:
 def _started_by(history: UnitHistory, unit: Unit, began_monotonic: float) -> str:
     """Name the unit for which systemd has made this start; "" where there is none."""
     last = history.latest if history.invocation_id else None  # else of an earlier boot
-    if last is not None and last.end is not None and last.end.ended_with and unit.job and unit.job == last.other_job:
-        return last.end.ended_with  # the other half of the same restart
+    if last is not None and last.end is not None and unit.job and unit.job == last.other_job:
+        return last.end.ended_with  # the other half of the same restart, a person's or one with that unit
     ends = [unit.inactive_enter_monotonic]
     if last is not None and last.end is not None:
         ends.append(last.began_monotonic + last.end.seconds)
