@@ -102,9 +102,8 @@ class Unit:
     inactive_enter_monotonic: float | None = None
     active_exit_monotonic: float | None = None
     condition_monotonic: float | None = None
-    condition_met: bool | None = (
-        None  # at the last start attempt: where it is not, systemd skips that; None: no attempt
-    )
+    # At the last start attempt: where it is not, systemd skips that. None: no attempt.
+    condition_met: bool | None = None
     exec_main_start_monotonic: float | None = None
     exec_main_exit_monotonic: float | None = None
     # Of RestartMode=direct alone, whose further attempts leave the times above as they are (see derive/activation):
