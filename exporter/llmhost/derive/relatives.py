@@ -4,11 +4,13 @@ systemd does not say why it starts or stops a unit. It follows from what it says
 moment when the start or the end shows: it tells of a change of theirs before it acts on it.
 """
 
+from collections.abc import Mapping
+
 from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import Relative, Unit
 
 _WANTS = frozenset({"WantedBy", "RequiredBy", "BoundBy", "UpheldBy"})
-_TRIGGERS_ONCE_ENDED = {"OnFailureOf": "failed", "OnSuccessOf": "inactive"}  # by the state that it ends in
+_TRIGGERS_ONCE_ENDED: Mapping[str, str] = {"OnFailureOf": "failed", "OnSuccessOf": "inactive"}  # by its state then
 _RESTARTS_WITH = frozenset({"BindsTo", "Requires", "PartOf"})
 _UP = frozenset({"active", "reloading", "refreshing", "activating"})
 
