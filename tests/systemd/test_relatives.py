@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from llmhost.sources.systemd.names import unit_path
 from llmhost.sources.systemd.properties.relations import Relation
 from llmhost.sources.systemd.units import relatives as module
@@ -69,3 +71,32 @@ def test_of_what_is_one_too_many_to_be_followed_no_state_is_said(monkeypatch: An
     relatives = Relatives(Answering(), lambda _: True)  # type: ignore[arg-type]
     asyncio.run(relatives.learn("a", relations("a.target", "b.target")))
     assert known(relatives, "a") == {"a.target": "active", "b.target": ""}
+
+
+UP, DEAD, STOPS, RELOADS = (
+    {"ActiveState": state, "SubState": state} for state in ("active", "failed", "deactivating", "reloading")
+)
+JOB, NONE = {"Job": [7, "/7"]}, {"Job": [0, "/"]}
+
+
+@pytest.mark.parametrize(
+    ("signals", "asked"),
+    [
+        ([DEAD], False),
+        ([STOPS, DEAD], False),
+        ([JOB, STOPS, DEAD | NONE], True),
+        ([STOPS | JOB, DEAD | NONE], True),
+        ([STOPS, DEAD | JOB], False),  # a start that waits for its end
+        ([JOB, RELOADS, DEAD | NONE], False),  # it dies while it reloads
+        ([JOB, RELOADS, UP | NONE, {"Job": [8, "/8"]}, STOPS, DEAD | NONE], True),
+        ([DEAD, {"ActiveState": "activating"} | JOB, DEAD], False),  # it dies as it starts
+    ],
+)
+def test_a_relative_that_goes_down_was_asked_to_where_a_job_of_a_stop_was_there(
+    signals: list[dict[str, Any]], asked: bool
+) -> None:
+    relatives = Relatives(Answering(), lambda _: True)  # type: ignore[arg-type]
+    asyncio.run(relatives.learn("a", (Relation("BindsTo", "fabric.service"),)))
+    for properties in signals:
+        relatives.changed(unit_path("fabric.service"), properties)
+    assert [relative.asked_to_end for relative in relatives.of("a")] == [asked]

@@ -126,7 +126,7 @@ class _Followed:
     is_outdated: bool = False
     relations: tuple[Relation, ...] = ()
     asked_to_end: bool | None = None
-    start_job: int = 0  # the job by which it came up, which asks for no end
+    start_job: int = 0  # the job by which it came up or reloads, which asks for no end
 
     def read(self, properties: Properties) -> None:
         is_known = self.state is not None
@@ -146,7 +146,7 @@ class _Followed:
         self.properties.update({name: value for name, value in news.items() if name in STATE})
         self.state = after = relative_state(self.properties)
         if after.is_up:
-            if not before.is_up or after.active_state == "activating":
+            if not before.is_up or after.active_state != "active":  # it comes up, or reloads
                 self.start_job = after.job
             self.asked_to_end = None
         elif before.is_up:
