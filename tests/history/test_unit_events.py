@@ -89,7 +89,9 @@ def test_the_start_of_a_restart_is_made_by_whoever_made_its_end(
 
 def test_a_restart_by_hand_while_it_waits_to_restart_is_manual() -> None:
     life = idle().begins(1.0, "a", 100).fails(2.0).restart_due(3.0).begins(3.1, "b", 101, job=8).fails(4.0)
-    life.tell(4.5, job=11)  # systemctl restart: NRestarts stays
+    holder = Relative(name="h", relation="UpheldBy", active_state="active", sub_state="active")
+    # systemctl restart: NRestarts stays. And what waits to restart is upheld by nothing.
+    life.tell(4.5, job=11, relatives=(replace(holder, active_enter_monotonic=0.5),))
     life.begins(4.6, "c", 102, job=11)
     assert life.attempts()[-1] == ("c", Trigger.MANUAL, 1)
 

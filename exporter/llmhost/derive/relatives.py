@@ -45,10 +45,11 @@ def ended_with(unit: Unit, began_monotonic: float) -> str:
     return ""
 
 
-def started_by(unit: Unit, *, after_monotonic: float, by_monotonic: float) -> str:
+def started_by(unit: Unit, *, after_monotonic: float, by_monotonic: float, waited: bool = False) -> str:
     """Name the unit for which systemd has started this one between the two times, the last end and the start; or "".
 
-    - One that upholds it, and was active before the end: systemd starts the service at once.
+    - One that upholds it, and was active before the end: systemd starts the service at once, unless that `waited` to
+      restart.
     - A timer, path or socket that has elapsed or got a connection in between.
     - One whose OnFailure= or OnSuccess= names it, and that has failed or become inactive in between.
     - One that systemd restarts, and that wants or requires it.
@@ -57,7 +58,9 @@ def started_by(unit: Unit, *, after_monotonic: float, by_monotonic: float) -> st
         kind = relative.relation
         if kind == "UpheldBy":
             entered = relative.active_enter_monotonic
-            is_it = relative.active_state == "active" and entered is not None and entered <= after_monotonic
+            is_it = (
+                relative.active_state == "active" and entered is not None and entered <= after_monotonic and not waited
+            )
         elif kind == "TriggeredBy":
             is_it = relative.sub_state == "running" and _is_within(
                 relative.state_change_monotonic, after_monotonic, by_monotonic

@@ -71,7 +71,8 @@ def _started_by(history: UnitHistory, unit: Unit, began_monotonic: float) -> str
     if last is not None and last.end is not None:
         ends.append(last.began_monotonic + last.end.seconds)
     ended = max((end for end in ends if end is not None and end <= began_monotonic), default=0.0)
-    return started_by(unit, after_monotonic=ended, by_monotonic=began_monotonic)
+    waited = history.state == "auto_restart"
+    return started_by(unit, after_monotonic=ended, by_monotonic=began_monotonic, waited=waited)
 
 
 def start_job(event: UnitEvent) -> int:
