@@ -50,7 +50,9 @@ def test_a_run_ends_with_another_unit_that_went_down_by_itself(relative: Relativ
         (other("TriggeredBy", sub="waiting", state_change_monotonic=150.0), False),
         (other("OnFailureOf", "failed", "failed", inactive_enter_monotonic=150.0), True),
         (other("OnFailureOf", "failed", "failed", inactive_enter_monotonic=50.0), False),
+        (other("OnFailureOf", "inactive", "dead", inactive_enter_monotonic=150.0), False),  # it has ended well
         (other("OnSuccessOf", "inactive", "dead", inactive_enter_monotonic=150.0), True),
+        (other("OnSuccessOf", "failed", "failed", inactive_enter_monotonic=150.0), False),
         (other("OnSuccessOf", inactive_enter_monotonic=None), False),
         (other("WantedBy", "activating", "auto-restart", job=5), True),
         (other("RequiredBy", "activating", "auto-restart-queued", job=5), True),

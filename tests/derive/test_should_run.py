@@ -85,7 +85,9 @@ def wanted_by(*relatives: tuple[str, str, int], relation: str = "WantedBy") -> t
     )
 
 
-TARGET, OFF, STARTS = (("t.target", state, job) for state, job in (("active", 0), ("inactive", 0), ("inactive", 7)))
+TARGET, OFF, STARTS, UNKNOWN = (
+    ("t.target", state, job) for state, job in (("active", 0), ("inactive", 0), ("inactive", 7), ("", 0))
+)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +114,8 @@ TARGET, OFF, STARTS = (("t.target", state, job) for state, job in (("active", 0)
         ("enabled", wanted_by(OFF), False),  # in a target that nobody starts
         ("enabled", wanted_by(STARTS), True),  # at boot: it is active once all has started
         ("enabled", wanted_by(OFF, relation="PartOf"), True),
+        ("enabled", wanted_by(OFF, UNKNOWN), True),
+        ("static", wanted_by(UNKNOWN, TARGET), True),
     ],
 )
 def test_a_unit_is_wanted_by_what_is_up_and_else_by_being_enabled(
@@ -119,6 +123,12 @@ def test_a_unit_is_wanted_by_what_is_up_and_else_by_being_enabled(
 ) -> None:
     found = replace(ENDED, unit_file_state=file_state, relatives=relatives)
     assert should_run(found, record(asked=False)) == Ok(answer)
+    assert should_run(found, record(asked=True, stopped=True)) == Ok(False)
+
+
+def test_it_is_unknown_whether_a_unit_is_wanted_by_one_of_which_nothing_is_known() -> None:
+    found = replace(ENDED, unit_file_state="static", relatives=wanted_by(OFF, UNKNOWN))
+    assert isinstance(should_run(found, record(asked=False)), Failed)
     assert should_run(found, record(asked=True, stopped=True)) == Ok(False)
 
 

@@ -48,11 +48,14 @@ def test_five_failed_starts_within_the_interval_are_a_limit_that_was_hit() -> No
         (FAILED, FIVE[:4] + runs(*[0.0] * 4, 580.0, asked=True)[4:]),  # stopped, and failed as it ended
         (replace(FAILED, active_state="inactive", sub_state="dead"), FIVE),
         (replace(FAILED, active_state="activating", sub_state="auto-restart"), FIVE),
+        (replace(FAILED, sub_state="failed-before-auto-restart"), FIVE),  # systemd 254 and later
         (replace(FAILED, job=7), FIVE),  # a start is on its way
         (replace(FAILED, settings=replace(LIMIT, restart="no")), FIVE),
         (replace(FAILED, settings=replace(LIMIT, restart="on-abnormal")), FIVE),  # which exit-code is not
         (replace(FAILED, settings=replace(LIMIT, start_limit_interval_seconds=0.0)), FIVE),  # no limit
         (replace(FAILED, settings=replace(LIMIT, start_limit_burst=0)), FIVE),
+        # the fifth ran for hours, and then ended in a way that RestartPreventExitStatus= names
+        (replace(FAILED, state_change_monotonic=7300.1), FIVE),
         (FAILED, None),
     ],
 )

@@ -71,6 +71,13 @@ def test_a_run_keeps_all_servers_that_it_had_and_the_next_has_its_own() -> None:
     assert shares(observed(seen(second, invocation_id="b"), history=both)) == [0.5]
 
 
+def test_so_many_servers_as_no_unit_has_are_not_remembered() -> None:
+    two = observed(seen(server(10, "-tp 2"), server(11, "-tp 2")))
+    crowd = [server(100 + number, "-tp 1") for number in range(65)]
+    assert observed(seen(*crowd, invocation_id="b"), history=two).last_servers == two.last_servers
+    assert len(observed(seen(*crowd[1:], invocation_id="b"), history=two).last_servers_of(ME)) == 64
+
+
 def test_a_unit_that_says_what_it_runs_is_remembered_before_it_runs() -> None:
     written = settings("vllm serve m --gpu-memory-utilization 0.7")
     down = unit("chat.service", "inactive", "dead", settings=written)

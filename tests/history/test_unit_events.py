@@ -1,7 +1,9 @@
 """Unit events in the history. The sequences are those that systemd 252 sends, written down by hand."""
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from tests.fakes.unit_lives import SIMPLE, Life, idle
 
 from llmhost.derive.history.events import Ended, MainStarted, with_event
@@ -9,7 +11,7 @@ from llmhost.derive.history.resume import resumed
 from llmhost.model.history.history import History
 from llmhost.model.history.unit_history import Trigger, UnitHistory, Verdict
 from llmhost.model.ids import UnitId
-from llmhost.model.unit import UnitSettings
+from llmhost.model.unit import Relative, UnitSettings
 from llmhost.model.unit_event import UnitEvent
 
 
@@ -63,9 +65,33 @@ def test_a_planned_restart_is_manual_and_its_end_was_asked_for() -> None:
     assert life.now.unexpected_stops_total == 0
 
 
+@pytest.mark.parametrize(
+    ("holder", "trigger", "started_by"),
+    [
+        ({"relation": "UpheldBy"}, Trigger.MANUAL, ""),
+        # the holder has died, and its restart is one of this unit
+        ({"relation": "Requires", "sub_state": "auto-restart", "job": 9, "asked_to_end": False}, Trigger.UNIT, "h"),
+    ],
+)
+def test_the_start_of_a_restart_is_made_by_whoever_made_its_end(
+    holder: dict[str, Any], trigger: Trigger, started_by: str
+) -> None:
+    known = {"name": "h", "active_state": "active", "sub_state": "active", "active_enter_monotonic": 0.5, **holder}
+    life = idle().begins(1.0, "a", 100)
+    life.tell(5.0, job=9, relatives=(Relative(**known),))
+    life.tell(5.1, active_state="deactivating", sub_state="stop-sigterm", state_change_monotonic=5.1)
+    life.tell(6.0, active_state="inactive", sub_state="dead", main_pid=0, inactive_enter_monotonic=6.0)
+    life.begins(6.01, "b", 101, job=9)
+    latest = life.now.latest
+    assert latest is not None
+    assert (latest.trigger, latest.started_by) == (trigger, started_by)
+
+
 def test_a_restart_by_hand_while_it_waits_to_restart_is_manual() -> None:
     life = idle().begins(1.0, "a", 100).fails(2.0).restart_due(3.0).begins(3.1, "b", 101, job=8).fails(4.0)
-    life.tell(4.5, job=11)  # systemctl restart: NRestarts stays
+    holder = Relative(name="h", relation="UpheldBy", active_state="active", sub_state="active")
+    # systemctl restart: NRestarts stays. And what waits to restart is upheld by nothing.
+    life.tell(4.5, job=11, relatives=(replace(holder, active_enter_monotonic=0.5),))
     life.begins(4.6, "c", 102, job=11)
     assert life.attempts()[-1] == ("c", Trigger.MANUAL, 1)
 

@@ -135,7 +135,7 @@ def test_a_gpu_that_fell_off_the_bus_is_missed_by_those_who_never_saw_it(host: R
 def test_a_unit_whose_file_vanishes_is_told_of_unless_it_was_stopped(host: Remembering, ended: str) -> None:
     unit = f"vllm-{ended.replace(' ', '-')}.service"
     host.booted.write_unit(unit, f"[Service]\nExecStart={COMMAND} 0.5\n[Install]\nWantedBy=basic.target\n")
-    host.booted.systemctl("enable", unit)
+    host.booted.systemctl("enable", unit)  # in a target that is up here: else nobody wants it once it has ended
     host.booted.systemctl("start", unit)
     with host.exporter() as exporter:
         until(lambda: of_unit(exporter, unit, "wanted") == [1.0])

@@ -88,7 +88,7 @@ def knows(watched: Watched, name: str, relative: str) -> None:
 
     def known() -> bool:
         units = {unit.id.name: unit for unit in watched.source.read(time.monotonic() + 30).units}
-        return relative in {other.name for other in units[name].relatives}
+        return relative in {other.name for other in units[name].relatives if other.active_state}
 
     eventually(known)
 

@@ -10,6 +10,7 @@ from tests.fakes.bus import (
     FakeSystemd,
     PrivateBus,
 )
+from tests.fakes.unit_properties import unit_path
 from tests.fakes.unit_source import (
     GLOBS,
     VLLM,
@@ -20,11 +21,13 @@ from tests.fakes.unit_source import (
     source_on,
     units,
     wait_until,
+    watched_by,
 )
 
 from llmhost.sources.systemd.units import discovery
 
 assert bus is not None  # a fixture
+ENVIRONMENT = "Get(org.freedesktop.systemd1.Manager, Environment)"  # asked for before each look at what is related
 
 
 def test_a_configured_unit_that_does_not_exist_is_reported_and_a_pattern_without_match_is_not(bus: PrivateBus) -> None:
@@ -221,3 +224,29 @@ def test_a_service_that_comes_with_a_reload_is_checked_within_the_next_read(bus:
         systemd.reload([web, {"Id": "new.service", "ExecStart": [["vllm"]]}])
         wait_until(lambda: dict(source._resyncs)["reload"] == 1)
         assert list(units(source)) == ["new.service"]
+
+
+def test_what_a_unit_is_related_to_is_read_again_once_systemd_has_loaded_another(bus: PrivateBus) -> None:
+    holder = {"Id": "holder.target", "SubState": "active"}
+    with FakeSystemd(bus, [VLLM]) as systemd, source_on(bus) as source:
+        read(source)
+
+        def looks(signal: int) -> int:
+            """Count the looks at the unit once it has signalled, and that has been served."""
+            for _ in range(2):  # the next look begins once the one before has ended
+                before = systemd.calls.count(ENVIRONMENT)
+                systemd.change("vllm.service", NRestarts=signal)
+                wait_until(lambda before=before: systemd.calls.count(ENVIRONMENT) > before)  # type: ignore[misc]
+            return systemd.calls.count("GetUnit(vllm.service)")
+
+        once = looks(2)
+        assert [looks(signal) for signal in range(3, 6)] == [once] * 3
+        systemd.set("vllm.service", UpheldBy=["holder.target"])
+        systemd.load(holder)
+        assert looks(6) > once
+        found = eventually(source, lambda found: bool(found["vllm.service"].relatives))
+        assert [(other.name, other.active_state) for other in found["vllm.service"].relatives] == [
+            ("holder.target", "active")
+        ]
+        systemd.unload("vllm.service")
+        wait_until(lambda: not watched_by(source)._surroundings.relatives.follows(unit_path("holder.target")))

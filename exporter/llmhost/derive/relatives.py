@@ -4,21 +4,28 @@ systemd does not say why it starts or stops a unit. It follows from what it says
 moment when the start or the end shows: it tells of a change of theirs before it acts on it.
 """
 
+from collections.abc import Mapping
+
+from llmhost.model.reading import Cause, Failed, NotApplicable, Ok, Reading
 from llmhost.model.unit import Relative, Unit
 
 _WANTS = frozenset({"WantedBy", "RequiredBy", "BoundBy", "UpheldBy"})
-_TRIGGERS_ONCE_ENDED = frozenset({"OnFailureOf", "OnSuccessOf"})
+_TRIGGERS_ONCE_ENDED: Mapping[str, str] = {"OnFailureOf": "failed", "OnSuccessOf": "inactive"}  # by its state then
 _RESTARTS_WITH = frozenset({"BindsTo", "Requires", "PartOf"})
 _UP = frozenset({"active", "reloading", "refreshing", "activating"})
 
 
-def is_wanted_by_others(unit: Unit) -> bool | None:
-    """Say whether a unit that is up, or about to be, wants or requires this one; None where none is known that could.
+def is_wanted_by_others(unit: Unit) -> Reading[bool]:
+    """Say whether a unit that is up, or about to be, wants or requires this one.
 
     A target is about to be active until all that it wants has started.
     """
     wanting = [relative for relative in unit.relatives if relative.relation in _WANTS]
-    return any(relative.active_state in _UP or relative.job for relative in wanting) if wanting else None
+    if any(relative.active_state in _UP or relative.job for relative in wanting):
+        return Ok(True)
+    if any(not relative.active_state for relative in wanting):
+        return Failed(Cause.UNKNOWN, "nothing is known of the state of a unit that wants it")
+    return Ok(False) if wanting else NotApplicable("no unit that is loaded wants it")
 
 
 def ended_with(unit: Unit, began_monotonic: float) -> str:
@@ -38,25 +45,28 @@ def ended_with(unit: Unit, began_monotonic: float) -> str:
     return ""
 
 
-def started_by(unit: Unit, *, after_monotonic: float, by_monotonic: float) -> str:
+def started_by(unit: Unit, *, after_monotonic: float, by_monotonic: float, waited: bool = False) -> str:
     """Name the unit for which systemd has started this one between the two times, the last end and the start; or "".
 
-    - One that upholds it, and was active before the end: systemd starts the service at once.
+    - One that upholds it, and was active before the end: systemd starts the service at once, unless that `waited` to
+      restart.
     - A timer, path or socket that has elapsed or got a connection in between.
-    - One whose OnFailure= or OnSuccess= names it, and that has ended in between.
+    - One whose OnFailure= or OnSuccess= names it, and that has failed or become inactive in between.
     - One that systemd restarts, and that wants or requires it.
     """
     for relative in unit.relatives:
         kind = relative.relation
         if kind == "UpheldBy":
             entered = relative.active_enter_monotonic
-            is_it = relative.active_state == "active" and entered is not None and entered <= after_monotonic
+            is_it = (
+                relative.active_state == "active" and entered is not None and entered <= after_monotonic and not waited
+            )
         elif kind == "TriggeredBy":
             is_it = relative.sub_state == "running" and _is_within(
                 relative.state_change_monotonic, after_monotonic, by_monotonic
             )
         else:
-            is_it = kind in _TRIGGERS_ONCE_ENDED and _is_within(
+            is_it = relative.active_state == _TRIGGERS_ONCE_ENDED.get(kind) and _is_within(
                 relative.inactive_enter_monotonic, after_monotonic, by_monotonic
             )
         if is_it or (kind in _WANTS and _is_restarted(relative)):

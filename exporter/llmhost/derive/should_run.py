@@ -36,8 +36,9 @@ def should_run(unit: Unit, history: UnitHistory | None) -> Reading[bool]:
     end = of_this_boot.latest.end if of_this_boot is not None and of_this_boot.latest is not None else None
     if end is not None and end.ended_with:
         return Ok(True)
-    if not _is_wanted(unit):
-        return Ok(False)
+    wanted = _is_wanted(unit)
+    if wanted != Ok(True):
+        return wanted
     if end is not None and end.asked is False:
         if unit.settings is not None and unit.settings.service_type == "oneshot":
             return NotApplicable("it has done what it is there for")
@@ -47,6 +48,8 @@ def should_run(unit: Unit, history: UnitHistory | None) -> Reading[bool]:
     return Failed(Cause.UNKNOWN, "nobody saw whether it was stopped or ended by itself")
 
 
-def _is_wanted(unit: Unit) -> bool:
+def _is_wanted(unit: Unit) -> Reading[bool]:
     by_others = is_wanted_by_others(unit)
-    return unit.unit_file_state in {"enabled", "enabled-runtime"} if by_others is None else by_others
+    if not isinstance(by_others, Ok) and unit.unit_file_state in {"enabled", "enabled-runtime"}:
+        return Ok(True)
+    return Ok(False) if isinstance(by_others, NotApplicable) else by_others

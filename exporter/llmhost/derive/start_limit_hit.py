@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from llmhost.derive.activation import waits_to_restart
 from llmhost.derive.history.starts import was_refused
 from llmhost.derive.start_limit import is_restarted
 from llmhost.model.history.unit_history import End, Start, UnitHistory
@@ -25,9 +26,10 @@ def start_limit_hit(unit: Unit, history: UnitHistory | None, at_monotonic: float
     systemd refuses a start once StartLimitBurst= starts were begun in the StartLimitIntervalSec= since the first of
     them (src/core/unit.c: unit_test_start_limit). Result= then stays that of the last run, unless that was a success
     (src/core/service.c: service_set_state of a refused restart). What tells is that a unit has failed which Restart=
-    would restart, and that so many starts were begun, or that it waited for a restart which then did not come.
+    would restart, and that so many starts were begun before in the interval, or that it waited for a restart which then
+    did not come.
     """
-    if unit.active_state != "failed" or unit.job:
+    if unit.active_state != "failed" or waits_to_restart(unit) or unit.job:
         return Ok(None)
     settings = unit.settings
     if settings is None or settings.start_limit_burst is None:
@@ -41,7 +43,8 @@ def start_limit_hit(unit: Unit, history: UnitHistory | None, at_monotonic: float
     starts = _of_this_boot(history)[-burst:]
     began = starts[0].began_monotonic if len(starts) == burst else None
     took = None if began is None else starts[-1].began_monotonic - began
-    within = took is not None and (interval is None or took <= interval)
+    gave_up = unit.state_change_monotonic  # a later end than the interval's is no refusal
+    within = began is not None and (interval is None or (gave_up or starts[-1].began_monotonic) - began <= interval)
     if not within and unit.result != _HIT and not was_refused(unit):
         return Ok(None)
     since = began if within else unit.state_change_monotonic

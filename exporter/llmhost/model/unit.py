@@ -67,7 +67,7 @@ class Relative:
     # The property of the service that names it, such as WantedBy; of BindsTo, Requires and PartOf also that of a unit
     # between the two, whose stop stops the service.
     relation: str
-    active_state: str
+    active_state: str  # "" where nothing is known of its state
     sub_state: str
     job: int = 0
     state_change_monotonic: float | None = None
@@ -102,16 +102,15 @@ class Unit:
     inactive_enter_monotonic: float | None = None
     active_exit_monotonic: float | None = None
     condition_monotonic: float | None = None
-    condition_met: bool | None = (
-        None  # at the last start attempt: where it is not, systemd skips that; None: no attempt
-    )
+    # At the last start attempt: where it is not, systemd skips that. None: no attempt.
+    condition_met: bool | None = None
     exec_main_start_monotonic: float | None = None
     exec_main_exit_monotonic: float | None = None
     # Of RestartMode=direct alone, whose further attempts leave the times above as they are (see derive/activation):
     first_process_monotonic: float | None = None  # start of the first process of this start attempt
     begun_after_monotonic: float | None = None  # between the attempt before and this one; as its begin was seen
     settings: UnitSettings | None = None  # None while systemd has not loaded the unit
-    relatives: tuple[Relative, ...] = field(default=(), compare=False)  # as far as they are known
+    relatives: tuple[Relative, ...] = field(default=(), compare=False)
     aliases: tuple[str, ...] = ()  # its other names, as far as they are known
 
     @property

@@ -15,6 +15,7 @@ from llmhost.model.snapshot import Snapshot
 from llmhost.model.unit import Unit
 
 _NOT_ASKED = NotApplicable("not asked")
+_MOST_SERVERS = 64  # of one unit: its user may start any number
 
 
 def next_last_servers(before: Mapping[UnitId, LastServers], snapshot: Snapshot) -> Mapping[UnitId, LastServers]:
@@ -57,6 +58,6 @@ def _with_unit(
         now = LastServers(servers=servers, invocation_id=unit.invocation_id, seen=seen)
     else:
         now = LastServers(servers=servers, invocation_id=last.invocation_id, seen=last.seen)
-    if not servers or now == last:
+    if not 0 < len(servers) <= _MOST_SERVERS or now == last:
         return before
     return newest({**{known: kept for known, kept in before.items() if known != unit.id}, unit.id: now}, MAX_UNITS)

@@ -65,13 +65,14 @@ def with_new_start(history: UnitHistory, event: UnitEvent) -> UnitHistory:
 def _started_by(history: UnitHistory, unit: Unit, began_monotonic: float) -> str:
     """Name the unit for which systemd has made this start; "" where there is none."""
     last = history.latest if history.invocation_id else None  # else of an earlier boot
-    if last is not None and last.end is not None and last.end.ended_with and unit.job and unit.job == last.other_job:
-        return last.end.ended_with  # the other half of the same restart
+    if last is not None and last.end is not None and unit.job and unit.job == last.other_job:
+        return last.end.ended_with  # the other half of the same restart, a person's or one with that unit
     ends = [unit.inactive_enter_monotonic]
     if last is not None and last.end is not None:
         ends.append(last.began_monotonic + last.end.seconds)
     ended = max((end for end in ends if end is not None and end <= began_monotonic), default=0.0)
-    return started_by(unit, after_monotonic=ended, by_monotonic=began_monotonic)
+    waited = history.state == "auto_restart"
+    return started_by(unit, after_monotonic=ended, by_monotonic=began_monotonic, waited=waited)
 
 
 def start_job(event: UnitEvent) -> int:

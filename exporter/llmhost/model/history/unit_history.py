@@ -13,9 +13,8 @@ class Trigger(StrEnum):
     """The origin of a start. The values are label values."""
 
     AUTO = "auto"  # systemd scheduled it after the run before, by Restart=
-    UNIT = (
-        "unit"  # systemd made it for another unit: Upholds=, OnFailure=, OnSuccess=, a timer, path or socket, a restart
-    )
+    # systemd made it for another unit: Upholds=, OnFailure=, OnSuccess=, a timer, path or socket, a restart
+    UNIT = "unit"
     MANUAL = "manual"  # a person, a script, the boot, the start of another unit
 
 
@@ -86,9 +85,8 @@ class Start:
     # systemd first shows a start's InvocationID in the state of before; these two fields distinguish that from an end.
     seen_in_state_before: bool = False
     state_before_monotonic: float | None = None
-    start_job: int = (
-        0  # systemd's job that led to the state it is in, and asks for no end: of the start, or of a reload
-    )
+    # systemd's job that led to the state it is in, and asks for no end: of the start, or of a reload
+    start_job: int = 0
     other_job: int = 0  # another one that was seen with it while it was up, or as it began to end
     asked_to_end: bool = False  # such a job was there as it began to end
     started_by: str = ""  # of trigger `unit`: that unit

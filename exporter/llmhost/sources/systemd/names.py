@@ -1,5 +1,6 @@
 """Unit names, and the object paths that systemd makes of them. Pure."""
 
+import functools
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -27,6 +28,7 @@ def is_instance(name: str) -> bool:
     return "@" in name
 
 
+@functools.lru_cache(maxsize=1024)  # asked for with each reading of a unit, for each of its relatives
 def unit_path(name: str) -> str:
     """Object path of a unit: every byte but ASCII letters and digits escaped, and a leading digit as well."""
     escaped = (

@@ -3,7 +3,8 @@
 Each is read once, and kept up to date by signals: systemd tells of an end before it acts on it.
 """
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,44 +32,48 @@ _MAX_OF_ONE = 32
 class Relatives:
     """Used from the source's event loop."""
 
-    def __init__(self, systemd: Systemd) -> None:
+    def __init__(self, systemd: Systemd, is_watched: Callable[[str], bool]) -> None:
         self._systemd = systemd
+        self._is_watched = is_watched
+        self._lock = asyncio.Lock()  # units come and go while others are being read
         self._rules = MatchRules(systemd.bus)
         self._followed: dict[str, _Followed] = {}  # by path
         self._of: dict[str, tuple[Relation, ...]] = {}  # by watched unit
 
     def of(self, watched: str) -> tuple[Relative, ...]:
-        """Give the relatives of a watched unit, as far as they are known."""
-        found = []
-        for relation in self._of.get(watched, ()):
-            followed = self._followed.get(unit_path(relation.name))
-            if followed is not None and followed.state is not None:
-                found.append(_relative(relation, followed.state, followed.asked_to_end))
-        return tuple(found)
+        """Give the relatives of a watched unit, without a state where that is not known."""
+        return tuple(
+            _relative(relation, self._followed.get(unit_path(relation.name))) for relation in self._of.get(watched, ())
+        )
 
     async def learn(self, watched: str, relations: Iterable[Relation]) -> None:
         """Follow what a watched unit is related to by now; raises the errors of calls that systemd did not answer."""
+        async with self._lock:
+            if self._is_watched(watched):  # else it has been forgotten, and will not be once more
+                self._of[watched] = await self._followed_of(watched, relations)
+
+    async def _followed_of(self, watched: str, relations: Iterable[Relation]) -> tuple[Relation, ...]:
         found: dict[Relation, None] = {}
         steps = [(relation, 1) for relation in relations]
         while steps and len(found) < _MAX_OF_ONE:
             relation, step = steps.pop(0)
             if relation in found or relation.name == watched:
                 continue
-            followed = await self._follow(relation.name)
-            if followed is None:
-                continue
             found[relation] = None
-            if relation.kind in STOP_WITH and step < _MAX_STEPS:
+            followed = await self._follow(relation.name)
+            if followed is not None and relation.kind in STOP_WITH and step < _MAX_STEPS:
                 steps += [(farther, step + 1) for farther in followed.relations if farther.kind in STOP_WITH]
-        self._of[watched] = tuple(found)
+        return tuple(found)
 
     async def forget(self, watched: str) -> None:
         """Follow no longer what no other watched unit is related to."""
-        self._of.pop(watched, None)
-        needed = {unit_path(relation.name) for relations in self._of.values() for relation in relations}
-        for path in self._followed.keys() - needed:
-            del self._followed[path]
-            await self._rules.unfollow(path)
+        async with self._lock:
+            if self._of.pop(watched, None) is None:
+                return
+            needed = {unit_path(relation.name) for relations in self._of.values() for relation in relations}
+            for path in self._followed.keys() - needed:
+                del self._followed[path]
+                await self._rules.unfollow(path)
 
     def changed(self, path: str, properties: Properties) -> None:
         """Take a PropertiesChanged of any unit."""
@@ -121,7 +126,7 @@ class _Followed:
     is_outdated: bool = False
     relations: tuple[Relation, ...] = ()
     asked_to_end: bool | None = None
-    start_job: int = 0  # the job by which it came up, which asks for no end
+    start_job: int = 0  # the job by which it came up or reloads, which asks for no end
 
     def read(self, properties: Properties) -> None:
         is_known = self.state is not None
@@ -141,14 +146,17 @@ class _Followed:
         self.properties.update({name: value for name, value in news.items() if name in STATE})
         self.state = after = relative_state(self.properties)
         if after.is_up:
-            if not before.is_up or after.active_state == "activating":
+            if not before.is_up or after.active_state != "active":  # it comes up, or reloads
                 self.start_job = after.job
             self.asked_to_end = None
         elif before.is_up:
             self.asked_to_end = any(job not in (0, self.start_job) for job in (before.job, after.job))
 
 
-def _relative(relation: Relation, state: RelativeState, asked_to_end: bool | None) -> Relative:
+def _relative(relation: Relation, followed: _Followed | None) -> Relative:
+    state = followed.state if followed is not None else None
+    if followed is None or state is None:
+        return Relative(name=relation.name, relation=relation.kind, active_state="", sub_state="")
     return Relative(
         name=relation.name,
         relation=relation.kind,
@@ -158,5 +166,5 @@ def _relative(relation: Relation, state: RelativeState, asked_to_end: bool | Non
         state_change_monotonic=state.state_change_monotonic,
         active_enter_monotonic=state.active_enter_monotonic,
         inactive_enter_monotonic=state.inactive_enter_monotonic,
-        asked_to_end=asked_to_end,
+        asked_to_end=followed.asked_to_end,
     )

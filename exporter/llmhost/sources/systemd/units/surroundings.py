@@ -18,7 +18,10 @@ _READ_SECONDS = 0.25  # between two reads: a start comes with several signals
 
 
 class Surroundings:
-    """Read with each unit, and again after what may come with a change that no signal tells of."""
+    """Read with each unit, and again after what may come with a change that no signal tells of.
+
+    A unit is related to another once systemd has loaded that one: without such a load or a reload, nothing changes.
+    """
 
     def __init__(
         self,
@@ -27,12 +30,13 @@ class Surroundings:
         is_watched: Callable[[str], bool],
     ) -> None:
         self._is_watched = is_watched
-        self.relatives = Relatives(systemd)
+        self.relatives = Relatives(systemd, is_watched)
         self._systemd = systemd
         self._spawn = spawn
         self._environment: tuple[tuple[str, str], ...] | None = None  # systemd's own, for all services
         self._requests = Requests()
         self._signalled: dict[str, None] = {}  # units, since their relations were read
+        self._up_to_date: set[str] = set()  # units whose relations were read since systemd has last loaded one
 
     def completed(self, unit: Unit) -> Unit:
         unit = replace(unit, relatives=self.relatives.of(unit.id.name))
@@ -44,6 +48,14 @@ class Surroundings:
         """Read the environment. A systemd that does not answer is told of by what else it is asked."""
         with suppress(CallFailedError, CallTimeoutError, BusClosedError):
             self._environment = await self._systemd.environment()
+
+    def unit_loaded(self) -> None:
+        self._up_to_date.clear()
+
+    def unit_removed(self, unit: str) -> None:
+        """Let go of the relatives of a unit that is not loaded: none that is loaded names it, or it would be."""
+        self._up_to_date.discard(unit)
+        self._spawn(self.relatives.forget(unit))
 
     def refresh(self, unit: str = "") -> None:
         """Read the environment again after a reload or a signal of a watched unit, and that unit's relations."""
@@ -58,13 +70,16 @@ class Surroundings:
             await asyncio.sleep(_READ_SECONDS)
             await self.read_environment()
             signalled, self._signalled = self._signalled, {}
-            for unit in filter(self._is_watched, signalled):
-                with suppress(CallFailedError, CallTimeoutError, BusClosedError):
+            for unit in signalled.keys() - self._up_to_date:
+                self._up_to_date.add(unit)
+                try:
                     await self._learn_again(unit)
+                except (CallFailedError, CallTimeoutError, BusClosedError):
+                    self._up_to_date.discard(unit)
             self._requests.served = made
 
     async def _learn_again(self, unit: str) -> None:
-        path = await self._systemd.unit_path(unit)
+        path = await self._systemd.unit_path(unit) if self._is_watched(unit) else None
         relations: list[Relation] = []
 
         def take(properties: Properties) -> None:

@@ -194,6 +194,7 @@ class Units:
             self._surroundings.refresh(unit.name)
 
     def _on_loaded(self, name: str) -> None:
+        self._surroundings.unit_loaded()
         if self._syncs.served and len(self._recently_loaded) < _MAX_RECENTLY_LOADED and is_service(name):
             self._recently_loaded.add(name)
         unit = self._by_name.get(name) or self._missed.get(name)
@@ -213,6 +214,7 @@ class Units:
         self._discovery.forget(name)
         if name in self._by_name:
             self._by_name[name].removed()
+            self._surroundings.unit_removed(name)
             self.watch(name)
 
     def _discovered(self, name: str) -> None:
@@ -378,4 +380,4 @@ class Units:
         self._missed.pop(unit.name, None)
         del self._by_path[unit.path]
         self._spawn(self._rules.unfollow(unit.path))
-        self._spawn(self._surroundings.relatives.forget(unit.name))
+        self._surroundings.unit_removed(unit.name)
