@@ -30,12 +30,17 @@ TRACKER = "from multiprocessing.resource_tracker import main;main({})"
     ids=lambda argv: f"{argv[0][:10]}…{len(argv)}",
 )
 def test_a_hostile_command_line_is_dealt_with_at_once(argv: tuple[str, ...]) -> None:
+    """The quickest of three: a collection of garbage of the whole test run may fall into one."""
+    assert min(_seconds(argv) for _ in range(3)) < 0.2
+
+
+def _seconds(argv: tuple[str, ...]) -> float:
     began = time.process_time()
     classify(argv, argv[0][:15])
     is_engine_command(argv)
     tracker_fd(argv)
     parse_engine_arguments("vllm", argv)
-    assert time.process_time() - began < 0.2
+    return time.process_time() - began
 
 
 def test_a_number_that_is_none_is_unknown() -> None:
