@@ -111,7 +111,8 @@ TARGET, OFF, STARTS, UNKNOWN = (
         ("transient", (), False),
         ("masked", wanted_by(TARGET), True),  # since it was loaded: the mask counts once systemd has read it
         ("enabled-runtime", (), True),
-        ("enabled", wanted_by(OFF), False),  # in a target that nobody starts
+        ("enabled", wanted_by(OFF), True),  # in a target that nobody starts: it was started itself
+        ("generated", wanted_by(OFF), True),
         ("enabled", wanted_by(STARTS), True),  # at boot: it is active once all has started
         ("enabled", wanted_by(OFF, relation="PartOf"), True),
         ("enabled", wanted_by(OFF, UNKNOWN), True),
@@ -124,6 +125,11 @@ def test_a_unit_is_wanted_by_what_is_up_and_else_by_being_enabled(
     found = replace(ENDED, unit_file_state=file_state, relatives=relatives)
     assert should_run(found, record(asked=False)) == Ok(answer)
     assert should_run(found, record(asked=True, stopped=True)) == Ok(False)
+
+
+def test_one_that_is_enabled_in_a_target_that_nobody_starts_is_not_wanted_before_it_has_run() -> None:
+    never_run = replace(ENDED, inactive_enter_monotonic=None, relatives=wanted_by(OFF))
+    assert should_run(never_run, None) == Ok(False)
 
 
 def test_it_is_unknown_whether_a_unit_is_wanted_by_one_of_which_nothing_is_known() -> None:

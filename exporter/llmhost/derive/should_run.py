@@ -8,15 +8,16 @@ from llmhost.model.unit import Unit
 
 _REFUSED = "start-limit-hit"
 _SKIPPED = "exec-condition"
+_ENABLED = frozenset({"enabled", "enabled-runtime"})
 
 
 def should_run(unit: Unit, history: UnitHistory | None) -> Reading[bool]:
     """Say whether the unit is up, failing or waiting to restart, or wanted and not stopped by an operator since.
 
     A unit is wanted if one that is up wants or requires it, such as a target; where none is known that could, if it is
-    enabled. One that ended by itself should run then, also where it ended with success: a dead worker can end vLLM
-    with exit 0. One that nobody wants should not: it was there for that one run. But one that systemd stopped because
-    another unit died should run, as one that failed.
+    enabled; and once it has run, if it is enabled in a target that is down. One that ended by itself should run then,
+    also where it ended with success: a dead worker can end vLLM with exit 0. One that nobody wants should not: it was
+    there for that one run. But one that systemd stopped because another unit died should run, as one that failed.
 
     A unit that fails while it is being stopped, as engines do that answer SIGTERM with an exit status, is stopped; but
     one whose start was refused should run. One whose start systemd skipped for a condition should not: it is no
@@ -36,7 +37,7 @@ def should_run(unit: Unit, history: UnitHistory | None) -> Reading[bool]:
     end = of_this_boot.latest.end if of_this_boot is not None and of_this_boot.latest is not None else None
     if end is not None and end.ended_with:
         return Ok(True)
-    wanted = _is_wanted(unit)
+    wanted = _is_wanted(unit, died=end is not None and end.asked is False)
     if wanted != Ok(True):
         return wanted
     if end is not None and end.asked is False:
@@ -48,8 +49,11 @@ def should_run(unit: Unit, history: UnitHistory | None) -> Reading[bool]:
     return Failed(Cause.UNKNOWN, "nobody saw whether it was stopped or ended by itself")
 
 
-def _is_wanted(unit: Unit) -> Reading[bool]:
+def _is_wanted(unit: Unit, *, died: bool) -> Reading[bool]:
+    """Say whether others want it to run. One that is installed for a target that is down counts once it has `died`."""
     by_others = is_wanted_by_others(unit)
-    if not isinstance(by_others, Ok) and unit.unit_file_state in {"enabled", "enabled-runtime"}:
+    if unit.unit_file_state in _ENABLED and not isinstance(by_others, Ok):
         return Ok(True)
+    if died and by_others == Ok(False) and unit.unit_file_state in {*_ENABLED, "generated"}:
+        return Ok(True)  # somebody has started it, and nobody has stopped it
     return Ok(False) if isinstance(by_others, NotApplicable) else by_others
