@@ -293,7 +293,7 @@ def test_orphans_trackers_and_stale_files_are_found() -> None:
 
 
 def test_of_stale_files_those_that_clean_could_remove_are_found() -> None:
-    """As LlmhostStaleSegments does: files of unknown names, and CUDA's, are never removed."""
+    """Leave out files of unknown names, and CUDA's, which are never removed, as LlmhostStaleSegments does."""
     files = [
         segment(1, allocated_bytes=96 * MIB),
         segment(2, kind=SegmentKind.SEMAPHORE, allocated_bytes=5 * MIB),

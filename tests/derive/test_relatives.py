@@ -1,4 +1,4 @@
-"""What follows from the states of other units: with which a run ends, and for which one begins."""
+"""Relatives by their states: the one with which a run ends, and the one for which it begins."""
 
 from dataclasses import replace
 from typing import Any

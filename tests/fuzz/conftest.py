@@ -1,4 +1,4 @@
-"""How long to look: a few seconds, always at the same examples; by hand with LLMHOST_FUZZ=100000 at new ones."""
+"""Settings of hypothesis: a few seconds of always the same examples; by hand, LLMHOST_FUZZ=100000 new ones."""
 
 import os
 

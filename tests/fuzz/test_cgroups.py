@@ -72,7 +72,7 @@ def test_a_service_of_a_user_is_never_one_of_the_systems(
 
 @given(slices, below)
 def test_only_what_systemd_spells_as_a_unit_is_one(above: str, inside: str) -> None:
-    """What stands behind a name that is none of systemd's is a container's, or nobody's."""
+    """A cgroup behind a name that is none of systemd's is a container's, or nobody's."""
     found = parse_cgroup_path(f"{above}/not a unit{inside}")
     assert found.home in {Home.CONTAINER, Home.NONE}
 

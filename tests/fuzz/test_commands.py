@@ -1,4 +1,4 @@
-"""What a unit's command says, where any of its words is one that nobody knows.
+"""Commands of units in which any word is one that nobody knows.
 
 Each example is a command, and the same command with `$UNKNOWN` in place of some of its words. Whatever is still known
 of the second must be so in the first: of the words that the variable may stand for, the first has some.

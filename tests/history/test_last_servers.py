@@ -1,4 +1,4 @@
-"""What the history keeps of a unit's servers, and for how long."""
+"""Servers of a unit in the history, and how long they are kept."""
 
 import shlex
 from collections.abc import Mapping

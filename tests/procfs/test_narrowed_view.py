@@ -1,4 +1,4 @@
-"""Whether what is seen is the host's, by written links and files; tests/service has real namespaces."""
+"""Narrowed views of the host, by written links and files; tests/service has real namespaces."""
 
 from collections.abc import Callable
 from pathlib import Path

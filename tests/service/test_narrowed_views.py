@@ -1,4 +1,4 @@
-"""What is said in namespaces as a container has them, where a real systemd runs llmhost as a service."""
+"""Answers in namespaces as a container has them, where a real systemd runs llmhost as a service."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What is seen for the first time together: a unit that no pattern names, its memory, and the start that finds it."""
+"""First sight of a unit that no pattern names, of its memory, and of the start that finds it, all at once."""
 
 from tests.fakes.booted import Booted, booted_systemd
 from tests.fakes.inside import ExporterInside, NvmlInside

@@ -1,4 +1,4 @@
-"""What the exporter remembers decides what is looked at after its restart, and by `status`: on a real systemd."""
+"""Restarts of the exporter: the history decides what it, and `status`, look at afterwards. On a real systemd."""
 
 import json
 import sys

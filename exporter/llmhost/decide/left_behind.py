@@ -1,4 +1,4 @@
-"""What ended engines left behind, a line each: whose it is, how much, and how much GPU memory it holds. Pure."""
+"""Leftovers of ended engines, a line each: their owner, their number, and the GPU memory that they hold. Pure."""
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet

@@ -1,4 +1,4 @@
-"""What other units do to a service: which wants it to run, which has started it, with which it has to end.
+"""Relatives of a service: the units that want it to run, that have started it, or that it has to end with.
 
 systemd does not say why it starts or stops a unit. It follows from what it says of the unit's relatives, as of the
 moment when the start or the end shows: it tells of a change of theirs before it acts on it.

@@ -1,4 +1,4 @@
-"""What is looked at, and told of, because the history knows it."""
+"""Units and GPUs that are looked at, and told of, because the history knows them."""
 
 from dataclasses import replace
 

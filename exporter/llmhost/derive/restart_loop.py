@@ -1,4 +1,4 @@
-"""Whether a unit restarts again and again, between two deaths as well: by the definition of LlmhostRestartLoop."""
+"""The restart loop of a unit, between two deaths as well, by the definition of LlmhostRestartLoop."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

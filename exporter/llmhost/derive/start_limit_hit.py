@@ -1,4 +1,4 @@
-"""Whether systemd has given a unit up at its start limit, which it says in its log alone."""
+"""The start limit at which systemd has given a unit up, which it says in its log alone."""
 
 from dataclasses import dataclass
 

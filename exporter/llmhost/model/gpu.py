@@ -79,7 +79,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenGpu:
-    """What a GPU is known by once the driver no longer lists it."""
+    """Identity of a GPU once the driver no longer lists it."""
 
     index: str
     name: str

@@ -1,4 +1,4 @@
-"""Whether what we see is the host's: its pids, cgroups, shared memory and loopback, or those of our own namespaces.
+"""Checks that our pids, cgroups, shared memory and loopback are the host's, and not those of namespaces of our own.
 
 In a container, and in a unit with a sandbox, namespaces hide what is outside of them (namespaces(7)): without a check,
 what they hide would be told as not there. Process 1 has the host's view wherever its pids are the host's.

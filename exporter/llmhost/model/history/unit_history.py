@@ -43,7 +43,7 @@ class InTheWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Short:
-    """How much less was free on one GPU of its set than a start needed: 0 where enough was."""
+    """Memory that a start lacked on one GPU of its set: 0 where enough was free."""
 
     uuid: GpuUuid
     gpu: str  # NVML's index then; informative

@@ -1,4 +1,4 @@
-"""What systemd says of a service in other places: its own environment, and the service's relatives."""
+"""Facts of a service that systemd tells in other places: its own environment, and the service's relatives."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

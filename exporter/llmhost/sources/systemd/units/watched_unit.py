@@ -121,7 +121,7 @@ class WatchedUnit:
 
     @property
     def relations(self) -> tuple[Relation, ...]:
-        """What relates it to others, as of the last read."""
+        """Relations to other units, as of the last read."""
         return self._known.relations if isinstance(self._known, LoadedUnit) else ()
 
     @property
